@@ -7,15 +7,18 @@
 
 use std::time::Duration;
 
+use crate::base::sync::AtomicU64;
+
 #[cfg(all(target_os = "linux", not(miri), not(slipring_loom)))]
 mod chosen {
     use std::cell::Cell;
     use std::num::NonZeroU64;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, AtomicU64};
     use std::time::Duration;
 
-    use rustix::thread::{self, MembarrierCommand};
-    use rustix::time::{ClockId, clock_gettime};
+    use rustix::thread::{self, MembarrierCommand, futex};
+    use rustix::time::{ClockId, Timespec, clock_gettime};
 
     pub(crate) fn membarrier_available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
@@ -31,6 +34,45 @@ mod chosen {
         barrier()
             || (thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
                 && barrier())
+    }
+
+    pub(crate) fn register_for_barriers_of_processes() -> bool {
+        thread::membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
+            && thread::membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+    }
+
+    pub(crate) fn membarrier_in_processes() -> bool {
+        thread::membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+    }
+
+    /// Returns the high half of a state word, for the kernel.
+    fn epoch_half(word: &AtomicU64) -> &AtomicU32 {
+        let halves: *const AtomicU32 = std::ptr::from_ref(word).cast();
+        let high = if cfg!(target_endian = "little") { 1 } else { 0 };
+        // SAFETY: the half lies inside of the word, and lives as long. Only the kernel loads the
+        // half through this reference.
+        unsafe { &*halves.add(high) }
+    }
+
+    pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
+        let limit = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // Each error ends the sleep, and the caller polls again.
+        let _ = futex::wait(epoch_half(word), futex::Flags::empty(), epoch, Some(&limit));
+    }
+
+    pub(crate) fn futex_wake_all(word: &AtomicU64) {
+        let _ = futex::wake(epoch_half(word), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    pub(crate) fn monotonic_nanos() -> u64 {
+        let time = clock_gettime(ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
     }
 
     thread_local! {
@@ -62,11 +104,29 @@ mod chosen {
 mod chosen {
     use std::time::Duration;
 
+    use crate::base::sync::AtomicU64;
+
     pub(crate) fn membarrier_available() -> bool {
         false
     }
     pub(crate) fn membarrier() -> bool {
         false
+    }
+    pub(crate) fn register_for_barriers_of_processes() -> bool {
+        false
+    }
+    pub(crate) fn membarrier_in_processes() -> bool {
+        false
+    }
+    pub(crate) fn futex_wait(_: &AtomicU64, _: u32, limit: Duration) {
+        std::thread::sleep(limit.min(Duration::from_millis(1)));
+    }
+    pub(crate) fn futex_wake_all(_: &AtomicU64) {}
+    pub(crate) fn monotonic_nanos() -> u64 {
+        use std::sync::LazyLock;
+        use std::time::Instant;
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        FIRST.elapsed().as_nanos() as u64
     }
     pub(crate) fn sharpen_timers() {}
     pub(crate) fn cpu_time() -> Option<Duration> {
@@ -94,6 +154,44 @@ pub(crate) fn membarrier() -> bool {
         return true;
     }
     chosen::membarrier()
+}
+
+/// Registers this process for [`membarrier_in_processes`]. Returns `false` if the system refuses it;
+/// the process must then execute a fence where others rely on such a barrier. A new registration is
+/// made at each call, because exec(2) drops it. Costs up to some milliseconds in a process of several
+/// threads.
+pub(crate) fn register_for_barriers_of_processes() -> bool {
+    chosen::register_for_barriers_of_processes()
+}
+
+/// Executes a full memory barrier in every thread of every registered process of this machine before
+/// it returns. Returns `false` if the system refused the barrier.
+///
+/// The system call is membarrier(2) with `GLOBAL_EXPEDITED`. It interrupts each core on which a
+/// registered process runs.
+pub(crate) fn membarrier_in_processes() -> bool {
+    #[cfg(test)]
+    if BARRIER_OMITTED.get() {
+        return true;
+    }
+    chosen::membarrier_in_processes()
+}
+
+/// Sleeps while the high half of `word` is `epoch`, at most for `limit`. Other processes may end the
+/// sleep by [`futex_wake_all`]. A sleep can end early.
+pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
+    chosen::futex_wait(word, epoch, limit);
+}
+
+/// Wakes all threads of all processes that sleep at the high half of `word`.
+pub(crate) fn futex_wake_all(word: &AtomicU64) {
+    chosen::futex_wake_all(word);
+}
+
+/// Returns the time of the clock that all processes of the machine share, in nanoseconds. Processes
+/// in different time namespaces see different times.
+pub(crate) fn monotonic_nanos() -> u64 {
+    chosen::monotonic_nanos()
 }
 
 #[cfg(test)]

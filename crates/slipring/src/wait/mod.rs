@@ -23,8 +23,10 @@ mod moving_average;
 pub(crate) mod queue;
 #[cfg(all(test, not(slipring_loom)))]
 mod queue_model;
+pub(crate) mod queue_state;
 #[cfg(all(test, not(slipring_loom)))]
 mod queue_tests;
+mod shared_queue;
 mod strategy;
 mod wait_loop;
 pub(crate) mod warning;

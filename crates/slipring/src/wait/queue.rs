@@ -12,31 +12,18 @@ use std::time::Duration;
 // The imports below begin with `super`, because `queue_model.rs` compiles this file a second time,
 // for a simulated machine.
 use super::edge::announced;
+use super::queue_state::{BARRIER_PAUSE, FENCED, QUIET, QueueState, SLEEPER, quiet_after};
 use super::shared::Shared;
-use super::sync::{
-    AtomicU64, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
-};
+use super::shared_queue;
+use super::sync::{AtomicU64, Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, whole};
 use super::system;
-
-/// Low half of a quiet queue's state word: no sleeper is announced, and notifiers execute no fence.
-pub(super) const QUIET: u32 = 0;
-/// The bit of the state word that makes notifiers execute a fence.
-pub(super) const FENCED: u32 = 1;
-/// Increment of the state word for each announced sleeper. A sleeper is a thread or a task.
-///
-/// The count of sleepers overflows only at 2^31 armed tasks. The arming of each task searches all
-/// armed tasks, so arming 2^31 tasks would take years.
-pub(super) const SLEEPER: u32 = 2;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
 /// fences of 512 notifications cost more than the membarrier that a sleeper in a quiet queue
 /// issues.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
-/// One queue spends at most `1 / BARRIER_SHARE` of the time on barriers. The time of a barrier
-/// counts twice, because a barrier interrupts other threads for about as long again.
-const BARRIER_SHARE: u64 = 128;
-/// Shortest time from a barrier until the queue may become quiet again.
-const BARRIER_PAUSE: Duration = Duration::from_millis(1);
+/// Longest sleep in a queue that processes share (`shared_queue::I3`).
+const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
 
 /// The sleepers of a queue.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -51,40 +38,6 @@ pub(super) struct Sleepers {
     /// An empty vector that replaces `tasks` when a notification takes the tasks out, so that later
     /// tasks need no allocation.
     spare_buffer: Vec<(u64, Waker)>,
-}
-
-/// The part of a queue that notifiers access without the queue's lock. A `QueueState` has a cache
-/// line of its own.
-pub(crate) struct QueueState {
-    /// In the low half: number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`].
-    /// The bit `FENCED` is clear while the queue is quiet, and until the queue's next sleeper has
-    /// called membarrier(2). The high half is always zero.
-    word: AtomicU64,
-    /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
-    fenced_notifies: Statistic,
-    /// Time from which the queue may become quiet, in nanoseconds since the queue was created.
-    quiet_after: Statistic,
-    /// Time of the first notification since a thread last fell asleep, in nanoseconds since the
-    /// queue was created; 0 if there was none.
-    notified_at: Statistic,
-}
-
-impl QueueState {
-    /// Makes the state of a queue without sleepers, whose notifiers fence.
-    pub(crate) fn new() -> QueueState {
-        QueueState {
-            word: AtomicU64::new(u64::from(FENCED)),
-            fenced_notifies: Statistic::new(0),
-            quiet_after: Statistic::new(0),
-            notified_at: Statistic::new(0),
-        }
-    }
-
-    /// Returns the low half of the state word.
-    #[inline(always)]
-    fn load(&self) -> u32 {
-        self.word.load(Relaxed) as u32
-    }
 }
 
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
@@ -178,6 +131,8 @@ pub(crate) struct WaitQueue {
     created: Instant,
     sleepers: Mutex<Sleepers>,
     condvar: Condvar,
+    /// Whether the processes of a segment share the queue; see [`shared_queue`].
+    between_processes: bool,
 }
 
 impl WaitQueue {
@@ -195,11 +150,21 @@ impl WaitQueue {
             created: Instant::now(),
             sleepers: Mutex::new(sleepers),
             condvar: Condvar::new(),
+            between_processes: false,
         }
     }
 
-    /// Returns the time since the queue was created, in nanoseconds.
+    /// Makes this process's view of a queue that the processes of a segment share.
+    pub(crate) fn between_processes(state: Shared<Line<QueueState>>) -> WaitQueue {
+        WaitQueue { state, between_processes: true, ..WaitQueue::with_quiet(true) }
+    }
+
+    /// Returns the time of the queue's clock, in nanoseconds: the time since the queue was created,
+    /// or the system's monotonic clock, which processes share.
     fn now(&self) -> u64 {
+        if self.between_processes {
+            return system::monotonic_nanos();
+        }
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -211,6 +176,11 @@ impl WaitQueue {
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Option<Duration> {
+        if self.between_processes {
+            let limit = limit.map_or(LONGEST_SHARED_SLEEP, |limit| limit.min(LONGEST_SHARED_SLEEP));
+            let notified_at = shared_queue::sleep(&self.state.0, limit, ready)?;
+            return Some(Duration::from_nanos(self.now().saturating_sub(notified_at)));
+        }
         let (mut guard, ordered) = twin!("announced-unlocked": {
             let guard = lock(&self.sleepers);
             (guard, self.announce())
@@ -248,12 +218,8 @@ impl WaitQueue {
         }
         let began = self.now();
         let barred = announced::fence_all_threads(); // The announcement comes before the poll (I4).
-        let now = self.now();
-        let pause = now
-            .saturating_sub(began)
-            .saturating_mul(2 * BARRIER_SHARE)
-            .max(BARRIER_PAUSE.as_nanos() as u64);
-        state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
+        let quiet_after = if barred { quiet_after(began, self.now()) } else { u64::MAX };
+        state.quiet_after.store(quiet_after, Relaxed);
         state.word.fetch_or(u64::from(FENCED), Relaxed);
         if !barred {
             // If the system refuses the membarrier, the queue never becomes quiet again, so all
@@ -287,15 +253,20 @@ impl WaitQueue {
     /// too recent. If notifiers overwrite each other's counts, the queue becomes quiet a little
     /// later.
     fn count_fenced_notify(&self) {
-        let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
+        let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;
         fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
         if notifies == NOTIFIES_BEFORE_QUIET && self.now() >= quiet_after.load(Relaxed) {
+            let fenced = word.load(Relaxed);
+            if fenced as u32 != FENCED || (self.between_processes && restless.load(Relaxed) != 0) {
+                return;
+            }
+            let quiet = fenced - u64::from(FENCED);
             // The compare-and-exchange fails if a sleeper has announced itself since the notifier's
             // load of the state word (I4).
             twin!("quiet-by-store":
-                { let _ = word.compare_exchange(u64::from(FENCED), u64::from(QUIET), Relaxed, Relaxed); } =>
-                word.store(u64::from(QUIET), Relaxed)
+                { let _ = word.compare_exchange(fenced, quiet, Relaxed, Relaxed); } =>
+                word.store(quiet, Relaxed)
             );
         }
     }
@@ -303,6 +274,9 @@ impl WaitQueue {
     #[cold]
     fn wake(&self) {
         self.state.0.fenced_notifies.store(0, Relaxed);
+        if self.between_processes {
+            return shared_queue::wake(&self.state.0);
+        }
         // Only the first notification after a thread fell asleep stores its time: the wake latency
         // counts from that notification.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
@@ -341,8 +315,15 @@ impl WaitQueue {
     /// `true` if the task must poll again, because no notification will wake the task.
     ///
     /// `number` identifies the task. If the task is armed already, `waker` replaces the task's
-    /// earlier waker.
+    /// earlier waker. A queue that processes share keeps no tasks, and wakes the task at once.
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.between_processes {
+            let ready = ready();
+            if !ready {
+                waker.wake_by_ref();
+            }
+            return ready;
+        }
         let waker = waker.clone();
         let mut sleepers = lock(&self.sleepers);
         let tasks = &mut sleepers.tasks;
@@ -392,10 +373,10 @@ impl WaitQueue {
     pub(super) fn word(&self) -> &AtomicU64 {
         &self.state.0.word
     }
-    pub(super) fn fenced_notifies(&self) -> &Statistic {
+    pub(super) fn fenced_notifies(&self) -> &super::sync::Statistic {
         &self.state.0.fenced_notifies
     }
-    pub(super) fn quiet_after(&self) -> &Statistic {
+    pub(super) fn quiet_after(&self) -> &super::sync::Statistic {
         &self.state.0.quiet_after
     }
     pub(super) fn can_be_quiet(&self) -> bool {

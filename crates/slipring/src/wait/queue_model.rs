@@ -34,6 +34,12 @@ mod edge {
 #[path = "queue.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod queue;
+#[path = "queue_state.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
+mod queue_state;
+#[path = "shared_queue.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
+mod shared_queue;
 pub(crate) mod sync;
 pub(crate) mod system;
 
@@ -43,7 +49,8 @@ use std::time::Duration;
 
 use explore::{Model, Program};
 use machine::was_refused;
-use queue::{FENCED, QUIET, WaitQueue};
+use queue::WaitQueue;
+use queue_state::{FENCED, QUIET};
 use sync::{AtomicU64, Relaxed};
 
 use crate::base::shared;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::{Line, Relaxed, Statistic, lock, spin_loop};
 use crate::base::system::BARRIER_OMITTED;
-use crate::wait::queue::{self, FENCED, NOTIFIES_BEFORE_QUIET, QUIET, SLEEPER, WaitQueue};
+use crate::wait::queue::{self, NOTIFIES_BEFORE_QUIET, WaitQueue};
+use crate::wait::queue_state::{FENCED, QUIET, SLEEPER};
 
 /// Time within which every wake-up comes, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);

@@ -31,6 +31,14 @@ pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)
 }
 
+/// Executes a memory barrier in every thread of every process that registered for it. The barrier
+/// orders a sleeper's announcement in a quiet queue of a segment before the sleeper's last poll.
+/// Returns `false` if the system refused the barrier.
+#[inline(always)]
+pub(crate) fn fence_all_processes() -> bool {
+    twin!("process-barrier-left-out": system::membarrier_in_processes() => true)
+}
+
 /// Orders a notifier's progress before its load of the state word.
 #[inline(always)]
 pub(crate) fn fence_notifier() {

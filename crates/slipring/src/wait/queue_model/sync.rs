@@ -29,7 +29,12 @@ impl AtomicU64 {
         AtomicU64(value)
     }
 
-    fn address(&self) -> usize {
+    /// Returns the word's initial value.
+    pub(super) fn initial(&self) -> u64 {
+        self.0
+    }
+
+    pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
@@ -76,6 +81,16 @@ impl AtomicU64 {
 
     pub(crate) fn fetch_or(&self, value: u64, _: Ordering) -> u64 {
         self.update(|old| Some(old | value))
+    }
+
+    pub(crate) fn fetch_update(
+        &self,
+        _: Ordering,
+        _: Ordering,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        let found = self.update(&change);
+        if change(found).is_some() { Ok(found) } else { Err(found) }
     }
 
     pub(crate) fn compare_exchange(

@@ -1,0 +1,119 @@
+//! Sleeping and waking in a wait queue that several processes share.
+//!
+//! A process may die at any step, also between two steps of a wake-up, so the queue has no lock.
+//! Its state word holds an *epoch* in the high half, which each wake-up raises. The sleepers sleep at
+//! the epoch, by futex(2): a sleep ends at once if the epoch is no longer the one that the sleeper
+//! noted at its announcement.
+//!
+//! # Protocol
+//!
+//! A sleeper:
+//!
+//! 1. The sleeper announces itself by adding [`SLEEPER`] to the state word, and notes the epoch.
+//! 2. If [`FENCED`] is not set, the sleeper issues a membarrier in all processes that registered for
+//!    it. Then it sets `FENCED`, but only while its announcement stands since before the barrier: the
+//!    epoch is the noted one, and the count of sleepers is not zero.
+//! 3. The sleeper issues a `SeqCst` fence and polls.
+//! 4. Without progress, the sleeper sleeps while the epoch is the noted one, at most for a limit.
+//! 5. The sleeper withdraws its announcement, but only if the epoch is the noted one and the count
+//!    of sleepers is not zero.
+//!
+//! A notifier stores its progress and loads the state word. If the word is not quiet, the notifier
+//! issues a `SeqCst` fence and loads the word again. If sleepers are announced, it raises the epoch
+//! and withdraws all announcements in one compare-and-exchange, and then wakes all sleepers.
+//!
+//! # Invariants
+//!
+//! - I1: a notifier passes the sleeper's membarrier before the notifier's load, which then finds the
+//!   announcement, or after the notifier's progress, which the sleeper's poll then finds. While
+//!   `FENCED` is set, the two fences do the same (`announced`).
+//! - I2: a wake-up raises the epoch before it wakes the sleepers. So a sleeper that the wake-up
+//!   withdrew before it fell asleep does not fall asleep.
+//! - I3: every sleep has a limit. A participant that dies between raising the epoch and waking the
+//!   sleepers, an announcement that a dead sleeper left, and an epoch that comes round during one
+//!   sleep each cost a sleep of this length, and no event.
+
+use std::time::Duration;
+
+use super::edge::announced;
+use super::queue_state::{
+    BARRIER_PAUSE, EPOCH, FENCED, QueueState, SLEEPER, SLEEPERS, quiet_after,
+};
+use super::sync::{Relaxed, sleep as nap, twin};
+use super::system;
+
+/// Returns the epoch in a state word.
+fn epoch(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// Whether an announcement of the epoch `noted` may still stand in `word`.
+fn stands(word: u64, noted: u32) -> bool {
+    epoch(word) == noted && twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true)
+}
+
+/// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can end
+/// before `limit` without a notification. Returns the time of the first notification since the
+/// sleeper fell asleep, in nanoseconds of the system's monotonic clock, if a notification ended the
+/// sleep.
+pub(super) fn sleep(
+    state: &QueueState,
+    limit: Duration,
+    ready: &mut dyn FnMut() -> bool,
+) -> Option<u64> {
+    let word = state.word.fetch_add(u64::from(SLEEPER), Relaxed);
+    let noted = epoch(word);
+    if word as u32 & FENCED == 0 {
+        let began = system::monotonic_nanos();
+        if announced::fence_all_processes() {
+            state.quiet_after.store(quiet_after(began, system::monotonic_nanos()), Relaxed);
+        } else {
+            // The nap replaces the barrier: during the nap, the stores that notifiers made without a
+            // fence reach memory.
+            state.restless.store(1, Relaxed);
+            nap(BARRIER_PAUSE);
+        }
+        set_fenced(state, noted);
+    }
+    announced::fence_sleeper(); // The announcement comes before the poll (I1).
+    if !twin!("sleeper-blind": ready() => false) {
+        state.notified_at.store(0, Relaxed);
+        system::futex_wait(&state.word, noted, limit);
+    }
+    withdraw(state, noted);
+    let woken = epoch(state.word.load(Relaxed)) != noted;
+    Some(state.notified_at.load(Relaxed)).filter(|&at| woken && at != 0)
+}
+
+/// Sets [`FENCED`] while the caller's announcement stands since before its barrier. An announcement
+/// that a wake-up withdrew says nothing about the notifiers after that wake-up.
+fn set_fenced(state: &QueueState, noted: u32) {
+    let set = |word| {
+        let stands = twin!("fenced-late": stands(word, noted) => true);
+        stands.then_some(word | u64::from(FENCED))
+    };
+    let _ = state.word.fetch_update(Relaxed, Relaxed, set);
+}
+
+/// Withdraws the caller's announcement, unless a wake-up has withdrawn it.
+fn withdraw(state: &QueueState, noted: u32) {
+    let take = |word| {
+        let own = twin!("other-epoch-withdrawn": stands(word, noted) => word & SLEEPERS != 0);
+        own.then(|| word - u64::from(SLEEPER))
+    };
+    let _ = state.word.fetch_update(Relaxed, Relaxed, take);
+}
+
+/// Wakes all sleepers. The caller has stored its progress and has issued a fence.
+#[cold]
+pub(super) fn wake(state: &QueueState) {
+    let now = system::monotonic_nanos().max(1);
+    let _ = state.notified_at.compare_exchange(0, now, Relaxed, Relaxed);
+    let raise = |word: u64| {
+        let next = twin!("same-epoch": word.wrapping_add(EPOCH) => word) & !SLEEPERS;
+        (word & SLEEPERS != 0).then_some(twin!("fenced-by-waker": next => next | u64::from(FENCED)))
+    };
+    if state.word.fetch_update(Relaxed, Relaxed, raise).is_ok() {
+        system::futex_wake_all(&state.word);
+    }
+}
