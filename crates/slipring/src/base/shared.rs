@@ -50,10 +50,22 @@ impl<T: ?Sized> Shared<T> {
     /// Refers to a value in a mapping.
     ///
     /// # Safety
-    /// `at` points to a valid `T` as long as `mapping` lives. Whoever else changes that memory
-    /// changes it by atomic accesses of the sizes of the words of `T`.
+    /// `at` points to a valid `T` as long as `mapping` lives. Other threads and processes change that
+    /// memory only by atomic accesses of the sizes of the words of `T`.
     pub(crate) unsafe fn mapped(at: NonNull<T>, mapping: Mapping) -> Shared<T> {
         Shared { at, mapping: Some(mapping) }
+    }
+}
+
+impl<T> Shared<[T]> {
+    /// Refers to an array of `len` values in a mapping.
+    ///
+    /// # Safety
+    /// As for [`Shared::mapped`], for each value of the array.
+    pub(crate) unsafe fn mapped_slice(first: NonNull<u8>, len: usize, mapping: &Mapping) -> Self {
+        let all = NonNull::slice_from_raw_parts(first.cast(), len);
+        // SAFETY: the caller's promise.
+        unsafe { Shared::mapped(all, mapping.clone()) }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
@@ -16,9 +17,9 @@ use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
-use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing, sealed};
+use crate::consumer::markers::{Every, Joined, Reading, Seated, Sharded, Shared, Writing, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
-use crate::consumer::role::MemberRole;
+use crate::consumer::role::{MemberRole, SeatRole};
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
@@ -81,6 +82,23 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     /// Creates the handle of a stage that sees every event.
     pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         Consumer { position: StagePosition::new(core, stage, learned), access: PhantomData }
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
+    /// Creates the handle of a stage of a segment.
+    pub(crate) fn seated(position: SequentialPosition<E, L, SeatRole>) -> Self {
+        Consumer { position, access: PhantomData }
+    }
+
+    /// Returns the positions of the events that may have been lent before, by a process that died or
+    /// left without a release, and that this handle lends again. An event outside of the range is
+    /// lent for the first time.
+    ///
+    /// Example: the documentation of `slipring-shm`.
+    pub fn redelivered(&self) -> Range<u64> {
+        let (first, end) = self.position.role().again;
+        first..end
     }
 }
 

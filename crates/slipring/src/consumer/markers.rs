@@ -4,7 +4,7 @@
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;
-    use crate::consumer::role::MemberRole;
+    use crate::consumer::role::{MemberRole, SeatRole};
     use crate::consumer::sequential::{SequentialPosition, StagePosition};
     use crate::consumer::shard::ShardPosition;
     use crate::consumer::worker::WorkerPosition;
@@ -33,6 +33,9 @@ pub(crate) mod sealed {
     impl Delivery for super::Joined {
         type Position<E, L: Layout> = SequentialPosition<E, L, MemberRole>;
     }
+    impl Delivery for super::Seated {
+        type Position<E, L: Layout> = SequentialPosition<E, L, SeatRole>;
+    }
     impl Delivery for super::Sharded {
         type Position<E, L: Layout> = ShardPosition<E, L>;
     }
@@ -41,6 +44,11 @@ pub(crate) mod sealed {
     }
 
     impl Holds for super::Every {
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
+            position.release_until(seq);
+        }
+    }
+    impl Holds for super::Seated {
         fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
             position.release_until(seq);
         }
@@ -60,6 +68,10 @@ pub struct Writing(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that sees every event.
 pub struct Every(());
+
+/// Delivery marker of a [`Consumer`](crate::Consumer) that sits at a stage of a segment and sees every
+/// event. Another process may take its place after it has left or died.
+pub struct Seated(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that joined a tap and sees every event from
 /// its first position on.

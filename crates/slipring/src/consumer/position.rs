@@ -157,6 +157,8 @@ pub struct ConsumerState<E, L: Layout> {
     notifies: bool,
     /// Whether an event was skipped since the last release.
     pub(crate) skipped: bool,
+    /// Whether the words of a segment were found to contradict each other.
+    pub(crate) damaged: bool,
     /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
@@ -193,6 +195,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             bookkeeping,
             notifies,
             skipped: false,
+            damaged: false,
             batch_len: 1,
             task: TaskNumber::default(),
             learned,

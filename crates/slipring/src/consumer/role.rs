@@ -1,11 +1,16 @@
 //! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
 //! gives a `SequentialPosition` the behaviour of a stage, of a shard or of a tap's member.
 
+use std::cell::Cell;
+use std::ptr::NonNull;
+
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
 use crate::errors::WaitError;
 use crate::ring::control::Control;
+use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
+use crate::ring::words::ahead;
 
 /// Adapts a `SequentialPosition` to its owner: a stage, a shard or a member of a tap.
 pub trait Role {
@@ -18,6 +23,17 @@ pub trait Role {
     fn counts_tombstones(&self) -> bool {
         true
     }
+
+    /// Whether the handle sits at a seat of a segment, and tells the seat what it was lent.
+    const SEATED: bool = false;
+
+    /// Called before the events before `end` are touched for the first time.
+    #[inline(always)]
+    fn lend(&self, _end: u64) {}
+
+    /// Called before a release. `end` is the end of the last run that the position has found.
+    #[inline(always)]
+    fn bound(&self, _end: u64) {}
 
     /// Returns the reason why this handle must stop while the graph continues.
     #[inline(always)]
@@ -57,6 +73,55 @@ impl Role for ShardRole {
 
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
         state.fail_dropped(released);
+    }
+}
+
+/// The role of a stage of a segment. After the drop of its handle, another process may take its seat.
+pub struct SeatRole {
+    /// The seat in the segment, which the ring's core keeps mapped.
+    pub(crate) seat: NonNull<Seat>,
+    /// The number of this process as a participant of the segment.
+    pub(crate) participant: u32,
+    /// What the stage's events began with when this handle took the seat: the position of the first
+    /// event that was lent before and is lent again, and the position behind the last one.
+    pub(crate) again: (u64, u64),
+    /// Highest position up to which the stage was ever lent events, by this handle or one before.
+    pub(crate) held: Cell<u64>,
+}
+
+// SAFETY: a `Seat` consists of atomic words, which any thread may use while the core lives. The
+// `Cell` belongs to the handle, which only one thread uses at a time.
+unsafe impl Send for SeatRole {}
+
+impl SeatRole {
+    fn seat(&self) -> &Seat {
+        // SAFETY: the handle that has this role keeps the core, which keeps the segment mapped.
+        unsafe { self.seat.as_ref() }
+    }
+}
+
+impl Role for SeatRole {
+    /// A successor begins where its predecessor stopped, which may be in the middle of a run.
+    const STARTS_MID_RUN: bool = true;
+    const SEATED: bool = true;
+
+    #[inline(always)]
+    fn lend(&self, end: u64) {
+        if ahead(end, self.held.get()) > 0 {
+            self.held.set(end);
+            self.seat().hold(end);
+        }
+    }
+
+    #[inline(always)]
+    fn bound(&self, end: u64) {
+        self.seat().bound(end);
+    }
+
+    /// Leaves the stage's place to another handle, also where a panic drops this one: the events that
+    /// the handle has not released come again.
+    fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
+        self.seat().free(self.participant);
     }
 }
 

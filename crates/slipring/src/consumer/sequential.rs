@@ -122,6 +122,32 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
+    /// Moves the end of the known events to `end`, for a stage that goes on where another handle
+    /// stopped. Every position before `end` is published.
+    pub(crate) fn know_until(&mut self, end: u64) {
+        if ahead(end, self.live_end) > 0 && self.reads_stamps {
+            (self.live_end, self.run_end) = (end, end);
+            self.tell_seat();
+        }
+    }
+
+    /// Tells the seat what the stage is lent, before the handler touches it. Other processes write
+    /// the words by which events are found, so the method also keeps the known events within the
+    /// ring, whatever these words say. Returns whether the words are whole.
+    #[inline(always)]
+    fn tell_seat(&mut self) -> bool {
+        if R::SEATED {
+            let held = self.live_end.wrapping_sub(self.released);
+            if held > self.state.core.capacity() {
+                self.state.damaged = true;
+                (self.live_end, self.run_end, self.limit) = (self.next, self.next, self.next);
+                return false;
+            }
+            self.role.lend(self.live_end);
+        }
+        true
+    }
+
     /// Releases the handled events before `seq`. Also releases the tombstones that directly follow
     /// the released events.
     pub(crate) fn release_until(&mut self, seq: u64) {
@@ -345,6 +371,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
                 self.prepare_release();
             }
             self.released = self.next;
+            self.role.bound(self.live_end);
             self.state.control().release(self.line, self.next << self.shift, self.state.notifies());
         }
     }
@@ -381,13 +408,14 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[inline(always)]
     fn walks_runs(&self) -> bool {
-        self.reads_stamps
+        // A seat must know of each event before the handler touches the event.
+        self.reads_stamps && !R::SEATED
     }
 
     #[inline(always)]
     fn poll(&mut self, max: u64) -> u64 {
         while self.next == self.live_end {
-            if !self.extend() {
+            if !self.extend() || !self.tell_seat() {
                 return 0;
             }
         }
@@ -397,7 +425,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[inline]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         if !self.reads_stamps {
-            return self.gather_to_limit(least, max);
+            let known = self.gather_to_limit(least, max);
+            return if self.tell_seat() { known } else { 0 };
         }
         if self.poll(max) == 0 {
             return 0;
@@ -415,6 +444,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             }
         }
         self.live_end = end;
+        if !self.tell_seat() {
+            return 0;
+        }
         self.known().min(max)
     }
 
@@ -443,10 +475,16 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
         self.state.control().check_running()?;
+        if R::SEATED && self.state.damaged {
+            return Err(WaitError::Damaged);
+        }
         self.role.refusal(self.state.control()).map_or(Ok(()), Err)
     }
 
     fn ended(&self) -> Option<WaitError> {
+        if R::SEATED && self.state.damaged {
+            return Some(WaitError::Damaged);
+        }
         self.role.refusal(self.state.control()).or_else(|| self.state.control().ended(self.next))
     }
 }

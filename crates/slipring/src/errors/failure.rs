@@ -35,6 +35,15 @@ pub enum Cause {
     /// The stage or the producer was waiting when the graph's deadline passed. The field is the
     /// graph's deadline, as a time since the build.
     Deadline(Duration),
+    /// The process that ran the stage or producer has died. Only rings between processes have this
+    /// cause.
+    Died {
+        /// The dead process's id; 0: it is not known.
+        pid: u32,
+    },
+    /// Another process recorded the failure, in these words. Only rings between processes have this
+    /// cause.
+    Elsewhere(String),
     /// The stage's thread could not be started.
     Thread(std::io::Error),
 }
@@ -99,6 +108,21 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Returns the cause in words, for the record that other processes read.
+    pub(crate) fn cause_text(&self) -> String {
+        match &self.0.cause {
+            Cause::Error(fault) => fault.to_string(),
+            Cause::Panic(message) => format!("panicked: {message}"),
+            Cause::Elsewhere(text) => text.clone(),
+            Cause::Dropped => "its handle was dropped".into(),
+            Cause::Deadline(after) => format!("the deadline of {after:?} passed"),
+            Cause::Died { pid } => format!("process {pid} died"),
+            Cause::Thread(error) => format!("its thread could not be started: {error}"),
+        }
+    }
+}
+
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Failure")
@@ -144,6 +168,16 @@ impl fmt::Display for Failure {
                     f,
                     " when the graph's deadline of {after:?} passed: find in the report the stage that it waited for, or allow more time"
                 )
+            }
+            Cause::Died { pid } => {
+                f.write_str(" died")?;
+                at(f)?;
+                write!(f, " with its process {pid}")
+            }
+            Cause::Elsewhere(text) => {
+                f.write_str(" failed in another process")?;
+                at(f)?;
+                write!(f, ": {text}")
             }
             Cause::Thread(error) => write!(f, " could not start its thread: {error}"),
         }

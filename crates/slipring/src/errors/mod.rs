@@ -21,4 +21,4 @@ pub use calls::{BatchError, ClaimError, NotHeld};
 pub use error::{Error, ErrorKind};
 pub use failure::{Cause, Failure};
 pub use report::{Latency, Report, StageReport};
-pub use wait::{SubscribeError, WaitError};
+pub use wait::{PeerDead, SubscribeError, WaitError};

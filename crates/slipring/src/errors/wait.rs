@@ -51,6 +51,13 @@ pub enum WaitError {
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
     /// reader.
     Left,
+    /// The process of the stage or producer for which the call waited has died. The graph continues:
+    /// a later call waits again, and succeeds if another process has taken the dead one's place. Only
+    /// rings between processes return it, where the segment's declaration asks for it.
+    PeerDead(Box<PeerDead>),
+    /// The words of a segment contradict each other: a foreign program has changed them. Each later
+    /// call on the handle returns an error, too.
+    Damaged,
     /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
 }
@@ -86,6 +93,10 @@ impl fmt::Display for WaitError {
                 "the wait for `{stage}` exceeded the strategy's timeout: call again, or choose a longer timeout"
             ),
             WaitError::Left => f.write_str("this reader was asked to leave its tap: drop it"),
+            WaitError::PeerDead(dead) => dead.fmt(f),
+            WaitError::Damaged => f.write_str(
+                "the segment is damaged: its positions contradict each other, so a program that does not follow the protocol has written to it; remove the segment and make it anew",
+            ),
             WaitError::Refused(reason) => reason.fmt(f),
         }
     }
@@ -94,6 +105,30 @@ impl fmt::Display for WaitError {
 impl StdError for WaitError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.failure().and_then(Failure::source)
+    }
+}
+
+/// A process that died, and what it held up. See [`WaitError::PeerDead`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PeerDead {
+    /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the producer.
+    pub stage: Name,
+    /// The dead process's id, as its own pid namespace had it; 0: it is not known. Another process
+    /// may have the id by now.
+    pub pid: u32,
+    /// The position before which the dead process has released all events. For a producer: the
+    /// position at which the caller waits.
+    pub seq: u64,
+}
+
+impl fmt::Display for PeerDead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PeerDead { stage, pid, seq } = self;
+        write!(
+            f,
+            "process {pid}, which ran `{stage}`, has died at event {seq}: start it again, it goes on from there"
+        )
     }
 }
 

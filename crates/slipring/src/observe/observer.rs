@@ -315,6 +315,7 @@ impl<T: Plain> Observer<T> {
             queue: &WaitQueue::new(),
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),
+            notice: None,
         };
         let (in_time, _) = wait_until(site, &mut learned, &mut || true, &mut || {
             polled = self.try_next();

@@ -155,6 +155,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
+    /// Creates a single producer that goes on at `next`, where another process stopped.
+    pub(crate) fn resume(core: Owner<E, L>, next: u64, learned: HandleLearner) -> Self {
+        let mut producer = Producer::new(core, learned);
+        // The handle finds out at its first claim which slots are free.
+        (producer.next, producer.limit) = (next, next);
+        producer
+    }
+
     /// Creates a chain's producer. A panic of the wait strategy's learner fails the graph.
     pub(crate) fn of_chain(core: &Owner<E, L>) -> Self {
         Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
@@ -374,7 +382,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         let fail = || {
             control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()))
         };
-        let unwinds = panicking() && !self.ignores_panic;
+        // In a segment, another process may follow a producer that a panic drops.
+        let leaves = panicking() && control.peers.is_some();
+        let unwinds = panicking() && !self.ignores_panic && !leaves;
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
@@ -384,7 +394,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // last handle closes the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
-        if last {
+        if last && !leaves {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         twin!("failed-late": () => if unwinds {

@@ -323,7 +323,10 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     #[cold]
     fn drop(&mut self) {
         let control = &self.producer.core().control;
-        control.fail(control.producer_party(), Some(self.seq), Cause::Panic(FILL_PANIC.into()));
+        // In a segment, another process may follow this one. It claims the slots again.
+        if control.peers.is_none() {
+            control.fail(control.producer_party(), Some(self.seq), Cause::Panic(FILL_PANIC.into()));
+        }
         self.producer.give_up(self.seq, self.len);
     }
 }

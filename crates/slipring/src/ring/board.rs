@@ -11,9 +11,10 @@
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU64, Line, array};
 use crate::ring::counters::CounterWords;
+use crate::ring::peers::Peers;
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
-use crate::ring::status::StatusWords;
+use crate::ring::status::{FailureRecord, StatusWords};
 use crate::wait::queue::WaitQueue;
 
 /// The words that the handles of a ring share.
@@ -22,6 +23,14 @@ pub(crate) struct Board {
     pub(crate) lines: Shared<[Line<AtomicU64>]>,
     pub(crate) status: Shared<Line<StatusWords>>,
     pub(crate) queues: Box<[WaitQueue]>,
+    /// Whether each notification of this process executes a fence; see [`Waits`].
+    ///
+    /// [`Waits`]: crate::ring::waits::Waits
+    pub(crate) always_fences: bool,
+    /// The record of the graph's failure, which other processes read; `None`: there are none.
+    pub(crate) failure: Option<Shared<FailureRecord>>,
+    /// The other processes; `None`: there are none.
+    pub(crate) peers: Option<Peers>,
     pub(crate) counters: CounterWords,
 }
 
@@ -37,6 +46,9 @@ impl Board {
             lines: array(plan.lines, word)?.into(),
             status: Shared::new(Line(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
+            always_fences: false,
+            failure: None,
+            peers: None,
             counters: CounterWords::heap(plan.stages.len() + 1)?,
         })
     }

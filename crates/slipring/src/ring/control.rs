@@ -16,10 +16,11 @@ use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{AtomicU64, twin};
-use crate::errors::{BatchError, Cause, Failure, WaitError};
+use crate::errors::{BatchError, Cause, Failure, PeerDead, WaitError};
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
+use crate::ring::peers::{OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::status::Status;
@@ -56,6 +57,8 @@ pub struct Control {
     pub(crate) membership: Membership,
     pub(crate) counters: Counters,
     waits: Waits,
+    /// The other processes of the ring's segment; `None`: the ring has one process.
+    pub(crate) peers: Option<Peers>,
 }
 
 impl Control {
@@ -69,7 +72,9 @@ impl Control {
         samples: Option<Samples>,
     ) -> Option<Control> {
         let membership = Membership::new(&plan)?;
-        let waits = Waits::new(&plan, board.queues);
+        let waits = Waits::new(&plan, board.queues, board.always_fences);
+        let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
+        let record = board.failure.map(|record| (record, names.collect()));
         Some(Control {
             start,
             timed,
@@ -77,10 +82,11 @@ impl Control {
             positions: Positions::over(board.lines),
             // The deadline begins after `Waits::new`, which calls methods of the strategies and may
             // take long.
-            status: Status::new(board.status, deadline),
+            status: Status::new(board.status, record, deadline),
             membership,
             counters: Counters::new(&plan, board.counters, samples),
             waits,
+            peers: board.peers,
             plan,
         })
     }
@@ -192,7 +198,7 @@ impl Control {
     /// Ends the graph with a failure, unless the graph has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
         let failure = |cause| Failure::new(self.name(party), seq, cause);
-        match self.status.fail(failure, cause) {
+        match self.status.fail(party, failure, cause) {
             Ok(()) => twin!("failed-unnotified": self.waits.notify_all() => ()),
             // The graph keeps its first failure, so the cause of a later failure is dropped.
             Err(cause) => drop_payload(Box::new(cause)),
@@ -296,27 +302,58 @@ impl Control {
         let party = waiter.party;
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
-        let mut holder = None;
+        let (mut holder, mut first, mut death) = (None, true, None);
+        let notice = self.peers.as_ref().map(|peers| peers.notice);
         let (in_time, stats) = self.waits.wait(
             &self.plan,
             (party, waiter.polls, self.is_oversubscribed()),
             learned,
-            (self.status.deadline(), deadline),
+            (self.status.deadline(), deadline, notice),
             &mut || {
-                holder = lasts();
-                if holder.is_none() {
-                    self.waits.cores.record(&self.plan, party);
+                if std::mem::take(&mut first) {
+                    holder = lasts();
+                    if holder.is_none() {
+                        self.waits.cores.record(&self.plan, party);
+                    }
                 }
-                holder.is_none()
+                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter));
+                holder.is_none() && death.is_none()
             },
             ready,
         );
         let waited = match holder {
             _ if in_time => Ok(()),
             Some(stage) => Err(WaitError::WaitsForItself(Box::new(self.name(stage))).into()),
-            None => Err(self.out_of_time(waiter)),
+            None => Err(death.map_or_else(|| self.out_of_time(waiter), BatchError::Wait)),
         };
         (waited, stats)
+    }
+
+    /// Returns the party for which a waiter waits now. The party may change during a wait.
+    pub(crate) fn slowest(&self, waiter: &Waiter) -> usize {
+        if waiter.party == self.producer_party() {
+            let lower_bound = waiter.at.wrapping_sub(self.plan.capacity as u64);
+            return self.least_frontier(&self.plan.gating, lower_bound).1;
+        }
+        self.upstream(waiter.party, waiter.at).1
+    }
+
+    /// Checks the party that a waiter waits for. Returns the error of the wait, if that party's
+    /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
+    #[cold]
+    fn watch(&self, peers: &Peers, waiter: &Waiter) -> Option<WaitError> {
+        let party = self.slowest(waiter);
+        let (owner, on_death) = peers.dead_owner(party)?;
+        let (stage, pid) = (self.name(party), peers.proof.pid(owner));
+        let seq = match party == self.producer_party() {
+            true => waiter.at,
+            false => self.position(party),
+        };
+        if on_death == OnDeath::Fail {
+            self.fail(party, Some(seq), Cause::Died { pid });
+            return None;
+        }
+        Some(WaitError::PeerDead(Box::new(PeerDead { stage, pid, seq })))
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
 use crate::base::panics::{drop_contained, panic_message};
+use crate::base::shared::Mapping;
 use crate::base::sync::{Relaxed, Statistic, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
@@ -31,6 +32,8 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) owners: OwnerCount,
     /// 1 while the slots hold events that are to be dropped, else 0.
     filled: Statistic,
+    /// What keeps the slots mapped; `None`: the slots lie on the heap, and the core frees them.
+    mapping: Option<Mapping>,
     #[cfg(slipring_loom)]
     cells: Box<[Watched]>,
 }
@@ -64,7 +67,20 @@ impl<E, L: Layout> Core<E, L> {
             slots,
             owners: OwnerCount::one(),
             filled: Statistic::new(0),
+            mapping: None,
         }
+    }
+
+    /// Makes a [`Core`] from slots of a segment, which `mapping` keeps mapped.
+    ///
+    /// # Safety
+    /// The slots are valid while `mapping` lives. Their events are plain data.
+    pub(crate) unsafe fn over(control: Control, slots: View<E, L>, mapping: Mapping) -> Self {
+        let shard_ids = control.plan.stages.iter().map(|_| None).collect();
+        // SAFETY: the core of a mapping frees no slots.
+        let mut core = unsafe { Core::new(control, slots, shard_ids) };
+        core.mapping = Some(mapping);
+        core
     }
 
     /// Fills the slots with events. `Err`: the index of the event at which the factory panicked,
@@ -362,8 +378,10 @@ impl<E, L: Layout> Drop for Core<E, L> {
         // The last owner has dropped the events, or the build of the ring failed before all events
         // were made (I1).
         debug_assert_eq!(self.filled.load(Relaxed), 0);
-        // SAFETY: I1: no handle, so no view, is left.
-        unsafe { self.slots.0.free() };
+        if self.mapping.is_none() {
+            // SAFETY: I1: no handle, so no view, is left.
+            unsafe { self.slots.0.free() };
+        }
         // An observer may have failed the graph after the graph's handles were dropped.
         drop_contained(self.control.status.take_failure());
     }

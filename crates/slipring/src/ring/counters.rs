@@ -14,9 +14,10 @@
 //!   the publication time before the stage releases the event. Producers overwrite the publication
 //!   time only after all stages have released the event.
 
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use crate::base::shared::Shared;
+use crate::base::shared::{Mapping, Shared};
 use crate::base::sync::{Line, Relaxed, Statistic, array};
 use crate::errors::Latency;
 use crate::ring::plan::Plan;
@@ -78,6 +79,33 @@ pub(crate) struct CounterWords {
 }
 
 impl CounterWords {
+    /// Returns the numbers of lines of the counters of `parties` parties: one for each party, and the
+    /// lines of the times that the parties waited.
+    pub(crate) fn lines(parties: usize) -> Option<(usize, usize)> {
+        Some((parties, parties.checked_mul(lines_per_party(parties))?))
+    }
+
+    /// Makes the counters whose words lie in a mapping.
+    ///
+    /// # Safety
+    /// `parties` and `waited` point to as many lines as [`CounterWords::lines`] says, which stay valid
+    /// while `mapping` lives.
+    pub(crate) unsafe fn mapped(
+        count: usize,
+        parties: NonNull<u8>,
+        waited: NonNull<u8>,
+        mapping: &Mapping,
+    ) -> Option<CounterWords> {
+        let (first, times) = CounterWords::lines(count)?;
+        // SAFETY: the caller's promise; a line of counters consists of atomic words.
+        unsafe {
+            Some(CounterWords {
+                parties: Shared::mapped_slice(parties, first, mapping),
+                waited: Shared::mapped_slice(waited, times, mapping),
+            })
+        }
+    }
+
     /// Makes the counters of `parties` parties, all zero. `None`: there is no memory for so many
     /// counters.
     pub(crate) fn heap(parties: usize) -> Option<CounterWords> {

@@ -11,11 +11,14 @@ pub(crate) mod membership;
 pub(crate) mod owner;
 pub(crate) mod owner_count;
 pub(crate) mod partition;
+pub(crate) mod peers;
 pub(crate) mod plan;
 #[cfg(all(test, not(slipring_loom)))]
 mod plan_tests;
 pub(crate) mod policy;
 pub(crate) mod positions;
+pub(crate) mod recovery;
+pub(crate) mod seat;
 pub(crate) mod self_wait;
 pub(crate) mod settings;
 pub(crate) mod slots;

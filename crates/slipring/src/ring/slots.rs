@@ -333,6 +333,21 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     }
 }
 
+impl<E> InterleavedStorage<E> {
+    /// Returns the view of slots that lie in a mapping. `capacity` is a power of two.
+    ///
+    /// # Safety
+    /// `first` points to as many slots of a stamp and an event, which stay where they are. The slots
+    /// are never freed by [`Storage::free`].
+    pub(crate) unsafe fn at(first: NonNull<u8>, capacity: usize) -> Self {
+        InterleavedStorage {
+            slots: first.cast(),
+            mask: capacity as u64 - 1,
+            shift: capacity.trailing_zeros(),
+        }
+    }
+}
+
 // SAFETY: as for `InterleavedStorage`.
 unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     fn allocate(capacity: usize, stamped: bool) -> Option<Self> {

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
+use crate::base::name::Name;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, twin};
 use crate::errors::{Cause, Failure, WaitError};
@@ -26,19 +27,91 @@ pub(crate) struct StatusWords {
     final_seq: AtomicU64,
 }
 
+/// Number of words of a failure's text.
+const TEXT_WORDS: usize = 32;
+/// States of a failure record.
+const EMPTY: u64 = 0;
+const BEGUN: u64 = 1;
+const WRITTEN: u64 = 2;
+
+/// The first failure of a graph, as the processes of its segment read it. All zero: none.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct FailureRecord {
+    /// [`EMPTY`], [`BEGUN`] or [`WRITTEN`]. A process that dies while it writes leaves `BEGUN`.
+    state: AtomicU64,
+    /// Index of the party that failed, plus one.
+    party: AtomicU64,
+    /// The position of the failure plus one; 0: no event was at fault.
+    seq: AtomicU64,
+    /// Number of bytes of the text.
+    len: AtomicU64,
+    /// The text, in UTF-8, cut where it is too long.
+    text: [AtomicU64; TEXT_WORDS],
+}
+
+impl FailureRecord {
+    /// Writes the first failure; does nothing if another thread or process was first.
+    fn write(&self, party: usize, seq: Option<u64>, text: &str) {
+        if self.state.compare_exchange(EMPTY, BEGUN, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        let mut bytes = [0; TEXT_WORDS * 8];
+        let mut len = text.len().min(bytes.len());
+        while !text.is_char_boundary(len) {
+            len -= 1;
+        }
+        bytes[..len].copy_from_slice(&text.as_bytes()[..len]);
+        for (word, bytes) in self.text.iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
+        }
+        self.len.store(len as u64, Relaxed);
+        self.party.store(party as u64 + 1, Relaxed);
+        self.seq.store(seq.map_or(0, |seq| seq.wrapping_add(1)), Relaxed);
+        edge::failed::record(&self.state, WRITTEN);
+    }
+
+    /// Returns the failure. `None`: none is written. Whatever the words hold, the result is a
+    /// failure of one of `names`.
+    fn read(&self, names: &[Name]) -> Option<Failure> {
+        if edge::failed::see_record(&self.state) != WRITTEN {
+            return None;
+        }
+        let mut bytes = [0; TEXT_WORDS * 8];
+        for (word, bytes) in self.text.iter().zip(bytes.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+        }
+        let len = (self.len.load(Relaxed) as usize).min(bytes.len());
+        let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        let party = self.party.load(Relaxed).wrapping_sub(1) as usize;
+        let name = names.get(party).or(names.last())?.clone();
+        let seq = self.seq.load(Relaxed);
+        let seq = (seq != 0).then(|| seq.wrapping_sub(1));
+        Some(Failure::new(name, seq, Cause::Elsewhere(text)))
+    }
+}
+
 /// The status of a graph says whether the graph runs, and how the graph ended.
 pub(crate) struct Status {
     words: Shared<Line<StatusWords>>,
     failure: Mutex<Option<Failure>>,
+    /// The record of the failure that other processes read, and the names of the parties; `None`:
+    /// the graph has one process.
+    record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
     deadline: Option<(Instant, Duration)>,
 }
 
 impl Status {
     /// Makes the status of a graph that runs. The new status has no deadline if the given deadline
     /// is beyond the clock's range.
-    pub(crate) fn new(words: Shared<Line<StatusWords>>, deadline: Option<Duration>) -> Status {
+    pub(crate) fn new(
+        words: Shared<Line<StatusWords>>,
+        record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
+        deadline: Option<Duration>,
+    ) -> Status {
         Status {
             words,
+            record,
             failure: Mutex::new(None),
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
         }
@@ -62,6 +135,7 @@ impl Status {
     /// all queues. `Err`: the failure was not recorded, and the cause is returned.
     pub(crate) fn fail(
         &self,
+        party: usize,
         failure: impl FnOnce(Cause) -> Failure,
         cause: Cause,
     ) -> Result<(), Cause> {
@@ -74,13 +148,20 @@ impl Status {
         if is_late || twin!("last-failure-stays": first.is_some() => false) {
             return Err(cause);
         }
-        *first = Some(failure(cause));
+        let failure = failure(cause);
+        if let Some((record, _)) = &self.record {
+            record.write(party, failure.seq(), &failure.cause_text());
+        }
+        *first = Some(failure);
         edge::failed::fail(bits, FAILED);
         Ok(())
     }
 
+    /// Returns the graph's failure: the one that this process recorded, or else the one that another
+    /// process recorded.
     pub(crate) fn failure(&self) -> Option<Failure> {
-        lock(&self.failure).clone()
+        let own = lock(&self.failure).clone();
+        own.or_else(|| self.record.as_ref().and_then(|(record, names)| record.read(names)))
     }
 
     pub(crate) fn take_failure(&self) -> Option<Failure> {
@@ -115,7 +196,9 @@ impl Status {
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.0.bits);
         if bits & FAILED != 0 {
-            return self.failure().map(WaitError::Failed);
+            // A process that died while it recorded a failure leaves the bit or the record only.
+            let unknown = || self.record.is_some().then_some(WaitError::Halted);
+            return self.failure().map(WaitError::Failed).or_else(unknown);
         }
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }

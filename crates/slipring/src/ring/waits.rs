@@ -5,7 +5,7 @@
 //!   for this progress. The end of a graph is stored before all queues are notified.
 
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::spinning::Cores;
@@ -15,6 +15,9 @@ use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrateg
 /// The wait queues of a ring.
 pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
+    /// Whether each notification executes a fence: this process could not register for the barriers
+    /// with which other processes replace its fences.
+    always_fences: bool,
     /// Number of cores minus the number of the graph's threads, without the handles that join while
     /// the graph runs.
     free_cores: i64,
@@ -23,9 +26,10 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>) -> Waits {
+    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>, always_fences: bool) -> Waits {
         Waits {
             queues,
+            always_fences,
             free_cores: wait::cores() as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }
@@ -34,7 +38,12 @@ impl Waits {
     /// Notifies the queues whose indices are in `queues`; called after progress was stored.
     #[inline]
     pub(crate) fn notify(&self, queues: &[usize]) {
-        if !queues.is_empty() {
+        if queues.is_empty() {
+            return;
+        }
+        if self.always_fences {
+            queue::notify_fenced(&self.queues, queues);
+        } else {
             queue::notify(&self.queues, queues);
         }
     }
@@ -54,7 +63,7 @@ impl Waits {
 
     /// Returns the check by which producers decide whether a publication has to notify a queue.
     pub(crate) fn quiet_check(&self, plan: &Plan) -> QuietCheck {
-        QuietCheck::at(&self.queues, &plan.producer_notifies)
+        QuietCheck::at(&self.queues, &plan.producer_notifies, self.always_fences)
     }
 
     /// Returns the queue of a stage, or of the producers.
@@ -92,13 +101,14 @@ impl Waits {
 
     /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls.
     /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's
-    /// deadline or the caller's deadline, whichever is earlier.
+    /// deadline or the caller's deadline, whichever is earlier. `lasts` is called once, or once a
+    /// `notice`.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
         (party, polls, oversubscribed): (usize, u32, bool),
         learned: &mut HandleLearner,
-        (own, theirs): (Option<Instant>, Option<Instant>),
+        (own, theirs, notice): (Option<Instant>, Option<Instant>, Option<Duration>),
         lasts: &mut dyn FnMut() -> bool,
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
@@ -112,6 +122,7 @@ impl Waits {
             deadline: own.into_iter().chain(theirs).min(),
             // A caller's own deadline replaces the strategy's timeout.
             timeout: if theirs.is_none() { wait.timeout() } else { None },
+            notice,
         };
         wait::wait_until(site, learned, lasts, ready)
     }

@@ -400,20 +400,21 @@ unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
     /// Creates the `QuietCheck` of one handle. `notifies` contains the indices of the queues that
-    /// the handle notifies.
-    pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize]) -> QuietCheck {
+    /// the handle notifies. `always_fences`: the check never says that the queue is quiet.
+    pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize], always_fences: bool) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {
-            let _ = (queues, notifies);
+            let _ = (queues, notifies, always_fences);
             QuietCheck()
         };
         #[cfg(not(slipring_loom))]
         let quiet_check = {
             static NO_QUEUE: AtomicU64 = AtomicU64::new(QUIET as u64);
+            /// A word that is never quiet.
             static SEVERAL_QUEUES: AtomicU64 = AtomicU64::new(FENCED as u64);
             QuietCheck(NonNull::from(match notifies {
                 [] => &NO_QUEUE,
-                [one] => &queues[*one].state.0.word,
+                [one] if !always_fences => &queues[*one].state.0.word,
                 _ => &SEVERAL_QUEUES,
             }))
         };

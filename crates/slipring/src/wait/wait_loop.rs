@@ -66,6 +66,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
     pub(crate) timeout: Option<Duration>,
+    /// Longest time between two calls of `keep_waiting`; `None`: one call suffices.
+    pub(crate) notice: Option<Duration>,
 }
 
 /// Measurements of one wait.
@@ -90,9 +92,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// of `ready`, acts as the strategy decides. Returns the result of the last call of `ready`, and
 /// the measurements of the wait. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` once, at the clock's first reading. A wait that ends before the clock's
-/// first reading does not call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends
-/// after one more poll.
+/// Calls `keep_waiting` at the clock's first reading, and then after each `notice`, if there is one.
+/// No sleep lasts longer than a notice. A wait that ends before the clock's first reading does not
+/// call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,
@@ -100,9 +102,10 @@ pub(crate) fn wait_until(
     keep_waiting: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let WaitOptions { wait, polls, oversubscribed, parks, queue, mut deadline, timeout } = options;
+    let WaitOptions { wait, polls, oversubscribed, parks, queue, mut deadline, timeout, notice } =
+        options;
     let mut context = WaitContext { polls, ..WaitContext::new(oversubscribed) };
-    let mut sleeps = 0;
+    let (mut sleeps, mut next_call) = (0, None);
     let in_time = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
         // is not delayed.
@@ -120,16 +123,21 @@ pub(crate) fn wait_until(
             (context.started, context.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
+            next_call = Some(now);
+        }
+        if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
             if !keep_waiting() {
                 break ready();
             }
+            next_call = notice.zip(context.now).and_then(|(notice, now)| now.checked_add(notice));
         }
-        let left = deadline
-            .zip(context.now)
-            .map(|(deadline, now)| deadline.saturating_duration_since(now));
-        if left == Some(Duration::ZERO) {
+        let until = |time: Option<Instant>| {
+            time.zip(context.now).map(|(time, now)| time.saturating_duration_since(now))
+        };
+        if until(deadline) == Some(Duration::ZERO) {
             break ready();
         }
+        let left = until(deadline.into_iter().chain(next_call).min());
         context.wake_latency = None;
         match action {
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
@@ -203,6 +211,7 @@ mod tests {
             queue: &queue,
             deadline,
             timeout: wait.timeout(),
+            notice: None,
         };
         wait_until(options, &mut wait.learner().into(), &mut || true, ready)
     }
@@ -241,6 +250,7 @@ mod tests {
                     queue: &queue,
                     deadline: None,
                     timeout: None,
+                    notice: None,
                 };
                 let stopped = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
@@ -256,6 +266,36 @@ mod tests {
                 assert_eq!((in_time, after, stats.sleeps), (ready_at_last, 1, 0), "{strategy}");
                 assert!(before <= CLOCK_INTERVAL + 1, "{strategy}: {before} polls");
             }
+        }
+    }
+
+    /// With a notice, `keep_waiting` is called again and again, also where the strategy sleeps for
+    /// ever, and can end the wait.
+    #[test]
+    fn a_wait_with_a_notice_asks_again_whether_to_go_on() {
+        let _watched = crate::watchdog::watched();
+        for strategy in Wait::all() {
+            let queue = WaitQueue::new();
+            let options = WaitOptions {
+                wait: &strategy,
+                polls: 0,
+                oversubscribed: false,
+                parks: true,
+                queue: &queue,
+                deadline: None,
+                timeout: None,
+                notice: Some(Duration::from_millis(1)),
+            };
+            let mut calls = 0;
+            let mut keep_waiting = || {
+                calls += 1;
+                calls < 3
+            };
+            let (in_time, _) =
+                wait_until(options, &mut strategy.learner().into(), &mut keep_waiting, &mut || {
+                    false
+                });
+            assert_eq!((in_time, calls), (false, 3), "{strategy}");
         }
     }
 

@@ -118,6 +118,44 @@ pub(crate) mod released {
     }
 }
 
+/// A first stage of a segment stores a boundary, and then releases. A process that sees the release
+/// also sees the boundary, or a later one.
+pub(crate) mod bounded {
+    use super::*;
+
+    /// Stores the end of the last run that a first stage has found, before the stage releases.
+    #[inline(always)]
+    pub(crate) fn bound(boundary: &AtomicU64, end: u64) {
+        boundary.store(end, twin!("boundary-relaxed": Release => Relaxed));
+    }
+
+    /// Loads the boundary of a first stage, before the caller loads the stamps from there on.
+    #[inline(always)]
+    pub(crate) fn see(boundary: &AtomicU64) -> u64 {
+        boundary.load(twin!("boundary-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// A seat of a segment has one owner. The next owner sees all that the owner before has stored.
+pub(crate) mod seated {
+    use super::*;
+
+    /// Takes a seat, if `take` returns the word that the new owner stores.
+    #[inline(always)]
+    pub(crate) fn take(
+        owner: &AtomicU64,
+        take: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        owner.fetch_update(twin!("seat-taken-relaxed": Acquire => Relaxed), Relaxed, take)
+    }
+
+    /// Frees a seat, after its owner has settled all words of the seat.
+    #[inline(always)]
+    pub(crate) fn free(owner: &AtomicU64, word: u64) {
+        owner.store(word, twin!("seat-freed-relaxed": Release => Relaxed));
+    }
+}
+
 /// The sentinel gates the producers of a graph without a gating stage.
 pub(crate) mod sentinel {
     use super::*;
@@ -317,6 +355,19 @@ pub(crate) mod failed {
     #[inline(always)]
     pub(crate) fn fail(bits: &AtomicU32, failed: u32) {
         bits.fetch_or(failed, Relaxed);
+    }
+
+    /// Stores that the record of a failure is written, after its words were stored. Other processes
+    /// read the record without the lock.
+    #[inline(always)]
+    pub(crate) fn record(state: &AtomicU64, written: u64) {
+        state.store(written, twin!("record-unreleased": Release => Relaxed));
+    }
+
+    /// Loads whether the record of a failure is written, before the caller loads its words.
+    #[inline(always)]
+    pub(crate) fn see_record(state: &AtomicU64) -> u64 {
+        state.load(twin!("record-seen-relaxed": Acquire => Relaxed))
     }
 
     /// Loads the status bits, before the caller takes the lock of the failure.

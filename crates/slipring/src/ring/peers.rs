@@ -1,0 +1,61 @@
+//! The other processes of a segment, as one process sees them while it waits.
+//!
+//! A party that waits asks once a *notice* whether the party that it waits for has died. What then
+//! happens was declared when the segment was made.
+//!
+//! Invariants
+//! - I1: a death is never concluded from time that passed. Only a [`Proof`] says that a participant
+//!   is dead.
+
+use std::time::Duration;
+
+use crate::base::shared::Shared;
+use crate::base::sync::{Arc, Line};
+use crate::ring::seat::Seat;
+
+/// Says whether the participants of a segment live.
+pub trait Proof: Send + Sync {
+    /// Returns whether the participant `number` is dead. A participant that is dead stays dead until
+    /// its number is given to another process.
+    fn is_dead(&self, number: u32) -> bool;
+
+    /// Returns the process id of a participant, for messages; 0: it is not known.
+    fn pid(&self, number: u32) -> u32;
+}
+
+/// What becomes of the parties that wait for a stage or a producer whose process has died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDeath {
+    /// They wait until another process takes the dead one's place. A wait still ends by its deadline
+    /// and by the end of the graph.
+    #[default]
+    Wait,
+    /// Their calls return [`WaitError::PeerDead`](crate::WaitError::PeerDead). A later call waits again.
+    Tell,
+    /// The graph fails.
+    Fail,
+}
+
+/// The seats of a segment, and how a process learns of deaths.
+pub(crate) struct Peers {
+    /// The seats of the stages, and then the seat of the producer.
+    pub(crate) seats: Shared<[Line<Seat>]>,
+    /// For each seat, what happens when its owner dies.
+    pub(crate) on_death: Box<[OnDeath]>,
+    /// Longest time between two checks for deaths.
+    pub(crate) notice: Duration,
+    pub(crate) proof: Arc<dyn Proof>,
+}
+
+impl Peers {
+    /// Returns the participant that owns the seat of a party and is proven dead. `None`: the seat is
+    /// free, its owner lives, or no party is to hear of the owner's death.
+    pub(crate) fn dead_owner(&self, party: usize) -> Option<(u32, OnDeath)> {
+        let seat = &self.seats.get(party)?.0;
+        let on_death = self.on_death[party];
+        let owner = seat.owner()?;
+        let is_dead = on_death != OnDeath::Wait && self.proof.is_dead(owner);
+        // If the seat has another owner by now, that owner took the place of the dead one.
+        (is_dead && seat.owner() == Some(owner)).then_some((owner, on_death))
+    }
+}

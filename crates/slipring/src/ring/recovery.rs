@@ -1,0 +1,41 @@
+//! How a process finds its place in a ring from what the dead left.
+//!
+//! Invariants
+//! - I1: the boundary of a first stage lies at the end of a run, its slot is not used for a later
+//!   lap, and everything before it is published (`seat::I3`).
+//! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So what a dead
+//!   producer has not stamped is not there.
+
+use crate::base::edge;
+use crate::ring::core::Core;
+use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::stamp::Run;
+use crate::ring::words::ahead;
+
+/// Returns the first position that a single producer has not published. The walk begins at
+/// `boundary` (I1), and takes at most one step per slot, whatever the stamps say.
+pub(crate) fn first_unpublished<E, L: Layout>(core: &Core<E, L>, boundary: u64) -> u64 {
+    let mut seq = boundary;
+    let limit = boundary.wrapping_add(core.capacity());
+    while ahead(limit, seq) > 0 {
+        match core.slots.run_at(seq) {
+            Run::Live(len) | Run::Tombstone(len) if len != 0 => seq = seq.wrapping_add(len),
+            _ => break,
+        }
+    }
+    if ahead(seq, limit) > 0 { limit } else { seq }
+}
+
+/// Clears the stamps of a dead producer's unfinished publication. `first` is the first unpublished
+/// position. A publication of several runs is stamped from back to front, so stamps of later runs
+/// may stand where the first run has none. They would come true when another producer publishes the
+/// positions before them.
+pub(crate) fn clear_stray_stamps<E, L: Layout>(core: &Core<E, L>, first: u64) {
+    for offset in 1..core.capacity() {
+        let seq = first.wrapping_add(offset);
+        if core.slots.run_at(seq) != Run::Unpublished {
+            // SAFETY: slots::I1; the core is alive.
+            edge::slot_published::stamp(unsafe { &*core.slots.stamp(seq) }, 0);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Seats: the records of a segment that say which process sits where in the graph, and what a
+//! process that dies there leaves behind.
+//!
+//! Each stage of a segment has a seat, and so have the producers. A *participant* is an attached
+//! process, identified by a number from 1 on.
+//!
+//! Invariants
+//! - I1: only the owner of a seat changes the seat's words, and, once the owner is proven dead, the
+//!   one process that recovers it. A seat is free last, when all its other words are settled.
+//! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
+//! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
+//!   before it releases, so a thread that sees a release beyond a position also sees a boundary
+//!   beyond it.
+
+use crate::base::edge;
+use crate::base::sync::{Acquire, SeqCst};
+use crate::base::sync::{AtomicU64, Relaxed, compiler_fence, twin};
+
+/// The participant in an owner's word.
+const PARTICIPANT: u64 = 0xFFFF_FFFF;
+/// Increment of the generation in an owner's word. Each taking of a seat raises the generation.
+const GENERATION: u64 = 1 << 32;
+
+/// A seat of a segment. Its words are zero in a new segment, but for `boundary` and `held`, which
+/// begin at the first position.
+#[repr(C)]
+#[derive(Default)]
+pub struct Seat {
+    /// Low half: number of the participant that owns the seat; 0: the seat is free. High half: how
+    /// often the seat was taken.
+    owner: AtomicU64,
+    /// The position before which the stage was lent all events.
+    held: AtomicU64,
+    /// The end of the last run that the stage has found.
+    boundary: AtomicU64,
+    /// Low half: number of owners that died. High half: the generation of the last one.
+    deaths: AtomicU64,
+}
+
+impl Seat {
+    /// Puts the seat's positions at the first position of the stream, before any process attaches.
+    pub(crate) fn begin(&self, start: u64) {
+        self.held.store(start, Relaxed);
+        self.boundary.store(start, Relaxed);
+    }
+
+    /// Returns the participant that owns the seat; `None`: the seat is free. The owner may leave or
+    /// die at any time.
+    pub fn owner(&self) -> Option<u32> {
+        let owner = (self.owner.load(Acquire) & PARTICIPANT) as u32;
+        (owner != 0).then_some(owner)
+    }
+
+    /// Returns how many owners of the seat have died.
+    pub fn deaths(&self) -> u32 {
+        self.deaths.load(Relaxed) as u32
+    }
+
+    /// Returns the position before which the stage was lent all events.
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Returns the end of the last run that the stage has found (I3).
+    pub(crate) fn boundary(&self) -> u64 {
+        edge::bounded::see(&self.boundary)
+    }
+
+    /// Takes the seat for a participant. `Err`: the participant that owns the seat.
+    pub fn take(&self, participant: u32) -> Result<(), u32> {
+        let take = |owner: u64| {
+            let taken = (owner & !PARTICIPANT).wrapping_add(GENERATION) | u64::from(participant);
+            (owner & PARTICIPANT == 0).then_some(taken)
+        };
+        let taken = edge::seated::take(&self.owner, take);
+        taken.map(drop).map_err(|owner| (owner & PARTICIPANT) as u32)
+    }
+
+    /// Frees the seat if `participant` owns it. The caller is that participant, or holds its proof
+    /// of death (I1).
+    pub fn free(&self, participant: u32) {
+        let owner = self.owner.load(Relaxed);
+        if owner & PARTICIPANT == u64::from(participant) {
+            edge::seated::free(&self.owner, owner & !PARTICIPANT);
+        }
+    }
+
+    /// Counts the death of the seat's owner, and frees the seat. Each step may be repeated, because
+    /// the process that recovers may die, too.
+    pub fn bury(&self, dead: u32) {
+        let owner = self.owner.load(Relaxed);
+        if owner & PARTICIPANT != u64::from(dead) {
+            return;
+        }
+        let deaths = self.deaths.load(Relaxed);
+        if deaths >> 32 != owner >> 32 {
+            // One store per generation, so that a repeated recovery counts the death once.
+            let count = (deaths as u32).wrapping_add(1);
+            self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
+        }
+        self.free(dead);
+    }
+
+    /// Stores that the stage is lent all events before `end` (I2).
+    #[inline(always)]
+    pub(crate) fn hold(&self, end: u64) {
+        self.held.store(end, Relaxed);
+        // Only the death of this process reads the word, and a death comes between two instructions.
+        // So the order of the instructions suffices.
+        twin!("held-late": compiler_fence(SeqCst) => ());
+    }
+
+    /// Stores the end of the last run that the stage has found, before a release (I3).
+    #[inline(always)]
+    pub(crate) fn bound(&self, end: u64) {
+        edge::bounded::bound(&self.boundary, end);
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_has_one_owner_and_counts_each_death_once() {
+        let seat = Seat::default();
+        assert_eq!((seat.owner(), seat.take(3)), (None, Ok(())));
+        assert_eq!((seat.owner(), seat.take(4)), (Some(3), Err(3)));
+        seat.free(4);
+        assert_eq!(seat.owner(), Some(3), "only the owner frees its seat");
+        seat.free(3);
+        assert_eq!((seat.owner(), seat.deaths()), (None, 0));
+        assert_eq!(seat.take(3), Ok(()));
+        seat.bury(4);
+        seat.bury(3);
+        seat.bury(3);
+        assert_eq!((seat.owner(), seat.deaths()), (None, 1));
+        assert_eq!(seat.take(3), Ok(()));
+        // A recovery that died between its two steps is repeated.
+        let owner = seat.owner.load(Relaxed);
+        seat.bury(3);
+        seat.owner.store(owner, Relaxed);
+        seat.bury(3);
+        assert_eq!((seat.owner(), seat.deaths()), (None, 2));
+    }
+}

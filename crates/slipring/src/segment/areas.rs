@@ -1,0 +1,126 @@
+//! Where the words of a ring lie in a segment.
+
+use std::ptr::NonNull;
+
+use super::declaration::Declaration;
+use super::participant::Participant;
+use crate::base::shared::{Mapping, Shared};
+use crate::base::sync::{Arc, AtomicU64, Line, Relaxed};
+use crate::errors::BuildError;
+use crate::ring::board::Board;
+use crate::ring::counters::CounterWords;
+use crate::ring::peers::Peers;
+use crate::ring::plan::Plan;
+use crate::ring::positions::Positions;
+use crate::ring::seat::Seat;
+use crate::ring::status::{FailureRecord, StatusWords};
+use crate::wait::queue::WaitQueue;
+use crate::wait::queue_state::QueueState;
+
+/// Number of lines of the graph's failure.
+pub(super) const FAILURE_LINES: usize = size_of::<FailureRecord>().div_ceil(128);
+
+/// The areas of a segment, by address. Each address is a multiple of 128 and has as many lines behind
+/// it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
+#[derive(Clone)]
+pub struct Areas {
+    /// The word of each line of positions.
+    pub lines: NonNull<u8>,
+    /// The states of the wait queues.
+    pub queues: NonNull<u8>,
+    /// The seats.
+    pub seats: NonNull<u8>,
+    /// The status, one line.
+    pub status: NonNull<u8>,
+    /// The record of the graph's failure.
+    pub failure: NonNull<u8>,
+    /// The counters.
+    pub counters: NonNull<u8>,
+    /// The times that parties waited.
+    pub waited: NonNull<u8>,
+    /// The slots.
+    pub slots: NonNull<u8>,
+    /// What keeps the areas mapped.
+    pub mapping: Mapping,
+}
+
+// SAFETY: the addresses are those of atomic words and slots, whose use the protocol orders.
+unsafe impl Send for Areas {}
+// SAFETY: as above.
+unsafe impl Sync for Areas {}
+
+impl Areas {
+    /// Returns the seats of a ring with `parties` parties.
+    ///
+    /// # Safety
+    /// The areas are those of a declaration with so many parties.
+    unsafe fn seats(&self, parties: usize) -> Shared<[Line<Seat>]> {
+        // SAFETY: the caller's promise.
+        unsafe { Shared::mapped_slice(self.seats, parties, &self.mapping) }
+    }
+
+    /// Makes the board of one process.
+    ///
+    /// # Safety
+    /// The areas are those of the declaration that `plan` was made from.
+    pub(super) unsafe fn board(
+        &self,
+        plan: &Plan,
+        declaration: &Declaration,
+        participant: &Participant,
+    ) -> Option<Board> {
+        let Areas { mapping, .. } = self;
+        let parties = plan.stages.len() + 1;
+        let queue = |number: usize| {
+            // SAFETY: the caller's promise: there are `plan.queues` states.
+            let state = unsafe { self.queues.cast::<Line<QueueState>>().add(number) };
+            // SAFETY: as above; the states lie in the mapping.
+            WaitQueue::between_processes(unsafe { Shared::mapped(state, mapping.clone()) })
+        };
+        let on_death = declaration.stages.iter().map(|stage| stage.on_death);
+        // SAFETY: the caller's promise, for each area.
+        unsafe {
+            Some(Board {
+                lines: Shared::mapped_slice(self.lines, plan.lines, mapping),
+                status: Shared::mapped(self.status.cast::<Line<StatusWords>>(), mapping.clone()),
+                queues: (0..plan.queues).map(queue).collect(),
+                always_fences: participant.always_fences,
+                failure: Some(Shared::mapped(self.failure.cast(), mapping.clone())),
+                peers: Some(Peers {
+                    seats: self.seats(parties),
+                    on_death: on_death.chain([declaration.producer_on_death]).collect(),
+                    notice: participant.notice,
+                    proof: Arc::clone(&participant.proof),
+                }),
+                counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,
+            })
+        }
+    }
+}
+
+/// Stores the first words of a new segment, whose bytes are all zero.
+///
+/// # Errors
+/// Returns why no ring can be made from the declaration.
+///
+/// # Safety
+/// The areas have the sizes that the declaration needs, and no other process uses them yet.
+pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), BuildError> {
+    let plan = declaration.plan()?;
+    // SAFETY: the caller's promise.
+    let (lines, queues, seats) = unsafe {
+        let lines: Shared<[Line<AtomicU64>]> =
+            Shared::mapped_slice(areas.lines, plan.lines, &areas.mapping);
+        let queues = areas.queues.cast::<Line<QueueState>>();
+        (lines, queues, areas.seats(plan.stages.len() + 1))
+    };
+    for (number, line) in lines.iter().enumerate() {
+        line.0.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
+    }
+    for number in 0..plan.queues {
+        // SAFETY: the caller's promise: there are so many states, and no one else uses them yet.
+        unsafe { queues.add(number).write(Line(QueueState::new())) };
+    }
+    seats.iter().for_each(|seat| seat.0.begin(declaration.start));
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! What the ring of a segment looks like, and how much memory that takes.
+
+use crate::errors::BuildError;
+use crate::ring::counters::CounterWords;
+use crate::ring::peers::OnDeath;
+use crate::ring::plan::Plan;
+use crate::ring::slots::{Interleaved, Layout, Storage as _};
+use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::wait::Wait;
+
+/// A stage of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageDeclaration {
+    /// The stage's name.
+    pub name: String,
+    /// Whether the stage may change events.
+    pub writes: bool,
+    /// Indices of the stages that this stage follows.
+    pub after: Vec<usize>,
+    /// What becomes of the parties that wait for the stage when its process dies.
+    pub on_death: OnDeath,
+}
+
+/// The ring of a segment, as its creator declared it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// Number of slots, a power of two.
+    pub capacity: usize,
+    /// Position of the first event.
+    pub start: u64,
+    /// The stages, each behind the stages of its `after`.
+    pub stages: Vec<StageDeclaration>,
+    /// What becomes of the stages when the producer's process dies.
+    pub producer_on_death: OnDeath,
+}
+
+/// Numbers of 128-byte lines, and the size of a slot, that a ring needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Lines of positions.
+    pub lines: usize,
+    /// Lines of wait queues.
+    pub queues: usize,
+    /// Lines of seats: one for each stage, and one for the producer.
+    pub seats: usize,
+    /// Lines of counters, one for each party.
+    pub counters: usize,
+    /// Lines of the times that parties waited.
+    pub waited: usize,
+    /// Lines of the graph's failure.
+    pub failure: usize,
+    /// Size of a slot, in bytes.
+    pub slot: usize,
+    /// Distance from a slot's begin to its event, in bytes.
+    pub event_at: usize,
+}
+
+impl Declaration {
+    /// Makes the plan of the ring. All parties may sleep, because each process chooses the strategies
+    /// of its own handles.
+    pub(super) fn plan(&self) -> Result<Plan, BuildError> {
+        let spec = |stage: &StageDeclaration| {
+            let access = if stage.writes { Access::Write } else { Access::Read };
+            StageSpec::new(&stage.name, access, Delivery::Each, &stage.after)
+        };
+        if self.stages.is_empty() {
+            let problem = "a segment needs a stage: declare at least one reader or writer".into();
+            return Err(BuildError::Declaration { problem });
+        }
+        let count = self.stages.len();
+        if self.stages.iter().any(|stage| stage.after.iter().any(|&other| other >= count)) {
+            let problem = "a stage follows a stage that is not declared".into();
+            return Err(BuildError::Declaration { problem });
+        }
+        let specs = self.stages.iter().map(spec).collect();
+        Plan::new(specs, self.capacity, false, &Wait::Blocking, &Wait::Blocking)
+    }
+
+    /// Returns how much memory the ring needs for events of type `E`.
+    ///
+    /// # Errors
+    /// Returns why no ring can be made from this declaration.
+    pub fn needs<E>(&self) -> Result<Needs, BuildError> {
+        let plan = self.plan()?;
+        let parties = plan.stages.len() + 1;
+        let no_memory = || BuildError::Memory { capacity: parties, bytes_per_slot: 128 };
+        let (counters, waited) = CounterWords::lines(parties).ok_or_else(no_memory)?;
+        Ok(Needs {
+            lines: plan.lines,
+            queues: plan.queues,
+            seats: parties,
+            counters,
+            waited,
+            failure: super::areas::FAILURE_LINES,
+            slot: <Interleaved as Layout>::Storage::<E>::bytes_per_slot(true),
+            event_at: size_of::<u64>().next_multiple_of(align_of::<E>()),
+        })
+    }
+}

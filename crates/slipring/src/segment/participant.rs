@@ -1,0 +1,34 @@
+//! How one process takes part in the ring of a segment.
+
+use std::time::Duration;
+
+use crate::base::sync::Arc;
+use crate::base::system;
+use crate::ring::peers::Proof;
+use crate::wait::Wait;
+
+/// How one process takes part in a ring.
+#[derive(Clone)]
+pub struct Participant {
+    /// The number of this process in the segment, from 1 on.
+    pub number: u32,
+    /// Says which other participants live.
+    pub proof: Arc<dyn Proof>,
+    /// Longest time between two checks for deaths.
+    pub notice: Duration,
+    /// Whether each notification executes a fence, because the system refused to register this
+    /// process for the barriers of other processes.
+    pub always_fences: bool,
+    /// How the stages of this process wait for events.
+    pub wait: Wait,
+    /// How the producer of this process waits for room.
+    pub producer_wait: Wait,
+}
+
+/// Registers this process for the barriers with which sleepers in other processes replace the fences
+/// of notifiers. Returns `false` if the system refuses; [`Participant::always_fences`] must then be
+/// `true`. Each attachment registers anew, because exec(2) drops a registration. Costs up to some
+/// milliseconds in a process of several threads.
+pub fn register_for_barriers() -> bool {
+    system::register_for_barriers_of_processes()
+}

@@ -1,0 +1,144 @@
+//! The ring of a segment, as one process sees it, and its handles.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use super::areas::Areas;
+use super::declaration::Declaration;
+use super::participant::Participant;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Reading, Seated, Writing, sealed};
+use crate::consumer::role::SeatRole;
+use crate::consumer::sequential::SequentialPosition;
+use crate::errors::{BuildError, Report};
+use crate::producer::Producer;
+use crate::ring::control::Control;
+use crate::ring::core::Core;
+use crate::ring::owner::Owner;
+use crate::ring::recovery;
+use crate::ring::seat::Seat;
+use crate::ring::slots::{Interleaved, InterleavedStorage, View};
+use crate::ring::words::ahead;
+
+/// The producer of a segment.
+pub type SegmentProducer<E> = Producer<E>;
+/// The handle with which a stage of a segment reads every event.
+pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
+/// The handle with which a stage of a segment reads, and may change, every event.
+pub type SegmentWriter<E> = Consumer<E, Writing, Seated>;
+
+/// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
+pub struct SegmentRing<E> {
+    core: Owner<E, Interleaved>,
+    participant: u32,
+}
+
+impl<E> SegmentRing<E> {
+    /// Makes the ring of one process.
+    ///
+    /// # Errors
+    /// Returns why no ring can be made from the declaration.
+    ///
+    /// # Safety
+    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin` has
+    ///   stored their first words, with an equal declaration.
+    /// - Every bit pattern is a valid `E`, and `E` needs no drop.
+    /// - As long as the areas are mapped, every process that can write to them follows the protocol.
+    pub unsafe fn over(
+        declaration: &Declaration,
+        areas: &Areas,
+        participant: &Participant,
+    ) -> Result<SegmentRing<E>, BuildError> {
+        let mut plan = declaration.plan()?;
+        plan.choose_wait(&participant.wait, &participant.producer_wait);
+        let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
+        // SAFETY: the caller's promise.
+        let board = unsafe { areas.board(&plan, declaration, participant) };
+        let timed = !cfg!(slipring_loom);
+        let control = board
+            .and_then(|board| Control::new(plan, board, declaration.start, None, timed, None))
+            .ok_or(no_memory)?;
+        // SAFETY: the caller's promise.
+        let slots = unsafe { InterleavedStorage::at(areas.slots, declaration.capacity) };
+        // SAFETY: as above.
+        let core = unsafe { Core::over(control, View(slots), areas.mapping.clone()) };
+        Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
+    }
+
+    /// Returns the seat of a party: of the stage with this index, or of the producer, whose index
+    /// comes after that of the last stage.
+    pub fn seat(&self, party: usize) -> &Seat {
+        &self.core.control.peers.as_ref().expect("a segment has peers").seats[party].0
+    }
+
+    /// Returns the index of the producer as a party.
+    pub fn producer_party(&self) -> usize {
+        self.core.control.producer_party()
+    }
+
+    /// Returns the position before which a stage has released all events.
+    pub fn position(&self, stage: usize) -> u64 {
+        self.core.control.position(stage)
+    }
+
+    /// Returns whether the ring was closed or halted, or has failed.
+    pub fn is_over(&self) -> bool {
+        self.core.control.status.is_over()
+    }
+
+    /// Returns the positions and counts of all parties.
+    pub fn report(&self) -> Report {
+        self.core.report()
+    }
+
+    /// Makes the producer's handle, which goes on where the producer before stopped.
+    ///
+    /// # Safety
+    /// This process owns the producer's seat, and has no other producer's handle.
+    pub unsafe fn producer(&self) -> SegmentProducer<E> {
+        let control = &self.core.control;
+        let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
+        // A first stage exists, because the stages form no circle.
+        let boundary = self.seat(first_stage.unwrap_or(0)).boundary();
+        let next = recovery::first_unpublished(&self.core, boundary);
+        recovery::clear_stray_stamps(&self.core, next);
+        let learned = control.learner(control.producer_party());
+        Producer::resume(self.core.clone(), next, learned)
+    }
+
+    /// Makes the handle of a stage that reads.
+    ///
+    /// # Safety
+    /// This process owns the stage's seat, and has no other handle of the stage.
+    pub unsafe fn reader(&self, stage: usize) -> SegmentReader<E> {
+        self.consumer(stage)
+    }
+
+    /// Makes the handle of a stage that may write.
+    ///
+    /// # Safety
+    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes.
+    pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E> {
+        self.consumer(stage)
+    }
+
+    /// Makes a stage's handle, which goes on where the handle before stopped.
+    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated> {
+        let control = &self.core.control;
+        let seat = self.seat(stage);
+        let released = control.position(stage);
+        let held = seat.held();
+        let role = SeatRole {
+            seat: NonNull::from(seat),
+            participant: self.participant,
+            again: (released, if ahead(held, released) > 0 { held } else { released }),
+            held: Cell::new(held),
+        };
+        let learned = control.learner(stage);
+        let line = (control.plan.stages[stage].line, 0);
+        let mut position =
+            SequentialPosition::begin(self.core.clone(), stage, role, line, released, learned);
+        position.know_until(seat.boundary());
+        Consumer::seated(position)
+    }
+}

@@ -1,0 +1,401 @@
+//! Tests of rings whose words lie in memory that several rings share. Each ring stands for a process.
+//! The memory lies on the heap, so that Miri can run the tests.
+
+use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::wait::Wait;
+use crate::{BuildError, Cause};
+
+/// Zeroed memory, as a new segment's.
+struct Memory {
+    first: NonNull<u8>,
+    bytes: Bytes,
+}
+
+// SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
+    }
+}
+
+/// Says that the participants in a set are dead.
+#[derive(Default)]
+struct Dead(AtomicU64);
+
+impl Proof for Dead {
+    fn is_dead(&self, number: u32) -> bool {
+        number < 64 && self.0.load(Ordering::Relaxed) & (1 << number) != 0
+    }
+    fn pid(&self, number: u32) -> u32 {
+        1000 + number
+    }
+}
+
+/// A segment, and the processes that can attach to it.
+struct Segment {
+    declaration: Declaration,
+    areas: Areas,
+    dead: Arc<Dead>,
+}
+
+fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {
+    StageDeclaration { name: name.into(), writes: false, after: after.to_vec(), on_death }
+}
+
+impl Segment {
+    fn new(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
+        let declaration = Declaration { capacity, start, stages, producer_on_death: OnDeath::Tell };
+        let needs = declaration.needs::<u64>().unwrap();
+        let lines = [
+            needs.lines,
+            needs.queues,
+            needs.seats,
+            1,
+            needs.failure,
+            needs.counters,
+            needs.waited,
+            (needs.slot * capacity).div_ceil(128),
+        ];
+        let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
+        // SAFETY: the size is not zero.
+        let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
+        let mut at = 0;
+        let mut places = lines.iter().map(|lines| {
+            // SAFETY: the sum of all areas was allocated.
+            let place = unsafe { first.add(at * 128) };
+            at += lines;
+            place
+        });
+        let mut next = || places.next().unwrap();
+        let areas = Areas {
+            lines: next(),
+            queues: next(),
+            seats: next(),
+            status: next(),
+            failure: next(),
+            counters: next(),
+            waited: next(),
+            slots: next(),
+            mapping: Arc::new(Memory { first, bytes }),
+        };
+        // SAFETY: the areas were laid out as the declaration needs them.
+        unsafe { begin(&declaration, &areas) }.unwrap();
+        Segment { declaration, areas, dead: Arc::default() }
+    }
+
+    fn attach(&self, number: u32) -> SegmentRing<u64> {
+        let participant = Participant {
+            number,
+            proof: self.dead.clone(),
+            notice: Duration::from_millis(1),
+            always_fences: true,
+            wait: Wait::Blocking,
+            producer_wait: Wait::Blocking,
+        };
+        // SAFETY: as in `new`; all rings follow the protocol.
+        unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }.unwrap()
+    }
+
+    /// Attaches a producer.
+    fn producer(&self, number: u32) -> SegmentProducer<u64> {
+        let ring = self.attach(number);
+        ring.seat(ring.producer_party()).take(number).unwrap();
+        // SAFETY: the seat was taken.
+        unsafe { ring.producer() }
+    }
+
+    /// Attaches a reader of a stage.
+    fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
+        let ring = self.attach(number);
+        ring.seat(stage).take(number).unwrap();
+        // SAFETY: the seat was taken.
+        unsafe { ring.reader(stage) }
+    }
+
+    /// Kills a participant: its handles are forgotten, and its seats are recovered.
+    fn bury(&self, number: u32) {
+        let ring = self.attach(60);
+        (0..=ring.producer_party()).for_each(|party| ring.seat(party).bury(number));
+        self.dead.0.fetch_and(!(1 << number), Ordering::Relaxed);
+    }
+
+    fn kill<T>(&self, number: u32, handle: T) {
+        std::mem::forget(handle);
+        self.dead.0.fetch_or(1 << number, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn two_rings_over_one_memory_are_one_ring() {
+    let _watched = crate::watchdog::watched();
+    for start in [0, 5, u64::MAX - 3] {
+        let segment = Segment::new(
+            4,
+            start,
+            vec![stage("first", &[], OnDeath::Wait), stage("second", &[0], OnDeath::Wait)],
+        );
+        let mut tx = segment.producer(1);
+        let (mut first, mut second) = (segment.reader(2, 0), segment.reader(3, 1));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                (0..100).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+            });
+            let sum = |reader: &mut SegmentReader<u64>| {
+                let (mut sum, mut next) = (0, start);
+                let count = reader.for_each(|event, at| {
+                    assert_eq!(at.seq, next);
+                    next = next.wrapping_add(1);
+                    sum += *event;
+                });
+                (count.unwrap(), sum)
+            };
+            scope.spawn(move || assert_eq!(sum(&mut first), (100, 4950)));
+            scope.spawn(move || assert_eq!(sum(&mut second), (100, 4950)));
+        });
+    }
+}
+
+/// A reader that dies or leaves in the middle of a run is followed by another, which begins at the
+/// first event that was not released, and is told which events may come again.
+#[test]
+fn a_reader_goes_on_where_the_one_before_stopped() {
+    let _watched = crate::watchdog::watched();
+    for dies in [false, true] {
+        let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
+        let mut tx = segment.producer(1);
+        let mut reader = segment.reader(2, 0);
+        assert_eq!(reader.redelivered(), 0..0);
+        let mut claim = tx.claim_n(5).unwrap();
+        (0..5).for_each(|i| claim[i] = i as u64);
+        claim.publish();
+        // The reader releases two of the five events of one run.
+        assert_eq!(reader.poll(2, |_, _| ()).unwrap(), 2);
+        if dies {
+            segment.kill(2, reader);
+            segment.bury(2);
+        } else {
+            drop(reader);
+        }
+        tx.publish(|slot| *slot = 5).unwrap();
+        let mut reader = segment.reader(3, 0);
+        assert_eq!(reader.redelivered(), 2..5);
+        let mut seen = Vec::new();
+        reader.poll(usize::MAX, |event, at| seen.push((at.seq, *event))).unwrap();
+        assert_eq!(seen, (2..6).map(|i| (i, i)).collect::<Vec<_>>());
+        drop(reader);
+        assert_eq!(segment.reader(4, 0).redelivered(), 6..6);
+        assert_eq!(segment.attach(5).seat(0).deaths(), u32::from(dies));
+    }
+}
+
+/// A reader may die after it was lent events a second time, and fewer than the first time.
+#[test]
+fn what_was_lent_is_never_forgotten() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let mut tx = segment.producer(1);
+    (0..6).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    let mut reader = segment.reader(2, 0);
+    assert_eq!(reader.try_batch(6).unwrap().len(), 6);
+    segment.kill(2, reader);
+    segment.bury(2);
+    let mut reader = segment.reader(3, 0);
+    assert_eq!((reader.redelivered(), reader.try_batch(1).unwrap().len()), (0..6, 1));
+    segment.kill(3, reader);
+    segment.bury(3);
+    assert_eq!(segment.reader(4, 0).redelivered(), 0..6);
+}
+
+/// A producer that dies is followed by another, which finds its place from the segment alone. What
+/// the dead one claimed and did not publish is never seen.
+#[test]
+fn a_producer_goes_on_where_the_one_before_died() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let mut reader = segment.reader(2, 0);
+    let mut sent = 0;
+    for round in 0..20u64 {
+        let number = 3 + (round % 2) as u32;
+        let mut tx = segment.producer(number);
+        for _ in 0..round % 4 {
+            assert_eq!(tx.publish(|slot| *slot = sent).unwrap(), sent);
+            sent += 1;
+        }
+        if let Ok(mut claim) = tx.try_claim_n(2) {
+            (claim[0], claim[1]) = (666, 666);
+            std::mem::forget(claim);
+        }
+        segment.kill(number, tx);
+        segment.bury(number);
+        let mut next = reader.next_seq();
+        reader
+            .poll(usize::MAX, |event, _| {
+                assert_eq!(*event, next);
+                next += 1;
+            })
+            .unwrap();
+        assert_eq!(next, sent);
+    }
+    assert!(matches!(reader.try_batch(1), Err(BatchError::Unavailable)));
+    drop(segment.producer(9));
+    assert!(matches!(reader.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
+}
+
+#[test]
+fn a_wait_for_a_dead_process_tells_or_fails_as_declared() {
+    let _watched = crate::watchdog::watched();
+    for on_death in [OnDeath::Tell, OnDeath::Fail] {
+        let segment = Segment::new(2, 0, vec![stage("only", &[], on_death)]);
+        let mut tx = segment.producer(1);
+        let reader = segment.reader(2, 0);
+        segment.kill(2, reader);
+        (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+        let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
+        match (on_death, &error) {
+            (OnDeath::Tell, WaitError::PeerDead(dead)) => {
+                assert_eq!((dead.stage.as_str(), dead.pid, dead.seq), ("only", 1002, 0));
+                assert!(error.to_string().contains("process 1002"), "{error}");
+                // The graph goes on with another reader.
+                segment.bury(2);
+                let mut reader = segment.reader(3, 0);
+                assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 2);
+                assert_eq!(tx.publish(|slot| *slot = 2).unwrap(), 2);
+            }
+            (OnDeath::Fail, WaitError::Failed(failure)) => {
+                assert!(matches!(failure.cause(), Cause::Died { pid: 1002 }), "{failure}");
+                // Another process hears the same, in words.
+                segment.bury(2);
+                let elsewhere = segment.reader(3, 0).batch(1).map(|_| ()).unwrap_err();
+                let text = elsewhere.to_string();
+                assert!(text.contains("`only`") && text.contains("process 1002 died"), "{text}");
+            }
+            _ => panic!("{on_death:?}: {error}"),
+        }
+    }
+}
+
+/// A reader that waits is told that the producer has died, and waits on where another follows.
+#[test]
+fn a_reader_is_told_of_a_dead_producer() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(2, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let tx = segment.producer(1);
+    let mut reader = segment.reader(2, 0);
+    segment.kill(1, tx);
+    let error = reader.batch(1).map(|_| ()).unwrap_err();
+    let WaitError::PeerDead(dead) = error else { panic!("{error}") };
+    assert_eq!((dead.stage.as_str(), dead.pid), (crate::PRODUCER, 1001));
+    segment.bury(1);
+    segment.producer(3).publish(|slot| *slot = 7).unwrap();
+    assert_eq!(reader.batch(1).unwrap()[0], 7);
+}
+
+/// A panic of user code in one process leaves the place to another process.
+#[test]
+fn a_panic_leaves_the_place_to_another() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(4, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let panics = |run: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap_err());
+    };
+    panics(&|| {
+        let mut tx = segment.producer(1);
+        tx.publish(|slot| *slot = 0).unwrap();
+        tx.publish(|_| panic!("while it fills")).unwrap();
+    });
+    segment.attach(1).seat(1).free(1);
+    panics(&|| {
+        segment.reader(2, 0).for_each(|_, _| panic!("while it handles")).unwrap();
+    });
+    let mut tx = segment.producer(3);
+    assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
+    let mut reader = segment.reader(4, 0);
+    assert_eq!(reader.redelivered(), 0..1);
+    let mut seen = Vec::new();
+    reader.poll(8, |event, _| seen.push(*event)).unwrap();
+    assert_eq!(seen, [0, 1]);
+}
+
+/// A full ring gates the producer of another process, and the reader's release lets it go on.
+#[test]
+fn a_full_ring_gates_the_producer() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(2, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let mut tx = segment.producer(1);
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Gated { .. })), "no reader yet");
+    let mut reader = segment.reader(2, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || tx.publish(|slot| *slot = 2).unwrap());
+        assert_eq!(reader.poll(1, |_, _| ()).unwrap(), 1);
+        assert_eq!(reader.for_each(|_, _| ()).unwrap(), 2);
+    });
+}
+
+/// Whatever the words of a segment hold: no call panics, leaves its bounds or runs for ever.
+#[test]
+fn random_words_are_an_error_at_most() {
+    let _watched = crate::watchdog::watched();
+    for seed in 0..if cfg!(miri) { 3 } else { 300 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let segment = Segment::new(
+            4,
+            0,
+            vec![stage("first", &[], OnDeath::Tell), stage("second", &[0], OnDeath::Fail)],
+        );
+        let ring = segment.attach(1);
+        let mut tx = segment.producer(2);
+        let (mut first, mut second) = (segment.reader(3, 0), segment.reader(4, 1));
+        let memory: &Memory = segment.areas.mapping.downcast_ref().unwrap();
+        let words = memory.bytes.size() / 8;
+        for _ in 0..20 {
+            for _ in 0..random.usize(1..words) {
+                // SAFETY: the word lies in the memory; all threads use it by atomic accesses, or have
+                // no reference to the event that it belongs to.
+                let word = unsafe {
+                    &*memory.first.as_ptr().cast::<AtomicU64>().add(random.usize(..words))
+                };
+                word.store(random.u64(..) >> random.u32(..64), Ordering::Relaxed);
+            }
+            let _ = tx.try_publish(|slot| *slot = 1);
+            let _ = tx.publish_by(std::time::Instant::now(), |slot| *slot = 1);
+            let _ = first.try_batch(9).map(|batch| batch.iter().sum::<u64>());
+            let _ = first.poll(3, |_, _| ());
+            let _ = second.poll(9, |_, _| ());
+            let _ = second.batch_by(1, std::time::Instant::now()).map(|batch| batch.release());
+            let _ = (ring.report(), ring.position(1), ring.is_over(), ring.seat(2).owner());
+            let number = 5 + random.u32(..40);
+            let ring = segment.attach(number);
+            if ring.seat(0).take(number).is_ok() {
+                // SAFETY: the seat was taken; the other handle of the stage is not used meanwhile.
+                let mut another = unsafe { ring.reader(0) };
+                let _ = another.poll(2, |_, _| ());
+            }
+            // SAFETY: as above.
+            let mut another = unsafe { ring.producer() };
+            let _ = another.try_publish(|slot| *slot = 2);
+        }
+    }
+}
+
+#[test]
+fn a_declaration_without_a_stage_is_refused() {
+    let none =
+        Declaration { capacity: 4, start: 0, stages: Vec::new(), producer_on_death: OnDeath::Wait };
+    let error = none.needs::<u64>().unwrap_err();
+    assert!(matches!(&error, BuildError::Declaration { problem } if problem.contains("a stage")));
+    let ahead = Declaration { stages: vec![stage("a", &[7], OnDeath::Wait)], ..none };
+    assert!(ahead.needs::<u64>().is_err());
+}
