@@ -117,9 +117,9 @@ fn progress(
     })?;
     let store = find(begin, "store of its progress", &stores)?;
     let bar = find(0, "compiler fence", &|line| line.contains("MEMBARRIER"))?;
-    let look = find(bar + 1, "look at the queue", &|line| {
-        (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('(')
-    })?;
+    let look = (bar + 1..body.len())
+        .find(|&at| looks(&body[at..]))
+        .ok_or_else(|| format!("a {what} has no look at the queue in its place"))?;
     let call = find(look + 1, "call for a queue that is not quiet", &|line| {
         line.starts_with("call") && line.contains(notifies)
     })?;
@@ -135,24 +135,47 @@ fn progress(
     Ok(())
 }
 
+/// Whether `code` begins with a load of a state word whose low half is then tested.
+fn looks(code: &[&str]) -> bool {
+    let Some((first, rest)) = code.split_first() else { return false };
+    if first.starts_with("cmpl\t") && first.contains('(') {
+        return true;
+    }
+    let Some((_, word)) = first.rsplit_once("), %").filter(|_| first.starts_with("movq\t")) else {
+        return false;
+    };
+    let half = match word.strip_prefix('r') {
+        Some(number) if number.starts_with(|digit: char| digit.is_ascii_digit()) => {
+            format!("{word}d")
+        }
+        Some(name) => format!("e{name}"),
+        None => return false,
+    };
+    let test = format!("testl\t%{half}, %{half}");
+    rest.iter().take(3).any(|line| *line == test)
+}
+
 #[cfg(test)]
 mod tests {
     use super::judge;
 
-    const PUBLISHES: [&str; 7] = [
+    const PUBLISHES: [&str; 9] = [
         "movq\t$1579129387, 8(%rax,%rcx)",
         "movq\t%r14, 88(%rdi)",
         "movq\t%rax, (%rcx,%rdx)",
         "#MEMBARRIER",
-        "movl\t24(%rax,%r8), %r8d",
+        "movq\t(%rax), %rcx",
+        "movb\t$1, %al",
+        "testl\t%ecx, %ecx",
         "callq\t*_ZN8slipring7control7Control16notify_publication17h0123E@GOTPCREL(%rip)",
         "retq",
     ];
-    const RELEASES: [&str; 6] = [
+    const RELEASES: [&str; 7] = [
         "movq\t%r8, 96(%rdi)",
         "movq\t%r8, (%rsi,%rax)",
         "#MEMBARRIER",
-        "movl\t24(%rax,%r8), %r8d",
+        "movq\t24(%rax,%r8), %r8",
+        "testl\t%r8d, %r8d",
         "callq\t*_ZN8slipring4wait5queue13notify_fenced17h0123E@GOTPCREL(%rip)",
         "retq",
     ];

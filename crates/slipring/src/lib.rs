@@ -114,7 +114,6 @@ mod producer;
 #[cfg(all(test, not(slipring_loom)))]
 mod refresh_tests;
 mod ring;
-#[doc(hidden)]
 pub mod segment;
 #[cfg(all(test, not(slipring_loom)))]
 mod step_tests;

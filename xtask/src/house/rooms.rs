@@ -13,7 +13,7 @@ use crate::findings::Findings;
 const ENFORCED: bool = true;
 
 /// Each room with the rooms that it may import, lowest first.
-const ROOMS: [(&str, &[&str]); 12] = [
+const ROOMS: [(&str, &[&str]); 13] = [
     ("guide", &[]),
     ("base", &[]),
     ("wait", &["base"]),
@@ -24,6 +24,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
     ("observe", &["base", "wait", "errors", "ring"]),
     ("live", &["base", "wait", "errors", "ring", "producer", "consumer", "observe"]),
     ("adapters", &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live"]),
+    ("segment", &["base", "wait", "errors", "ring", "producer", "consumer"]),
     (
         "graph",
         &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live", "adapters"],

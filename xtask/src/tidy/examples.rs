@@ -198,7 +198,10 @@ fn public(house: &House) -> BTreeSet<Target> {
             found.extend(defined(item).map(|name| Target::Item(at, name)));
         }
         let children = module.children.values().copied();
-        open.extend(children.filter(|&child| house.modules[child].reach == Reach::Public));
+        open.extend(children.filter(|&child| {
+            let module = &house.modules[child];
+            module.reach == Reach::Public && !is_hidden(&module.attributes)
+        }));
         for (import, _) in module.imports.iter().filter(|(_, reach)| *reach == Reach::Public) {
             for target in house.resolve(at, &import.path) {
                 match target {

@@ -14,11 +14,12 @@ mod chosen {
     use std::cell::Cell;
     use std::num::NonZeroU64;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU32, AtomicU64};
     use std::time::Duration;
 
     use rustix::thread::{self, MembarrierCommand, futex};
     use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    use crate::base::sync::{AtomicU32, AtomicU64};
 
     pub(crate) fn membarrier_available() -> bool {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();

@@ -95,7 +95,23 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
     /// left without a release, and that this handle lends again. An event outside of the range is
     /// lent for the first time.
     ///
-    /// Example: the documentation of `slipring-shm`.
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .reader("sum")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert_eq!(sum.redelivered(), 0..0);
+    /// drop(sum.batch(8)?); // not released
+    /// drop(sum);
+    /// assert_eq!(attached.reader("sum")?.redelivered(), 0..1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn redelivered(&self) -> Range<u64> {
         let (first, end) = self.position.role().again;
         first..end

@@ -29,10 +29,14 @@ pub struct Seat {
     /// Low half: number of the participant that owns the seat; 0: the seat is free. High half: how
     /// often the seat was taken.
     owner: AtomicU64,
+    /// Words of seats that several processes share: producers, workers, members of taps.
+    _shared: [AtomicU64; 5],
     /// The position before which the stage was lent all events.
     held: AtomicU64,
     /// The end of the last run that the stage has found.
     boundary: AtomicU64,
+    /// The events that a member of a tap had not read when it died.
+    _unread: AtomicU64,
     /// Low half: number of owners that died. High half: the generation of the last one.
     deaths: AtomicU64,
 }

@@ -51,6 +51,9 @@ pub(crate) struct FailureRecord {
 }
 
 impl FailureRecord {
+    /// Number of 128-byte lines of a record.
+    pub(crate) const LINES: usize = size_of::<FailureRecord>().div_ceil(128);
+
     /// Writes the first failure; does nothing if another thread or process was first.
     fn write(&self, party: usize, seq: Option<u64>, text: &str) {
         if self.state.compare_exchange(EMPTY, BEGUN, Relaxed, Relaxed).is_err() {

@@ -13,12 +13,9 @@ use crate::ring::peers::Peers;
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
-use crate::ring::status::{FailureRecord, StatusWords};
+use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::QueueState;
-
-/// Number of lines of the graph's failure.
-pub(super) const FAILURE_LINES: usize = size_of::<FailureRecord>().div_ceil(128);
 
 /// The areas of a segment, by address. Each address is a multiple of 128 and has as many lines behind
 /// it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.

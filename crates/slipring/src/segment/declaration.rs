@@ -6,6 +6,7 @@ use crate::ring::peers::OnDeath;
 use crate::ring::plan::Plan;
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::status::FailureRecord;
 use crate::wait::Wait;
 
 /// A stage of a segment.
@@ -91,7 +92,7 @@ impl Declaration {
             seats: parties,
             counters,
             waited,
-            failure: super::areas::FAILURE_LINES,
+            failure: FailureRecord::LINES,
             slot: <Interleaved as Layout>::Storage::<E>::bytes_per_slot(true),
             event_at: size_of::<u64>().next_multiple_of(align_of::<E>()),
         })

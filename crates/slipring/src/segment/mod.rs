@@ -14,6 +14,8 @@
 //! - I3: every area stays mapped, where it is, while its [`Mapping`](crate::base::shared::Mapping)
 //!   lives. Each ring and each handle keeps the mapping.
 
+#![doc(hidden)]
+
 mod areas;
 mod declaration;
 mod participant;
