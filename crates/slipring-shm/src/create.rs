@@ -1,0 +1,154 @@
+//! Making a segment: whole or not at all.
+//!
+//! Invariants
+//! - I1: a file gets its name as the last step. A creator that dies before leaves nothing, because
+//!   nothing else leads to the file.
+//! - I2: all bytes of the file are allocated before it has a name. So a full file system is an error
+//!   of the creator, and not a SIGBUS of a participant.
+//! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
+//!   dropped. So nobody removes the segment in between.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod,
+    fcntl_add_seals, linkat, memfd_create, open,
+};
+use rustix::io::{Errno, pwrite};
+use rustix::process::{Resource, getrlimit};
+
+use crate::errors::Problem;
+use crate::file::{self, File};
+use crate::layout::{Head, Shape, StageRecord};
+use crate::lock::{self, GUARD, Hold};
+
+/// What a new segment holds, beside what its event type says.
+#[derive(Debug, Clone)]
+pub struct Declaration {
+    /// The counts. Capacity, participants and event come from the builder.
+    pub shape: Shape,
+    /// First position.
+    pub first: u64,
+    /// [`KIND_EVENTS`](crate::layout::KIND_EVENTS) or `KIND_MESSAGES`.
+    pub kind: u32,
+    /// The stages, as many as the shape says.
+    pub stages: Vec<StageRecord>,
+    /// The schema, as long as the shape says.
+    pub schema: Vec<u8>,
+    /// Bytes that are not zero in a fresh segment.
+    pub initial: Vec<Initial>,
+}
+
+/// Bytes of a fresh segment that are not zero.
+#[derive(Debug, Clone)]
+pub struct Initial {
+    /// Offset in the file, behind the head.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Makes the file at `path` (I1 to I3). The description of the result holds byte 0 shared.
+pub(crate) fn create_named(path: &Path, head: &Head, initial: &[Initial]) -> Result<File, Problem> {
+    let length = head.header().length;
+    check_limit(length)?;
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let fd = open(folder, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| Problem::system("making a file without a name in the folder", error))?;
+    step!("tmpfile");
+    file::check_file_system(fd.as_fd())?;
+    fill(&fd, length, head, initial)?;
+    step!("filled");
+    let locked = lock::try_lock(fd.as_fd(), lock::byte(GUARD), Hold::Shared)
+        .map_err(|error| Problem::system("locking a byte of the file", error))?;
+    debug_assert!(locked, "no other process knows the file");
+    step!("locked");
+    link(&fd, path)?;
+    step!("linked");
+    File::unchecked(fd)
+}
+
+/// Makes a memfd, sealed against resizing.
+pub(crate) fn create_memfd(label: &str, head: &Head, initial: &[Initial]) -> Result<File, Problem> {
+    let length = head.header().length;
+    check_limit(length)?;
+    let step = "making a memfd";
+    let name = CString::new(label.replace('\0', " ")).unwrap_or_default();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know memfds that can never be run as programs.
+    let fd = match memfd_create(&name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(&name, flags),
+        other => other,
+    }
+    .map_err(|error| Problem::system(step, error))?;
+    fill(&fd, length, head, initial)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+        .map_err(|error| Problem::system("sealing the memfd", error))?;
+    File::unchecked(fd)
+}
+
+/// Compares the length with the limit for files, beyond which the kernel sends SIGXFSZ.
+fn check_limit(bytes: u64) -> Result<(), Problem> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if limit < bytes => Err(Problem::FileSizeLimit { bytes, limit }),
+        _ => Ok(()),
+    }
+}
+
+/// Sets the mode, allocates all bytes (I2), and writes head and initial bytes, the magic last.
+fn fill(fd: &OwnedFd, bytes: u64, head: &Head, initial: &[Initial]) -> Result<(), Problem> {
+    // The umask takes bits away from the mode of a file, and memfds are born with 0777.
+    fchmod(fd, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| Problem::system("setting the mode of the file", error))?;
+    loop {
+        match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM) => {
+                return Err(Problem::NoSpace { bytes });
+            }
+            Err(error) => return Err(Problem::system("allocating the file", error)),
+        }
+    }
+    for part in initial {
+        write(fd, part.at, &part.bytes)?;
+    }
+    let (magic, rest) = head.bytes().split_at(8);
+    write(fd, 8, rest)?;
+    step!("written");
+    write(fd, 0, magic)
+}
+
+fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
+    while !bytes.is_empty() {
+        match pwrite(fd, bytes, at) {
+            Ok(written) => {
+                at += written as u64;
+                bytes = &bytes[written..];
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Problem::system("writing the file", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Gives the file its name, unless another file has it.
+fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
+    let proc = file::proc_path(fd.as_fd());
+    let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        // There is no /proc.
+        Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
+        other => other,
+    };
+    result.map_err(|error| match error {
+        Errno::EXIST => Problem::Exists,
+        error => Problem::system("naming the file", error),
+    })
+}

@@ -1,0 +1,119 @@
+//! The same names on systems without segments: each call that would make, open or remove one returns
+//! [`Problem::Unsupported`].
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::errors::{Problem, SegmentError};
+use crate::event::Event;
+use crate::place::Place;
+
+fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
+    Err(SegmentError::at(&place?, Problem::Unsupported))
+}
+
+fn named(name: impl AsRef<OsStr>) -> Result<Place, SegmentError> {
+    let given = name.as_ref();
+    Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))
+}
+
+/// The shared memory of one ring. This system has none.
+#[derive(Debug)]
+pub struct Segment<E>(Infallible, PhantomData<fn() -> E>);
+
+/// A mapped segment. This system has none.
+#[derive(Debug)]
+pub struct Attached<E>(Infallible, PhantomData<fn() -> E>);
+
+/// A segment as declared.
+#[derive(Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct Builder<E>(Result<Place, SegmentError>, PhantomData<fn() -> E>);
+
+impl<E: Event> Segment<E> {
+    /// Declares a new segment of that name.
+    pub fn create(name: impl AsRef<OsStr>) -> Builder<E> {
+        const { crate::event::check::<E>() };
+        Builder(named(name), PhantomData)
+    }
+
+    /// Declares a new segment at `path`.
+    pub fn create_at(path: impl Into<PathBuf>) -> Builder<E> {
+        Builder(Ok(Place::Path(path.into())), PhantomData)
+    }
+
+    /// Declares a new segment without a name.
+    pub fn create_memfd(label: impl Into<String>) -> Builder<E> {
+        Builder(Ok(Place::Memfd(label.into())), PhantomData)
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<E>, SegmentError> {
+        unsupported(named(name))
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<E>, SegmentError> {
+        unsupported(Ok(Place::Path(path.into())))
+    }
+
+    /// Never called: there is no segment.
+    ///
+    /// # Safety
+    /// As on 64-bit Linux.
+    pub unsafe fn attach(&self) -> Result<Attached<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn capacity(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl<E: Event> Attached<E> {
+    /// Never called: there is no segment.
+    pub fn participant(&self) -> u32 {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn capacity(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl<E: Event> Builder<E> {
+    /// Sets the number of slots.
+    pub fn capacity(self, _slots: u64) -> Builder<E> {
+        self
+    }
+
+    /// Sets the number of processes that can be attached at once.
+    pub fn participants(self, _places: u32) -> Builder<E> {
+        self
+    }
+
+    /// Sets the longest time between two checks for deaths.
+    pub fn notice(self, _time: Duration) -> Builder<E> {
+        self
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn build(self) -> Result<Segment<E>, SegmentError> {
+        unsupported(self.0)
+    }
+}
+
+/// Returns [`Problem::Unsupported`].
+pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
+    unsupported(named(name))
+}
+
+/// Returns [`Problem::Unsupported`].
+pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
+    unsupported(Ok(Place::Path(path.into())))
+}

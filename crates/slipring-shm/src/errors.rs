@@ -1,0 +1,526 @@
+//! What goes wrong with a segment: each message says what, where, and what to do next.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use crate::event::MAX_ALIGN;
+use crate::layout::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS};
+use crate::place::{FOLDER, MAX_NAME, Place};
+
+/// Why a segment could not be made, opened, attached to, inspected or removed, and which.
+///
+/// ```
+/// use slipring_shm::{NameProblem, Problem};
+///
+/// let error = slipring_shm::remove("a/b").unwrap_err();
+/// assert!(matches!(error.problem(), Problem::Name(NameProblem::Slash)));
+/// assert_eq!(
+///     error.to_string(),
+///     "segment \"a/b\": the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)"
+/// );
+/// ```
+#[derive(Debug)]
+pub struct SegmentError {
+    place: String,
+    problem: Box<Problem>,
+}
+
+impl SegmentError {
+    /// `place` as messages begin with it.
+    pub(crate) fn new(place: impl Into<String>, problem: impl Into<Problem>) -> SegmentError {
+        SegmentError { place: place.into(), problem: Box::new(problem.into()) }
+    }
+
+    pub(crate) fn at(place: &Place, problem: impl Into<Problem>) -> SegmentError {
+        SegmentError::new(place.to_string(), problem)
+    }
+
+    /// Returns what was wrong.
+    ///
+    /// Example: [`SegmentError`].
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Returns the segment's path, its label, or the name as it was given.
+    ///
+    /// ```
+    /// assert_eq!(slipring_shm::remove("a/b").unwrap_err().place(), "\"a/b\"");
+    /// ```
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment {}: {}", self.place, self.problem)
+    }
+}
+
+impl StdError for SegmentError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &*self.problem {
+            Problem::System { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What was wrong with a segment, or with a call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The name cannot name a segment.
+    Name(NameProblem),
+    /// The capacity is zero or not a power of two.
+    Capacity {
+        /// Number of slots that the user asked for.
+        asked: u64,
+    },
+    /// The capacity times the size of a slot is more than a segment holds.
+    TooLarge {
+        /// Number of slots that the user asked for.
+        capacity: u64,
+        /// Size of one slot, in bytes.
+        slot: u64,
+    },
+    /// The number of participants is zero or too large.
+    Participants {
+        /// Number that the user asked for.
+        asked: u32,
+    },
+    /// The notice is shorter than a millisecond, or longer than a second.
+    Notice {
+        /// Time that the user asked for, in milliseconds.
+        asked_ms: u128,
+    },
+    /// Another count or size of the declaration is out of its range.
+    Declaration {
+        /// Name of the count.
+        what: &'static str,
+        /// Value that was asked for.
+        asked: u64,
+        /// Largest value that it may have.
+        most: u64,
+    },
+    /// A segment of this name exists already.
+    Exists,
+    /// There is no segment of this name.
+    Missing,
+    /// The file system has no room for the segment.
+    NoSpace {
+        /// Size of the segment, in bytes.
+        bytes: u64,
+    },
+    /// The process may not make files of this size (`RLIMIT_FSIZE`).
+    FileSizeLimit {
+        /// Size of the segment, in bytes.
+        bytes: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// The file is none that may hold a segment.
+    File(FileProblem),
+    /// The file's header is not that of a segment that this version can use.
+    Header(HeaderProblem),
+    /// The segment holds events of another type.
+    EventType {
+        /// Which property differs: `name`, `version`, `size` or `alignment`.
+        property: &'static str,
+        /// The property in the segment.
+        segment: String,
+        /// The property in this program.
+        program: String,
+    },
+    /// Other processes held the guard byte of the segment for too long: they make, attach to or
+    /// remove it.
+    Busy,
+    /// All places of participants are taken.
+    Full {
+        /// Number of places.
+        participants: u32,
+        /// Number of places whose participants are dead, and which could not be recovered.
+        dead: u32,
+    },
+    /// The file system frees a lock while the mapping lives, so deaths could not be told from lives.
+    LocksLost,
+    /// The segment cannot be removed because a participant is attached.
+    InUse {
+        /// Number of the first one.
+        participant: u32,
+    },
+    /// The system's pages are larger than a segment's first part.
+    PageSize {
+        /// Size of a page, in bytes.
+        bytes: u64,
+    },
+    /// The segment was removed and made anew again and again while this call looked at it.
+    Replaced,
+    /// The system has no segments: it is not 64-bit Linux.
+    Unsupported,
+    /// A system call failed.
+    System {
+        /// The step that failed, as a phrase.
+        step: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
+}
+
+impl Problem {
+    pub(crate) fn system(step: &'static str, error: impl Into<io::Error>) -> Problem {
+        Problem::System { step, error: error.into() }
+    }
+}
+
+impl From<NameProblem> for Problem {
+    fn from(problem: NameProblem) -> Problem {
+        Problem::Name(problem)
+    }
+}
+
+impl From<FileProblem> for Problem {
+    fn from(problem: FileProblem) -> Problem {
+        Problem::File(problem)
+    }
+}
+
+impl From<HeaderProblem> for Problem {
+    fn from(problem: HeaderProblem) -> Problem {
+        Problem::Header(problem)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Name(problem) => problem.fmt(f),
+            Problem::Capacity { asked: 0 } => {
+                f.write_str("the capacity is 0: take a power of two, at least 1")
+            }
+            Problem::Capacity { asked } => {
+                write!(f, "the capacity {asked} is not a power of two: ")?;
+                match asked.checked_next_power_of_two() {
+                    Some(next) => write!(f, "take {} or {next}", next / 2),
+                    None => f.write_str("take a smaller one"),
+                }
+            }
+            Problem::TooLarge { capacity, slot } => write!(
+                f,
+                "{capacity} slots of {slot} bytes are more than the {MAX_LENGTH} bytes that a segment may have: take a smaller capacity or smaller events"
+            ),
+            Problem::Participants { asked } => write!(
+                f,
+                "a segment cannot have {asked} participants: take 1 to {MAX_PARTICIPANTS}"
+            ),
+            Problem::Notice { asked_ms } => write!(
+                f,
+                "the notice cannot be {asked_ms} ms: take 1 ms to 1 s (20 ms unless stated)"
+            ),
+            Problem::Declaration { what, asked, most } => {
+                write!(f, "the declaration asks for {asked} {what}: take at most {most}")
+            }
+            Problem::Exists => f.write_str(
+                "it exists already: open it instead, or remove it if no process uses it (`slipring rm`)",
+            ),
+            Problem::Missing => f.write_str(
+                "there is none: start the program that makes it first, and compare the names (`slipring ls`)",
+            ),
+            Problem::NoSpace { bytes } => write!(
+                f,
+                "the file system has no room for {bytes} bytes: remove stale segments (`slipring ls`, `slipring rm`), mount it with a larger size, or take a smaller capacity"
+            ),
+            Problem::FileSizeLimit { bytes, limit } => write!(
+                f,
+                "this process may not make files of more than {limit} bytes, and the segment has {bytes}: raise the limit (`ulimit -f`), or take a smaller capacity"
+            ),
+            Problem::File(problem) => problem.fmt(f),
+            Problem::Header(problem) => problem.fmt(f),
+            Problem::EventType { property, segment, program } => write!(
+                f,
+                "the {property} of its events is {segment}, and this program's is {program}: build both programs with one definition of the event, or take another name"
+            ),
+            Problem::Busy => f.write_str(
+                "another process is making, attaching to or removing it, and does not end: try again, and see who it is (`slipring ls`, /proc/locks)",
+            ),
+            Problem::Full { participants, dead } => {
+                write!(f, "all {participants} places of participants are taken")?;
+                if *dead > 0 {
+                    write!(f, ", {dead} of them by dead ones that nobody has recovered")?;
+                }
+                f.write_str(
+                    ": end a participant, or make the segment anew with more (`participants`)",
+                )
+            }
+            Problem::LocksLost => f.write_str(
+                "its file system frees a lock although the file is mapped, as overlayfs does, so a living participant would look dead: put the segment on tmpfs or ext4",
+            ),
+            Problem::InUse { participant } => write!(
+                f,
+                "participant {participant} is attached, so it cannot be removed: end that process first (`slipring ls` names it)"
+            ),
+            Problem::PageSize { bytes } => write!(
+                f,
+                "this system has pages of {bytes} bytes, and a segment's first part has {HEAD}: boot a kernel with pages of at most {HEAD} bytes"
+            ),
+            Problem::Replaced => f.write_str(
+                "it was removed and made anew each time this call looked at it: find the program that does so, and try again",
+            ),
+            Problem::Unsupported => f.write_str(
+                "this system has no segments: they need 64-bit Linux; use a ring within one process here",
+            ),
+            Problem::System { step, error } => write!(f, "the system refused {step}: {error}"),
+        }
+    }
+}
+
+/// Why a name cannot name a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameProblem {
+    /// The name has no character.
+    Empty,
+    /// The name has more than 48 bytes.
+    TooLong {
+        /// Length of the name, in bytes.
+        bytes: usize,
+    },
+    /// The name has a slash.
+    Slash,
+    /// The name begins with a dot.
+    LeadingDot,
+    /// The name is no text (UTF-8).
+    NotUtf8,
+    /// The name has another character that names do not have.
+    Character {
+        /// The first such character.
+        character: char,
+    },
+}
+
+impl fmt::Display for NameProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameProblem::Empty => {
+                write!(f, "the name is empty: take 1 to {MAX_NAME} letters, digits, `-`, `_`, `.`")
+            }
+            NameProblem::TooLong { bytes } => {
+                write!(f, "the name has {bytes} bytes: take at most {MAX_NAME}")
+            }
+            NameProblem::Slash => f.write_str(
+                "the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)",
+            ),
+            NameProblem::LeadingDot => f.write_str(
+                "the name begins with a dot: begin with a letter, so that listings show it",
+            ),
+            NameProblem::NotUtf8 => {
+                f.write_str("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")
+            }
+            NameProblem::Character { character } => {
+                write!(f, "the name has {character:?}: take letters, digits, `-`, `_`, `.`")
+            }
+        }
+    }
+}
+
+/// Why a file may not hold a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileProblem {
+    /// It is not a regular file.
+    Kind {
+        /// What it is, such as `a directory`.
+        found: &'static str,
+    },
+    /// It has more than one name, or, where it should have one, none.
+    Links {
+        /// Number of names.
+        found: u64,
+    },
+    /// Another user owns it.
+    Owner {
+        /// Number of the owner.
+        found: u32,
+        /// Number of the user that this process acts for.
+        ours: u32,
+    },
+    /// Its owner has no number in this user namespace.
+    UnmappedOwner,
+    /// Others than the owner may access it.
+    Mode {
+        /// The mode's permission bits.
+        found: u32,
+    },
+    /// Its file system is none that keeps segments.
+    FileSystem {
+        /// Name of the file system, or `unknown`.
+        name: &'static str,
+        /// Number of the file system, as `statfs` says it.
+        magic: u64,
+    },
+    /// It is a memfd whose size can still be changed.
+    NotSealed,
+    /// It is shorter than the first part of a segment, or shorter than its header says.
+    TooShort {
+        /// Length of the file, in bytes.
+        bytes: u64,
+        /// Length that it should have, in bytes.
+        expected: u64,
+    },
+    /// It is longer than its header says.
+    TooLong {
+        /// Length of the file, in bytes.
+        bytes: u64,
+        /// Length that it should have, in bytes.
+        expected: u64,
+    },
+}
+
+impl fmt::Display for FileProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileProblem::Kind { found } => {
+                write!(f, "it is {found} and no regular file: take another name")
+            }
+            FileProblem::Links { found } => write!(
+                f,
+                "the file has {found} names, and a segment has exactly one: remove the other links"
+            ),
+            FileProblem::Owner { found, ours } => write!(
+                f,
+                "user {found} owns the file, and this process acts for user {ours}: run both as one user"
+            ),
+            FileProblem::UnmappedOwner => f.write_str(
+                "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace",
+            ),
+            FileProblem::Mode { found } => write!(
+                f,
+                "the file's mode is {found:04o}, so others than its owner may open it: set it to 0600 (`chmod 600`) if you trust what is in it, or make the segment anew"
+            ),
+            FileProblem::FileSystem { name, magic } => write!(
+                f,
+                "its file system is {name} (0x{magic:x}), where locks or mappings do not hold what a segment needs: put it on tmpfs or ext4, such as {FOLDER}"
+            ),
+            FileProblem::NotSealed => f.write_str(
+                "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made",
+            ),
+            FileProblem::TooShort { bytes, expected } => write!(
+                f,
+                "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
+            ),
+            FileProblem::TooLong { bytes, expected } => write!(
+                f,
+                "the file has {bytes} bytes and should have {expected}: it is no segment or was lengthened; remove it and make it anew"
+            ),
+        }
+    }
+}
+
+/// Why a header is not that of a segment that this version can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderProblem {
+    /// The file does not begin as a segment does.
+    Magic {
+        /// The first eight bytes.
+        found: [u8; 8],
+    },
+    /// A machine of the other byte order wrote it.
+    ByteOrder {
+        /// The mark, as this machine reads it.
+        found: u64,
+    },
+    /// It has another major version.
+    Major {
+        /// Its version.
+        found: u32,
+        /// The version of this library.
+        ours: u32,
+    },
+    /// It was made before the machine was started last.
+    Boot,
+    /// It uses features that this version does not know.
+    Features {
+        /// Bits of the unknown features.
+        unknown: u32,
+    },
+    /// The checksum is not that of the header.
+    Checksum {
+        /// The checksum that the header states.
+        stated: u32,
+        /// The checksum that its bytes have.
+        computed: u32,
+    },
+    /// A field has a value that it cannot have.
+    Field {
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// What holds for its values.
+        rule: &'static str,
+    },
+    /// A field of a stage has a value that it cannot have.
+    Stage {
+        /// Index of the stage in the table.
+        stage: u32,
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+    },
+    /// Two areas overlap.
+    Overlap {
+        /// Name of an area.
+        area: &'static str,
+        /// Name of the area that begins within it.
+        other: &'static str,
+    },
+}
+
+impl fmt::Display for HeaderProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderProblem::Magic { found } => write!(
+                f,
+                "the file begins with {:?} and not with `SLIPRING`, so it is no segment: take another name",
+                found.escape_ascii().to_string()
+            ),
+            HeaderProblem::ByteOrder { found } => write!(
+                f,
+                "its order mark reads 0x{found:016x}, so a machine of another byte order made it: share segments only within one machine"
+            ),
+            HeaderProblem::Major { found, ours } => write!(
+                f,
+                "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
+            ),
+            HeaderProblem::Boot => f.write_str(
+                "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew",
+            ),
+            HeaderProblem::Features { unknown } => write!(
+                f,
+                "it uses features that this version does not know (bits 0x{unknown:x}): build this program with the maker's version of slipring-shm"
+            ),
+            HeaderProblem::Checksum { stated, computed } => write!(
+                f,
+                "its header is damaged: the checksum is 0x{computed:08x} and should be 0x{stated:08x}; remove it and make it anew"
+            ),
+            HeaderProblem::Field { field, found, rule } => write!(
+                f,
+                "its header is damaged: {field} is {found}, which {rule}; remove it and make it anew"
+            ),
+            HeaderProblem::Stage { stage, field, found } => write!(
+                f,
+                "its header is damaged: {field} of stage {stage} is {found}, which it cannot be; remove it and make it anew"
+            ),
+            HeaderProblem::Overlap { area, other } => write!(
+                f,
+                "its header is damaged: {area} and {other} overlap; remove it and make it anew"
+            ),
+        }
+    }
+}
+
+const _: () = assert!(MAX_ALIGN as u64 <= HEAD);

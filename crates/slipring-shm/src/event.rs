@@ -1,0 +1,52 @@
+//! What a type must be, so that its values may lie in a segment.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Longest name of an event's type, in bytes.
+pub(crate) const MAX_TYPE_NAME: usize = 64;
+/// Largest alignment of an event, in bytes: that of the slots.
+pub(crate) const MAX_ALIGN: usize = 4096;
+
+/// Plain data that processes share: any bytes are a value, and no byte is padding.
+///
+/// The derives of `zerocopy` check this. The type has no destructor, at least one byte, and an
+/// alignment of at most 4,096; a type that has not does not compile when a segment is made or
+/// opened with it.
+///
+/// ```
+/// use slipring_shm::Event;
+/// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[repr(C)]
+/// struct Reading {
+///     sensor: u32,
+///     value: f32,
+/// }
+///
+/// impl Event for Reading {
+///     const NAME: &'static str = "plant/Reading";
+///     const VERSION: u32 = 1;
+/// }
+/// ```
+pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {
+    /// Name of the type in all programs that share segments of it: 1 to 64 bytes, without control
+    /// characters.
+    const NAME: &'static str;
+    /// Version of the type. Programs with different versions refuse each other's segments.
+    const VERSION: u32;
+}
+
+/// Checks at compile time what [`Event`] promises beside its bounds.
+pub(crate) const fn check<E: Event>() {
+    assert!(!std::mem::needs_drop::<E>(), "an event of a segment has no destructor");
+    assert!(size_of::<E>() > 0, "an event of a segment has at least one byte");
+    assert!(align_of::<E>() <= MAX_ALIGN, "an event of a segment is aligned to at most 4,096");
+    let name = E::NAME.as_bytes();
+    assert!(!name.is_empty() && name.len() <= MAX_TYPE_NAME, "`Event::NAME` has 1 to 64 bytes");
+    let mut at = 0;
+    while at < name.len() {
+        assert!(name[at] >= b' ' && name[at] != 0x7f, "`Event::NAME` has no control characters");
+        at += 1;
+    }
+}

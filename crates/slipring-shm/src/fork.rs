@@ -1,0 +1,107 @@
+//! The fork guard, and the process that owns a value.
+//!
+//! Invariants
+//! - I1: while a thread holds a [`ForkGuard`], no other thread of the process forks by `fork`. So no
+//!   child gets a copy of a descriptor that only lives under the guard, and of its locks.
+//! - I2: the mutex is locked from before a fork until after it, in both processes. So it is free in
+//!   a child, whatever other threads of the parent did.
+//! - I3: `DEPTH` is the number of nested locks of this thread. Only the outermost locks the mutex,
+//!   so a thread that recovers while it attaches does not wait for itself.
+//!
+//! `posix_spawn`, `vfork`, `_Fork` and plain `clone` pass by the guard. A child of the first two
+//! keeps a copy of the descriptors until its `exec` or its end.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rustix::process::{Pid, getpid};
+
+use crate::sys::{self, RawMutex};
+
+static MUTEX: RawMutex = RawMutex::new();
+/// Number of forks between the first process and this one.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+extern "C" fn enter() {
+    DEPTH.with(|depth| {
+        if depth.get() == 0 {
+            MUTEX.lock();
+        }
+        depth.set(depth.get() + 1);
+    });
+}
+
+extern "C" fn leave() {
+    DEPTH.with(|depth| {
+        depth.set(depth.get() - 1);
+        if depth.get() == 0 {
+            // SAFETY: `enter` of this thread, or of the thread of which it is the copy, has locked
+            // the mutex at depth 0 (I2, I3).
+            unsafe { MUTEX.unlock() };
+        }
+    });
+}
+
+extern "C" fn leave_in_child() {
+    GENERATION.fetch_add(1, Relaxed);
+    leave();
+}
+
+/// Keeps the process from forking while it lives (I1). The same thread may hold several.
+pub struct ForkGuard {
+    /// The thread that locked must unlock.
+    not_send: PhantomData<*const ()>,
+}
+
+impl ForkGuard {
+    /// Waits until no other thread holds the guard or forks, and keeps forks out. A thread that
+    /// forks meanwhile waits for the guard's drop.
+    ///
+    /// # Errors
+    /// The handlers around forks could not be registered: no memory.
+    pub fn enter() -> io::Result<ForkGuard> {
+        static INSTALLED: OnceLock<Option<i32>> = OnceLock::new();
+        let refused = INSTALLED.get_or_init(|| {
+            let result = sys::around_forks(enter, leave, leave_in_child);
+            result.err().map(|error| error.raw_os_error().unwrap_or(0))
+        });
+        if let Some(error) = refused {
+            return Err(io::Error::from_raw_os_error(*error));
+        }
+        enter();
+        Ok(ForkGuard { not_send: PhantomData })
+    }
+}
+
+impl Drop for ForkGuard {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// The process that made a value. A forked child inherits values, but not what they stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pid: Pid,
+    generation: u64,
+}
+
+impl Owner {
+    /// Returns the calling process.
+    pub fn this() -> Owner {
+        Owner { pid: getpid(), generation: GENERATION.load(Relaxed) }
+    }
+
+    /// Returns whether the calling process made the value. A child in a new pid namespace may have
+    /// its parent's number, so forks count, too; a plain `clone` is seen by the number only.
+    pub fn is_this(&self) -> bool {
+        *self == Owner::this()
+    }
+}

@@ -1,0 +1,539 @@
+//! The head of a segment: header, stage table and schema, as plain data.
+//!
+//! Invariants
+//! - I1: a [`Head`] is a private copy. What other processes do to the file does not change it.
+//! - I2: the header length counts the bytes from 0 to the end of the schema, rounded up to 8. The
+//!   checksum covers all of them but itself and the magic.
+//! - I3: [`Head::check`] trusts no field that it has not checked, and computes with checked
+//!   arithmetic. Whatever the bytes are, it returns.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::records::{Participant, Record, Seat, Status, WaitQueue, text};
+use super::shape::{Area, Areas, Shape, Stamps, counter_lines};
+use super::{
+    HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
+    NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN,
+};
+use crate::errors::{FileProblem, HeaderProblem, Problem};
+use crate::event::MAX_ALIGN;
+
+/// First bytes of a segment, stored last.
+pub const MAGIC: [u8; 8] = *b"SLIPRING";
+/// Version of the layout that other versions cannot read.
+pub const MAJOR: u32 = 1;
+/// Version of additions that older readers may ignore.
+pub const MINOR: u32 = 0;
+/// Order mark: another byte order reads another number.
+pub const ORDER: u64 = 0x0102_0304_0506_0708;
+/// Kind of a segment whose slots hold events of one type.
+pub const KIND_EVENTS: u32 = 0;
+/// Kind of a segment whose slots hold messages of many sizes.
+pub const KIND_MESSAGES: u32 = 1;
+/// Features that this version knows.
+const FEATURES: u32 = 0;
+/// Offset of the stage table, in bytes.
+pub const STAGES_AT: u64 = 4_096;
+/// Longest name of a type, in bytes.
+pub const TYPE_NAME: usize = 64;
+/// Longest name of a stage, in bytes.
+pub const STAGE_NAME: usize = 48;
+
+/// The header, at offset 0.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`MAJOR`].
+    pub major: u32,
+    /// [`MINOR`], or more.
+    pub minor: u32,
+    /// [`ORDER`].
+    pub order: u64,
+    /// Length of the file, in bytes.
+    pub length: u64,
+    /// CRC-32 (zlib) of the head's first `header_length` bytes without this field and the magic.
+    pub checksum: u32,
+    /// Length of what the checksum covers, in bytes.
+    pub header_length: u32,
+    /// Random number of the segment.
+    pub id: [u8; 16],
+    /// Number of the boot in which it was made (0: unknown).
+    pub boot: [u8; 16],
+    /// Time of making, in ns since 1970.
+    pub created: u64,
+    /// User that made it.
+    pub uid: u32,
+    /// Features that no reader may ignore.
+    pub features: u32,
+    /// [`KIND_EVENTS`] or [`KIND_MESSAGES`].
+    pub kind: u32,
+    /// Number of producers' seats; 1: a single producer.
+    pub producers: u32,
+    /// Number of slots.
+    pub capacity: u64,
+    /// First position.
+    pub first: u64,
+    /// Size of an event, in bytes.
+    pub event_size: u64,
+    /// Alignment of an event, in bytes.
+    pub event_align: u32,
+    /// `Event::VERSION`.
+    pub type_version: u32,
+    /// `Event::NAME`, filled with zeros.
+    pub type_name: [u8; TYPE_NAME],
+    /// Offset of the first stamp (0: none).
+    pub stamps_at: u64,
+    /// Distance between stamps (0: none; 8: beside the events; else inside the slots).
+    pub stamps_stride: u64,
+    /// Offset of the first event.
+    pub events_at: u64,
+    /// Distance between events.
+    pub events_stride: u64,
+    /// Offset of the lines.
+    pub lines_at: u64,
+    /// Number of lines.
+    pub lines: u32,
+    /// Number of wait queues.
+    pub wait_queues: u32,
+    /// Offset of the wait queues.
+    pub wait_queues_at: u64,
+    /// Offset of the participants' records.
+    pub participants_at: u64,
+    /// Number of participants' places.
+    pub participants: u32,
+    /// Number of seats.
+    pub seats: u32,
+    /// Offset of the seats.
+    pub seats_at: u64,
+    /// Offset of the status.
+    pub status_at: u64,
+    /// Offset of the counters.
+    pub counters_at: u64,
+    /// Offset of the cells.
+    pub cells_at: u64,
+    /// Offset of the shard ids.
+    pub shard_ids_at: u64,
+    /// Number of pools with cells.
+    pub cells: u32,
+    /// Number of stages with shard ids.
+    pub shard_ids: u32,
+    /// Notice, in milliseconds.
+    pub notice_ms: u32,
+    /// Number of stages.
+    pub stages: u32,
+    /// Length of the schema, in bytes.
+    pub schema_length: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// A stage, in the table at [`STAGES_AT`].
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StageRecord {
+    /// Name, filled with zeros.
+    pub name: [u8; STAGE_NAME],
+    /// 0: it reads; 1: it may write.
+    pub access: u8,
+    /// 0: each event; 1: a pool; 2: shards; 3: a tap.
+    pub delivery: u8,
+    /// What its death does: 0 wait, 1 tell, 2 fail, 3 close.
+    pub on_death: u8,
+    /// Flags; none is defined.
+    pub flags: u8,
+    /// Number of handles that it has room for.
+    pub room: u32,
+    /// Bitmap of the stages that it follows (0: the producers).
+    pub after: u64,
+    /// Index of its line.
+    pub line: u32,
+    /// Index of its wait queue.
+    pub wait_queue: u32,
+    /// Index of its first seat.
+    pub first_seat: u32,
+    /// Number of its seats.
+    pub seats: u32,
+    /// 1 + index of its cells (0: none).
+    pub cells: u32,
+    /// 1 + index of its shard ids (0: none).
+    pub shard_ids: u32,
+    /// Offset of its key in an event, in bytes.
+    pub key_offset: u32,
+    /// Length of its key, in bytes (0: no key).
+    pub key_length: u32,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+impl StageRecord {
+    /// Returns a stage that reads each event and follows the producers.
+    pub fn named(name: &str) -> StageRecord {
+        let mut stage = StageRecord::new_zeroed();
+        let end = name.len().min(STAGE_NAME);
+        stage.name[..end].copy_from_slice(&name.as_bytes()[..end]);
+        stage.room = 1;
+        stage
+    }
+
+    /// Returns the name, for people.
+    pub fn name(&self) -> String {
+        text(&self.name)
+    }
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Header, length) == 24 && offset_of!(Header, checksum) == 32);
+    assert!(offset_of!(Header, id) == 40 && offset_of!(Header, boot) == 56);
+    assert!(offset_of!(Header, created) == 72 && offset_of!(Header, features) == 84);
+    assert!(offset_of!(Header, kind) == 88 && offset_of!(Header, capacity) == 96);
+    assert!(offset_of!(Header, event_size) == 112 && offset_of!(Header, type_name) == 128);
+    assert!(offset_of!(Header, stamps_at) == 192 && offset_of!(Header, events_at) == 208);
+    assert!(offset_of!(Header, lines_at) == 224 && offset_of!(Header, wait_queues_at) == 240);
+    assert!(offset_of!(Header, participants_at) == 248 && offset_of!(Header, seats_at) == 264);
+    assert!(offset_of!(Header, status_at) == 272 && offset_of!(Header, counters_at) == 280);
+    assert!(offset_of!(Header, cells_at) == 288 && offset_of!(Header, shard_ids_at) == 296);
+    assert!(offset_of!(Header, notice_ms) == 312 && offset_of!(Header, schema_length) == 320);
+    assert!(size_of::<Header>() == 328);
+    assert!(size_of::<StageRecord>() == 128 && offset_of!(StageRecord, after) == 56);
+    assert!(STAGES_AT + MAX_STAGES as u64 * 128 == SCHEMA_AT);
+};
+
+/// A private copy of a segment's first 65,536 bytes.
+#[derive(Clone)]
+pub struct Head(Box<[u8]>);
+
+/// What [`Head::check`] found to be right.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// The header.
+    pub header: Header,
+    /// The stages.
+    pub stages: Vec<StageRecord>,
+    /// The schema, for other languages.
+    pub schema: Vec<u8>,
+    /// The counts.
+    pub shape: Shape,
+    /// The areas, which lie in the file and do not overlap.
+    pub areas: Areas,
+}
+
+impl Checked {
+    /// Returns the name of the events' type.
+    pub fn type_name(&self) -> String {
+        text(&self.header.type_name)
+    }
+}
+
+impl Head {
+    /// Makes the head of a new segment, with checksum and magic. The function fills the fields that
+    /// `shape` decides; `header` has the others.
+    pub fn new(
+        mut header: Header,
+        shape: &Shape,
+        stages: &[StageRecord],
+        schema: &[u8],
+    ) -> Result<Head, Problem> {
+        let areas = shape.areas()?;
+        header.magic = MAGIC;
+        (header.major, header.minor, header.order) = (MAJOR, MINOR, ORDER);
+        header.length = areas.length;
+        header.header_length = header_length(shape.schema_length);
+        header.features = FEATURES;
+        header.capacity = shape.capacity;
+        (header.event_size, header.event_align) = (shape.event_size, shape.event_align as u32);
+        header.producers = shape.producers;
+        (header.stamps_at, header.stamps_stride) = (areas.stamps.at, areas.stamps.stride);
+        (header.events_at, header.events_stride) = (areas.events.at, areas.events.stride);
+        (header.lines_at, header.lines) = (areas.lines.at, shape.lines);
+        (header.wait_queues_at, header.wait_queues) = (areas.wait_queues.at, shape.wait_queues);
+        (header.participants_at, header.participants) = (areas.participants.at, shape.participants);
+        (header.seats_at, header.seats) = (areas.seats.at, shape.seats);
+        (header.status_at, header.counters_at) = (areas.status.at, areas.counters.at);
+        (header.cells_at, header.cells) = (areas.cells.at, shape.cells);
+        (header.shard_ids_at, header.shard_ids) = (areas.shard_ids.at, shape.shard_ids);
+        (header.stages, header.schema_length) = (shape.stages, shape.schema_length);
+
+        let mut head = Head(vec![0; HEAD as usize].into());
+        let (table, schema_at) = (STAGES_AT as usize, SCHEMA_AT as usize);
+        debug_assert_eq!(
+            (stages.len(), schema.len() as u64),
+            (shape.stages as usize, shape.schema_length.into())
+        );
+        head.0[table..table + size_of_val(stages)].copy_from_slice(stages.as_bytes());
+        head.0[schema_at..schema_at + schema.len()].copy_from_slice(schema);
+        head.store(&header);
+        head.seal();
+        // The maker checks what any opener will check, so that it makes nothing that nobody opens.
+        head.check(areas.length, &header.boot)?;
+        Ok(head)
+    }
+
+    /// Takes bytes that were read from a file. `None`: they are not 65,536.
+    pub fn from_bytes(bytes: Vec<u8>) -> Option<Head> {
+        (bytes.len() as u64 == HEAD).then(|| Head(bytes.into()))
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns a copy of the header, unchecked.
+    pub fn header(&self) -> Header {
+        let bytes = &self.0[..size_of::<Header>()];
+        Header::read_from_bytes(bytes).unwrap_or_else(|_| Header::new_zeroed())
+    }
+
+    /// Replaces the header.
+    pub fn store(&mut self, header: &Header) {
+        self.0[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+    }
+
+    /// Computes the checksum, and stores it.
+    pub fn seal(&mut self) {
+        let mut header = self.header();
+        header.checksum = self.checksum(header.header_length);
+        self.store(&header);
+    }
+
+    /// Computes the checksum of the first `length` bytes (I2).
+    fn checksum(&self, length: u32) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.0[8..32]);
+        hasher.update(&self.0[36..length as usize]);
+        hasher.finalize()
+    }
+
+    /// Checks every field. `length` is the file's, in bytes, and `boot` the number of this boot.
+    pub fn check(&self, length: u64, boot: &[u8; 16]) -> Result<Checked, Problem> {
+        let header = self.header();
+        if header.magic != MAGIC {
+            return Err(HeaderProblem::Magic { found: header.magic }.into());
+        }
+        if header.order != ORDER {
+            return Err(HeaderProblem::ByteOrder { found: header.order }.into());
+        }
+        if header.major != MAJOR {
+            return Err(HeaderProblem::Major { found: header.major, ours: MAJOR }.into());
+        }
+        let least = header_length(0);
+        let rule = "is not from 12,288 to 65,536, or no multiple of 8";
+        let right =
+            (least..=HEAD as u32).contains(&header.header_length) && header.header_length % 8 == 0;
+        field("its header length", header.header_length.into(), rule, right)?;
+        let computed = self.checksum(header.header_length);
+        if computed != header.checksum {
+            let stated = header.checksum;
+            return Err(HeaderProblem::Checksum { stated, computed }.into());
+        }
+        let unknown = header.features & !FEATURES;
+        if unknown != 0 {
+            return Err(HeaderProblem::Features { unknown }.into());
+        }
+        if header.boot != *boot {
+            return Err(HeaderProblem::Boot.into());
+        }
+        let expected = header.length;
+        if length < expected {
+            return Err(FileProblem::TooShort { bytes: length, expected }.into());
+        }
+        if length > expected {
+            return Err(FileProblem::TooLong { bytes: length, expected }.into());
+        }
+        self.check_counts(&header)?;
+        let (shape, areas) = areas(&header)?;
+        let stages = self.check_stages(&header)?;
+        let schema = SCHEMA_AT as usize..SCHEMA_AT as usize + header.schema_length as usize;
+        Ok(Checked { header, stages, schema: self.0[schema].to_vec(), shape, areas })
+    }
+
+    fn check_counts(&self, header: &Header) -> Result<(), Problem> {
+        let h = header;
+        let most = |name: &'static str, found: u32, most: u32| {
+            field(name, found.into(), "is out of its range", found <= most)
+        };
+        let right = (HEAD..=MAX_LENGTH).contains(&h.length);
+        field("its length", h.length, "is out of its range", right)?;
+        most("its kind", h.kind, KIND_MESSAGES)?;
+        most("its number of producers", h.producers, MAX_ROOM)?;
+        let right = h.capacity.is_power_of_two() && h.capacity < MAX_LENGTH;
+        field("its capacity", h.capacity, "is no power of two, or too large", right)?;
+        let right = h.event_align.is_power_of_two() && h.event_align as usize <= MAX_ALIGN;
+        field("the alignment of its events", h.event_align.into(), "is no such alignment", right)?;
+        let right =
+            (1..MAX_LENGTH).contains(&h.event_size) && h.event_size % u64::from(h.event_align) == 0;
+        field("the size of its events", h.event_size, "is no such size", right)?;
+        let participants = (1..=MAX_PARTICIPANTS).contains(&h.participants);
+        let rule = "is out of its range";
+        field("its number of participants", h.participants.into(), rule, participants)?;
+        most("its number of lines", h.lines, MAX_RECORDS)?;
+        most("its number of wait queues", h.wait_queues, MAX_RECORDS)?;
+        most("its number of seats", h.seats, MAX_RECORDS)?;
+        most("its number of stages", h.stages, MAX_STAGES)?;
+        most("its number of cells", h.cells, MAX_STAGES)?;
+        most("its number of shard ids", h.shard_ids, MAX_STAGES)?;
+        most("the length of its schema", h.schema_length, MAX_SCHEMA)?;
+        let right = header_length(h.schema_length) <= h.header_length;
+        let rule = "is more than its header length covers";
+        field("the length of its schema", h.schema_length.into(), rule, right)?;
+        let right = NOTICE_MS.contains(&h.notice_ms);
+        field("its notice", h.notice_ms.into(), "is out of its range", right)?;
+        let right = clean_text(&h.type_name);
+        field("the name of its events' type", h.type_name[0].into(), "begins no such name", right)
+    }
+
+    fn check_stages(&self, header: &Header) -> Result<Vec<StageRecord>, Problem> {
+        let mut stages: Vec<StageRecord> = Vec::with_capacity(header.stages as usize);
+        for stage in 0..header.stages {
+            let at = STAGES_AT as usize + stage as usize * size_of::<StageRecord>();
+            let bytes = &self.0[at..at + size_of::<StageRecord>()];
+            let record =
+                StageRecord::read_from_bytes(bytes).unwrap_or_else(|_| StageRecord::new_zeroed());
+            let r = &record;
+            // Bits of the stages in front of it; a stage follows only those, so none follows itself.
+            let before = (1u64 << stage) - 1;
+            let seats_end = r.first_seat.checked_add(r.seats);
+            let key_end = u64::from(r.key_offset) + u64::from(r.key_length);
+            let fields = [
+                ("the name", r.name[0].into(), clean_text(&r.name)),
+                ("the access", r.access.into(), r.access <= 1),
+                ("the delivery", r.delivery.into(), r.delivery <= 3),
+                ("what a death does", r.on_death.into(), r.on_death <= 3),
+                ("the flags", r.flags.into(), r.flags == 0),
+                ("the room", r.room.into(), (1..=MAX_ROOM).contains(&r.room)),
+                ("the followed stages", r.after, r.after & !before == 0),
+                ("the line", r.line.into(), r.line < header.lines),
+                ("the wait queue", r.wait_queue.into(), r.wait_queue < header.wait_queues),
+                (
+                    "the first seat",
+                    r.first_seat.into(),
+                    seats_end.is_some_and(|e| e <= header.seats),
+                ),
+                ("the cells", r.cells.into(), r.cells <= header.cells),
+                ("the shard ids", r.shard_ids.into(), r.shard_ids <= header.shard_ids),
+                ("the key", r.key_offset.into(), key_end <= header.event_size),
+            ];
+            if let Some(&(field, found, _)) = fields.iter().find(|(_, _, right)| !right) {
+                return Err(HeaderProblem::Stage { stage, field, found }.into());
+            }
+            if stages.iter().any(|other| other.name == r.name) {
+                let field = "the name, which another stage has,";
+                return Err(HeaderProblem::Stage { stage, field, found: r.name[0].into() }.into());
+            }
+            stages.push(record);
+        }
+        Ok(stages)
+    }
+}
+
+/// Length of what the checksum covers, in bytes.
+fn header_length(schema: u32) -> u32 {
+    (SCHEMA_AT as u32).saturating_add(schema.min(MAX_SCHEMA)).next_multiple_of(8)
+}
+
+fn field(field: &'static str, found: u64, rule: &'static str, right: bool) -> Result<(), Problem> {
+    if right { Ok(()) } else { Err(HeaderProblem::Field { field, found, rule }.into()) }
+}
+
+/// Returns whether `bytes` are a text of at least one character, then zeros, without control
+/// characters.
+fn clean_text(bytes: &[u8]) -> bool {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    let (text, rest) = bytes.split_at(end);
+    end > 0
+        && rest.iter().all(|&b| b == 0)
+        && std::str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control))
+}
+
+/// Reads shape and areas back from a header whose counts are checked.
+fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
+    let stamps = match h.stamps_stride {
+        0 => Stamps::None,
+        8 => Stamps::Beside,
+        _ => Stamps::Inside,
+    };
+    let shape = Shape {
+        capacity: h.capacity,
+        event_size: h.event_size,
+        event_align: h.event_align.into(),
+        stamps,
+        producers: h.producers,
+        lines: h.lines,
+        wait_queues: h.wait_queues,
+        participants: h.participants,
+        seats: h.seats,
+        cells: h.cells,
+        shard_ids: h.shard_ids,
+        stages: h.stages,
+        schema_length: h.schema_length,
+    };
+    let (event_at, stride) = shape.slot().unwrap_or((0, 0));
+    let rule = "does not fit the size of its events";
+    field("the distance of its events", h.events_stride, rule, h.events_stride == stride)?;
+    if stamps == Stamps::Inside {
+        let rule = "is not that of the slots";
+        field("the distance of its stamps", h.stamps_stride, rule, h.stamps_stride == stride)?;
+        let right = h.stamps_at.checked_add(event_at) == Some(h.events_at);
+        field("the offset of its stamps", h.stamps_at, "is not in front of its events", right)?;
+    }
+    if stamps == Stamps::None {
+        field("the offset of its stamps", h.stamps_at, "should be 0", h.stamps_at == 0)?;
+    }
+    let area = |at: u64, stride: u64, count: u64| match count {
+        0 => Area { at, stride: 0, count: 0 },
+        _ => Area { at, stride, count },
+    };
+    // Capacities and counts are checked, so these products are below 2^63.
+    let per_slot = |stages: u32| h.capacity * u64::from(stages);
+    let areas = Areas {
+        status: area(h.status_at, Status::STRIDE, 1),
+        participants: area(h.participants_at, Participant::STRIDE, h.participants.into()),
+        seats: area(h.seats_at, Seat::STRIDE, h.seats.into()),
+        lines: area(h.lines_at, LINE, h.lines.into()),
+        wait_queues: area(h.wait_queues_at, WaitQueue::STRIDE, h.wait_queues.into()),
+        counters: area(h.counters_at, LINE, counter_lines(h.stages)),
+        cells: area(h.cells_at, 8, per_slot(h.cells)),
+        shard_ids: area(h.shard_ids_at, 4, per_slot(h.shard_ids)),
+        stamps: area(
+            h.stamps_at,
+            h.stamps_stride,
+            if stamps == Stamps::None { 0 } else { h.capacity },
+        ),
+        events: area(h.events_at, stride, h.capacity),
+        length: h.length,
+    };
+    check_areas(&areas, stamps, event_at)?;
+    Ok((shape, areas))
+}
+
+/// Checks that each area is aligned and within the file, and that no two overlap.
+fn check_areas(areas: &Areas, stamps: Stamps, event_at: u64) -> Result<(), Problem> {
+    let mut spans: Vec<(u64, u64, &'static str)> = Vec::with_capacity(10);
+    for (name, area) in areas.list() {
+        let (at, align) = match (name, stamps) {
+            // The slots of stamps and events together begin at the first stamp.
+            ("stamps", Stamps::Inside) => continue,
+            ("events", Stamps::Inside) => (area.at.saturating_sub(event_at), SLOTS_ALIGN),
+            ("events", _) => (area.at, SLOTS_ALIGN),
+            _ => (area.at, LINE),
+        };
+        if area.count == 0 {
+            field(name, at, "is the offset of an area without items, and should be 0", at == 0)?;
+            continue;
+        }
+        let end = area.length().and_then(|length| at.checked_add(length));
+        let right = at >= HEAD && at % align == 0 && end.is_some_and(|end| end <= areas.length);
+        field(name, at, "is no offset of that area in this file", right)?;
+        spans.push((at, end.unwrap_or(at), name));
+    }
+    spans.sort_unstable();
+    for pair in spans.windows(2) {
+        if pair[0].1 > pair[1].0 {
+            return Err(HeaderProblem::Overlap { area: pair[0].2, other: pair[1].2 }.into());
+        }
+    }
+    Ok(())
+}

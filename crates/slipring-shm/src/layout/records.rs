@@ -1,0 +1,217 @@
+//! The records that change: words that all participants may access, each at its own offset.
+//!
+//! Invariants
+//! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
+//!   may write at any time, and a reference to one is sound wherever it is mapped and aligned.
+//! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::LINE;
+
+/// A record of I1.
+///
+/// # Safety
+/// The type is `repr(C)`, made of `AtomicU32` and `AtomicU64` only, and has no padding that anybody
+/// reads.
+pub unsafe trait Record: Sync + 'static {
+    /// Distance between two of them, in bytes: a multiple of a line.
+    const STRIDE: u64;
+}
+
+/// Bytes as words, for texts that a crash may leave half-written.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Text<const WORDS: usize>([AtomicU64; WORDS]);
+
+impl<const WORDS: usize> Text<WORDS> {
+    /// Stores the beginning of `text`, cut at a character and filled with zeros.
+    pub fn store(&self, text: &str) {
+        let fits = (0..=text.len().min(WORDS * 8)).rev().find(|&end| text.is_char_boundary(end));
+        let bytes = &text.as_bytes()[..fits.unwrap_or(0)];
+        for (word, at) in self.0.iter().zip((0..).step_by(8)) {
+            let mut part = [0; 8];
+            let rest = bytes.get(at..).unwrap_or(&[]);
+            part[..rest.len().min(8)].copy_from_slice(&rest[..rest.len().min(8)]);
+            word.store(u64::from_ne_bytes(part), Relaxed);
+        }
+    }
+
+    /// Loads the text up to its first zero byte; what is no text becomes a replacement character.
+    pub fn load(&self) -> String {
+        let bytes: Vec<u8> = self.0.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
+        text(&bytes)
+    }
+}
+
+/// Returns the text up to the first zero byte, without control characters.
+pub fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    String::from_utf8_lossy(&bytes[..end]).chars().map(clean).collect()
+}
+
+/// Who a participant is. The byte lock says whether it is alive, not this record.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Participant {
+    /// Generation in bits 63 to 32, state in bits 31 to 0: [`Participant::FREE`] or
+    /// [`Participant::ATTACHED`]. The generation counts how often the place was taken.
+    pub state: AtomicU64,
+    /// Process number in its own pid namespace; for people, and to kill it.
+    pub pid: AtomicU32,
+    /// User that it acts for.
+    pub uid: AtomicU32,
+    /// Start time of the process, in clock ticks since the boot (0: unknown).
+    pub start_time: AtomicU64,
+    /// Inode of its pid namespace (0: unknown).
+    pub pid_namespace: AtomicU64,
+    /// Time of attaching, in ns since 1970.
+    pub joined: AtomicU64,
+    /// Flags: [`Participant::MEMBARRIER`].
+    pub flags: AtomicU64,
+    /// Name for people.
+    pub name: Text<8>,
+}
+
+impl Participant {
+    /// State of a place that nobody has.
+    pub const FREE: u32 = 0;
+    /// State of a place that a participant has, or had when it died.
+    pub const ATTACHED: u32 = 1;
+    /// Flag of a participant that is registered for membarriers.
+    pub const MEMBARRIER: u64 = 1;
+
+    /// Packs the word `state`.
+    pub const fn pack(generation: u32, state: u32) -> u64 {
+        (generation as u64) << 32 | state as u64
+    }
+
+    /// Unpacks the word `state` to generation and state.
+    pub const fn unpack(word: u64) -> (u32, u32) {
+        ((word >> 32) as u32, word as u32)
+    }
+}
+
+/// The record that one handle owns.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Seat {
+    /// Generation in bits 63 to 32; participant in bits 31 to 0 (0: free, [`Seat::ORPHAN`]).
+    pub owner: AtomicU64,
+    /// State, such as *leaving*.
+    pub state: AtomicU64,
+    /// First position of the intent.
+    pub lo: AtomicU64,
+    /// New head while the front of a claim is published.
+    pub mid: AtomicU64,
+    /// Position behind the intent.
+    pub hi: AtomicU64,
+    /// Positions left of the run, behind a worker's chunk.
+    pub left: AtomicU64,
+    /// Position up to which a stage was lent events.
+    pub held: AtomicU64,
+    /// Position where a run begins.
+    pub boundary: AtomicU64,
+    /// Events that a dead tap member had not read.
+    pub unread: AtomicU64,
+    /// Generation of the last owner that died in bits 63 to 32, number of deaths in bits 31 to 0.
+    pub deaths: AtomicU64,
+}
+
+impl Seat {
+    /// Owner of a seat whose chunk waits for an adopter.
+    pub const ORPHAN: u32 = u32::MAX;
+
+    /// Packs the word `owner`.
+    pub const fn pack(generation: u32, participant: u32) -> u64 {
+        (generation as u64) << 32 | participant as u64
+    }
+
+    /// Unpacks the word `owner` to generation and participant.
+    pub const fn unpack(word: u64) -> (u32, u32) {
+        ((word >> 32) as u32, word as u32)
+    }
+}
+
+/// How a ring ends, and why.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Status {
+    /// Bits of the ring's state; 0: running.
+    pub bits: AtomicU64,
+    /// Position behind the last event, once closed.
+    pub last: AtomicU64,
+    lines: [AtomicU64; 14],
+    /// The first failure.
+    pub failure: Failure,
+}
+
+/// The first failure of a ring.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Failure {
+    /// Participant that may write the record (0: nobody yet).
+    pub writer: AtomicU32,
+    /// 1 once the record is complete.
+    pub written: AtomicU32,
+    /// Index of the stage.
+    pub stage: AtomicU32,
+    /// Kind of the failure.
+    pub kind: AtomicU32,
+    /// Position of the event.
+    pub position: AtomicU64,
+    /// Message.
+    pub text: Text<32>,
+}
+
+/// A wait queue.
+#[derive(Debug)]
+#[repr(C)]
+pub struct WaitQueue {
+    /// Epoch in bits 63 to 32, sleepers in bits 31 to 1, *fenced* in bit 0.
+    pub word: AtomicU64,
+    /// Flags: [`WaitQueue::RESTLESS`].
+    pub flags: AtomicU64,
+    /// Number of fences that found no sleeper.
+    pub fences: AtomicU64,
+    /// Time up to which the queue makes no barriers, `CLOCK_MONOTONIC` in ns.
+    pub rests_until: AtomicU64,
+    /// Time of the last notification, `CLOCK_MONOTONIC` in ns.
+    pub notified_at: AtomicU64,
+}
+
+impl WaitQueue {
+    /// Flag of a queue with a sleeper that cannot issue membarriers.
+    pub const RESTLESS: u64 = 1;
+}
+
+// SAFETY: `repr(C)`, of atomics and of `Text`, which is an array of them.
+unsafe impl Record for Participant {
+    const STRIDE: u64 = LINE;
+}
+
+// SAFETY: `repr(C)`, of atomics.
+unsafe impl Record for Seat {
+    const STRIDE: u64 = LINE;
+}
+
+// SAFETY: `repr(C)`, of atomics, arrays of them, and `Failure`, which is the same.
+unsafe impl Record for Status {
+    const STRIDE: u64 = 4 * LINE;
+}
+
+// SAFETY: `repr(C)`, of atomics.
+unsafe impl Record for WaitQueue {
+    const STRIDE: u64 = LINE;
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Participant>() == 112 && size_of::<Participant>() as u64 <= LINE);
+    assert!(offset_of!(Participant, start_time) == 16 && offset_of!(Participant, name) == 48);
+    assert!(size_of::<Seat>() == 80 && offset_of!(Seat, deaths) == 72);
+    assert!(offset_of!(Status, failure) == 128 && offset_of!(Failure, text) == 24);
+    assert!(size_of::<Status>() == 408 && size_of::<Status>() as u64 <= Status::STRIDE);
+    assert!(size_of::<WaitQueue>() == 40);
+};

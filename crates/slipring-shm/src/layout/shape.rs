@@ -1,0 +1,232 @@
+//! The counts that decide a segment's size, and the places of its areas.
+//!
+//! Invariants
+//! - I1: all sums and products are checked. A shape whose length exceeds [`MAX_LENGTH`] has no areas.
+//! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head, and
+//!   events (with stamps inside them) at a multiple of 4,096. None overlap.
+
+use super::records::{Participant, Record, Seat, Status, WaitQueue};
+use super::{
+    HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
+    SLOTS_ALIGN,
+};
+use crate::errors::Problem;
+use crate::event::MAX_ALIGN;
+
+/// Where the stamps are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamps {
+    /// There are none: a cursor says what is published.
+    None,
+    /// In front of each event, in its slot.
+    Inside,
+    /// In an area of their own, 8 bytes each.
+    Beside,
+}
+
+/// The counts that decide a segment's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Number of slots: a power of two.
+    pub capacity: u64,
+    /// Size of an event, in bytes.
+    pub event_size: u64,
+    /// Alignment of an event, in bytes: a power of two.
+    pub event_align: u64,
+    /// Where the stamps are.
+    pub stamps: Stamps,
+    /// Number of producers' seats; 1: a single producer.
+    pub producers: u32,
+    /// Number of lines with positions.
+    pub lines: u32,
+    /// Number of wait queues.
+    pub wait_queues: u32,
+    /// Number of places of participants.
+    pub participants: u32,
+    /// Number of seats.
+    pub seats: u32,
+    /// Number of pools, which have one cell per slot each.
+    pub cells: u32,
+    /// Number of sharded stages, which have one shard id per slot each.
+    pub shard_ids: u32,
+    /// Number of stages.
+    pub stages: u32,
+    /// Length of the schema, in bytes.
+    pub schema_length: u32,
+}
+
+/// The place of an area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area {
+    /// Offset of its first byte in the file, in bytes (0: there is none).
+    pub at: u64,
+    /// Distance between two items, in bytes.
+    pub stride: u64,
+    /// Number of items.
+    pub count: u64,
+}
+
+impl Area {
+    const NONE: Area = Area { at: 0, stride: 0, count: 0 };
+
+    /// Returns the offset of item `index`, or `None` behind the last one.
+    pub fn item(&self, index: u64) -> Option<u64> {
+        (index < self.count).then(|| self.at + index * self.stride)
+    }
+
+    /// Returns the length in bytes, or `None` if it is beyond all bounds.
+    pub fn length(&self) -> Option<u64> {
+        self.stride.checked_mul(self.count)
+    }
+}
+
+/// The places of a segment's areas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Areas {
+    /// The record [`Status`].
+    pub status: Area,
+    /// Records [`Participant`]; number *k* has index *k* - 1.
+    pub participants: Area,
+    /// Records [`Seat`].
+    pub seats: Area,
+    /// Lines of positions, 128 bytes each.
+    pub lines: Area,
+    /// Records [`WaitQueue`].
+    pub wait_queues: Area,
+    /// Lines of counters, 128 bytes each.
+    pub counters: Area,
+    /// Cells of the pools, 8 bytes each: those of the first pool by slot, then the next pool's.
+    pub cells: Area,
+    /// Shard ids of the sharded stages, 4 bytes each: those of the first stage by slot, then the
+    /// next stage's.
+    pub shard_ids: Area,
+    /// Stamps, 8 bytes each.
+    pub stamps: Area,
+    /// Events.
+    pub events: Area,
+    /// Length of the whole file, in bytes.
+    pub length: u64,
+}
+
+impl Areas {
+    /// Returns the areas with their names. Stamps inside of slots are part of the events' area.
+    pub fn list(&self) -> [(&'static str, Area); 10] {
+        [
+            ("status", self.status),
+            ("participants", self.participants),
+            ("seats", self.seats),
+            ("lines", self.lines),
+            ("wait queues", self.wait_queues),
+            ("counters", self.counters),
+            ("cells", self.cells),
+            ("shard ids", self.shard_ids),
+            ("stamps", self.stamps),
+            ("events", self.events),
+        ]
+    }
+}
+
+/// Number of lines of counters: one for each stage and for the producers, and the times that each
+/// of them waited for each other, 16 to a line.
+pub(super) fn counter_lines(stages: u32) -> u64 {
+    let parties = u64::from(stages) + 1;
+    parties + parties * parties.div_ceil(LINE / 8)
+}
+
+impl Shape {
+    /// Returns the offset of an event in its slot, and the distance between slots, in bytes.
+    pub fn slot(&self) -> Option<(u64, u64)> {
+        match self.stamps {
+            Stamps::Inside => {
+                let at = 8u64.checked_next_multiple_of(self.event_align)?;
+                let end = at.checked_add(self.event_size)?;
+                Some((at, end.checked_next_multiple_of(self.event_align.max(8))?))
+            }
+            Stamps::None | Stamps::Beside => Some((0, self.event_size)),
+        }
+    }
+
+    /// Computes where the areas are (I1, I2).
+    pub fn areas(&self) -> Result<Areas, Problem> {
+        self.check()?;
+        let (event_at, stride) = self
+            .slot()
+            .ok_or(Problem::TooLarge { capacity: self.capacity, slot: self.event_size })?;
+        let too_large = || Problem::TooLarge { capacity: self.capacity, slot: stride };
+        let per_slot = |stages: u32| self.capacity.checked_mul(stages.into());
+
+        let mut end = HEAD;
+        let mut place = |stride: u64, count: u64, align: u64| -> Option<Area> {
+            if count == 0 {
+                return Some(Area::NONE);
+            }
+            let at = end.checked_next_multiple_of(align)?;
+            end = at.checked_add(stride.checked_mul(count)?)?;
+            (end <= MAX_LENGTH).then_some(Area { at, stride, count })
+        };
+        let mut areas = || -> Option<Areas> {
+            let mut areas = Areas {
+                status: place(Status::STRIDE, 1, LINE)?,
+                participants: place(Participant::STRIDE, self.participants.into(), LINE)?,
+                seats: place(Seat::STRIDE, self.seats.into(), LINE)?,
+                lines: place(LINE, self.lines.into(), LINE)?,
+                wait_queues: place(WaitQueue::STRIDE, self.wait_queues.into(), LINE)?,
+                counters: place(LINE, counter_lines(self.stages), LINE)?,
+                cells: place(8, per_slot(self.cells)?, LINE)?,
+                shard_ids: place(4, per_slot(self.shard_ids)?, LINE)?,
+                stamps: match self.stamps {
+                    Stamps::Beside => place(8, self.capacity, LINE)?,
+                    Stamps::None | Stamps::Inside => Area::NONE,
+                },
+                events: place(stride, self.capacity, SLOTS_ALIGN)?,
+                length: 0,
+            };
+            if self.stamps == Stamps::Inside {
+                areas.stamps = areas.events;
+                areas.events.at += event_at;
+            }
+            Some(areas)
+        };
+        let areas = areas().ok_or_else(too_large)?;
+        let length = end.next_multiple_of(SLOTS_ALIGN);
+        if length > MAX_LENGTH {
+            return Err(too_large());
+        }
+        Ok(Areas { length, ..areas })
+    }
+
+    /// Checks each count by itself.
+    fn check(&self) -> Result<(), Problem> {
+        if !self.capacity.is_power_of_two() {
+            return Err(Problem::Capacity { asked: self.capacity });
+        }
+        if !(1..=MAX_PARTICIPANTS).contains(&self.participants) {
+            return Err(Problem::Participants { asked: self.participants });
+        }
+        let align = self.event_align;
+        if !align.is_power_of_two() || self.event_size == 0 || self.event_size % align != 0 {
+            return Err(Problem::Declaration {
+                what: "bytes of an event, which is no multiple of its alignment",
+                asked: self.event_size,
+                most: MAX_LENGTH,
+            });
+        }
+        let counts: [(_, u64, u64); 9] = [
+            ("bytes of alignment", align, MAX_ALIGN as u64),
+            ("producers", self.producers.into(), MAX_ROOM.into()),
+            ("lines", self.lines.into(), MAX_RECORDS.into()),
+            ("wait queues", self.wait_queues.into(), MAX_RECORDS.into()),
+            ("seats", self.seats.into(), MAX_RECORDS.into()),
+            ("stages", self.stages.into(), MAX_STAGES.into()),
+            ("pools", self.cells.into(), MAX_STAGES.into()),
+            ("sharded stages", self.shard_ids.into(), MAX_STAGES.into()),
+            ("bytes of schema", self.schema_length.into(), MAX_SCHEMA.into()),
+        ];
+        for (what, asked, most) in counts {
+            if asked > most {
+                return Err(Problem::Declaration { what, asked, most });
+            }
+        }
+        Ok(())
+    }
+}

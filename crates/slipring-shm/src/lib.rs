@@ -1,0 +1,139 @@
+//! Rings of `slipring` between processes.
+//!
+//! A *segment* is the shared memory of one ring: a file of tmpfs or ext4, or a memfd. An attached
+//! process is a *participant*. This crate holds what asks the kernel: how a segment is made, opened,
+//! mapped and removed, and which participants are alive. It also holds the layout of a segment's
+//! bytes.
+//!
+//! ```
+//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+//! use slipring_shm::{Event, Segment};
+//! use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+//!
+//! #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+//! #[repr(C)]
+//! struct Block {
+//!     seq: u64,
+//!     field: [f64; 16],
+//! }
+//!
+//! impl Event for Block {
+//!     const NAME: &'static str = "field/Block";
+//!     const VERSION: u32 = 1;
+//! }
+//!
+//! let name = format!("field-{}", std::process::id());
+//! let made = Segment::<Block>::create(&name).capacity(8).build()?;
+//! // SAFETY: only this program opens the segment.
+//! let first = unsafe { made.attach()? };
+//! // SAFETY: as above.
+//! let second = unsafe { Segment::<Block>::open(&name)?.attach()? };
+//! assert_eq!((first.participant(), second.participant()), (1, 2));
+//!
+//! drop((first, second));
+//! slipring_shm::remove(&name)?;
+//! # }
+//! # Ok::<(), slipring_shm::SegmentError>(())
+//! ```
+//!
+//! # Alive or dead
+//!
+//! Each participant holds a lock on one byte far behind the file's end. The kernel frees the lock
+//! when the participant's mapping goes, and not before. So a process that gets this lock has a proof
+//! of death, excludes other recoverers, and may take the place. No time-out and no process number
+//! counts as proof.
+//!
+//! # Where it works
+//!
+//! On 64-bit Linux. On other systems the crate compiles, and making or opening a segment returns
+//! [`Problem::Unsupported`].
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+mod errors;
+mod event;
+mod layout;
+mod place;
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[macro_use]
+mod step;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod create;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod file;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod fork;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod inspect;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod lock;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod machine;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod mapping;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod open;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod participant;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod recover;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod remove;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod segment;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod sys;
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+mod elsewhere;
+
+pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
+pub use event::Event;
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub use {
+    inspect::{Liveness, ParticipantSummary, StageSummary, Summary, inspect, inspect_at, list},
+    remove::{remove, remove_at},
+    segment::{Attached, Builder, Segment},
+};
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+pub use elsewhere::{Attached, Builder, Segment, remove, remove_at};
+
+/// Parts for the handles of a ring, and for this crate's tests. No promise of stability: other
+/// crates use exactly this version.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::place::Place;
+
+    /// The bytes of a segment.
+    pub mod layout {
+        pub use crate::layout::*;
+    }
+
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    pub use {
+        crate::create::{Declaration, Initial},
+        crate::file::File,
+        crate::fork::{ForkGuard, Owner},
+        crate::mapping::Mapping,
+        crate::open::{Expected, read_head},
+        crate::participant::{Attempt, Participation, attach},
+        crate::recover::DeadClaim,
+    };
+
+    /// Byte locks.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    pub mod lock {
+        pub use crate::lock::*;
+    }
+
+    /// What the machine says about itself and its processes.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    pub mod machine {
+        pub use crate::machine::*;
+    }
+
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", feature = "steps"))]
+    pub use crate::step::on_each_step;
+}

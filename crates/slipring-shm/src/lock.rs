@@ -1,0 +1,82 @@
+//! Byte locks: the proof of life and death.
+//!
+//! Invariants
+//! - I1: a lock belongs to an open file description, and goes with the last reference to it. A
+//!   mapping is a reference. Closing another descriptor of the file does not touch it.
+//! - I2: participant *k* holds byte *k* alone. Byte 0 is held shared while a segment is made or
+//!   attached to, and alone while it is removed.
+//! - I3: a description does not see its own locks, so a probe goes through another description.
+//! - I4: bytes count from 2^40, which no segment reaches. Locks need no bytes of the file.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use crate::sys::{self, LockKind};
+
+/// Offset of byte 0 in the file (I4).
+pub const FIRST: u64 = 1 << 40;
+
+/// Byte that guards attaching and removing.
+pub const GUARD: u32 = 0;
+
+/// How a byte is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Together with others. Who may only read the file can hold a byte like this.
+    Shared,
+    /// Alone. Only who may write the file can.
+    Alone,
+}
+
+/// A lock that a probe found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// First locked byte of those that were probed.
+    pub byte: u32,
+    /// How it is held.
+    pub hold: Hold,
+}
+
+fn place(bytes: Range<u32>) -> (i64, i64) {
+    // No overflow: 2^40 and a `u32` are far below 2^63.
+    (FIRST as i64 + i64::from(bytes.start), i64::from(bytes.end) - i64::from(bytes.start))
+}
+
+/// Locks `bytes` for the description behind `fd`, all or none, and returns whether it did. Never
+/// waits.
+pub fn try_lock(fd: BorrowedFd<'_>, bytes: Range<u32>, hold: Hold) -> io::Result<bool> {
+    let (at, length) = place(bytes);
+    let kind = match hold {
+        Hold::Shared => LockKind::Read,
+        Hold::Alone => LockKind::Write,
+    };
+    match sys::set_lock(fd, kind, at, length) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Unlocks `bytes` for the description behind `fd`, and for all who share that description.
+pub fn unlock(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<()> {
+    let (at, length) = place(bytes);
+    sys::set_lock(fd, LockKind::Unlock, at, length)
+}
+
+/// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all are free.
+/// Changes nothing, and a read-only descriptor will do.
+pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> {
+    let (at, length) = place(bytes.clone());
+    let Some((found, kind)) = sys::get_lock(fd, at, length)? else { return Ok(None) };
+    let hold = if kind == LockKind::Read { Hold::Shared } else { Hold::Alone };
+    // A foreign lock may begin before the first byte or at the file's beginning.
+    let byte = (found - FIRST as i64).clamp(bytes.start.into(), bytes.end.into()) as u32;
+    Ok(Some(Held { byte, hold }))
+}
+
+/// The range of a single byte.
+pub fn byte(number: u32) -> Range<u32> {
+    number..number + 1
+}

@@ -1,0 +1,299 @@
+//! Attaching to a segment, leaving it, and who else is alive.
+//!
+//! Invariants
+//! - I1: from `attach` to the drop, the mapping of a [`Participation`] holds byte `number` alone. No
+//!   descriptor of that description is open, so the lock goes with the mapping and with nothing else.
+//! - I2: between opening that description and closing it the process does not fork. So no child
+//!   holds a copy.
+//! - I3: the record of participant `number` is written only by the holder of byte `number`.
+//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also this
+//!   participant's.
+//! - I5: while byte 0 is held shared and the name means the file, nobody unlinks it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+
+use crate::errors::Problem;
+use crate::file::{Access, File};
+use crate::fork::ForkGuard;
+use crate::layout::records::{Participant, Seat};
+use crate::layout::{Areas, Checked};
+use crate::lock::{self, GUARD, Held, Hold};
+use crate::machine::{self, Process, Seen};
+use crate::mapping::Mapping;
+
+/// Number of naps of a millisecond for which attaching and removing wait for byte 0.
+pub(crate) const NAPS: u32 = 1_000;
+
+/// What is known of a participant's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Liveness {
+    /// No participant has the place.
+    Free,
+    /// The byte is held: the participant is alive, also if it is stopped.
+    Alive,
+    /// The byte is free, and the participant has not left: it is dead, and not recovered yet.
+    Dead,
+    /// The byte is held, but the recorded process is gone: a recoverer, an attaching process, or a
+    /// child that was not made by `fork` holds it. It does not count as dead.
+    HeldByAnother,
+    /// A process that only reads holds the byte. It keeps the place from being recovered.
+    HeldByReader,
+}
+
+impl Liveness {
+    /// Combines a probe with the record.
+    pub(crate) fn of(held: Option<Held>, state: u64, process: &Process) -> Liveness {
+        let attached = Participant::unpack(state).1 != Participant::FREE;
+        match held.map(|held| held.hold) {
+            None if attached => Liveness::Dead,
+            None => Liveness::Free,
+            Some(Hold::Shared) => Liveness::HeldByReader,
+            Some(Hold::Alone) if attached && process.look() == Seen::Running => Liveness::Alive,
+            Some(Hold::Alone) if attached && process.look() == Seen::Unknown => Liveness::Alive,
+            Some(Hold::Alone) => Liveness::HeldByAnother,
+        }
+    }
+}
+
+/// An attached process.
+#[derive(Debug)]
+pub struct Participation {
+    mapping: Mapping,
+    checked: Checked,
+    number: u32,
+    probe: OwnedFd,
+}
+
+/// What came of trying to attach.
+#[derive(Debug)]
+pub enum Attempt {
+    /// The process is attached.
+    Attached(Participation),
+    /// The name means another file by now, or none.
+    Replaced,
+}
+
+/// Frees what a dead participant left, given the mapping, the areas and the participant's number.
+/// Returns whether its place may be taken. The caller holds the lock.
+pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Areas, u32) -> bool;
+
+/// Attaches to the segment in `file`, whose head is `checked`. `path` is its name, if it has one.
+///
+/// The process must not fork from the calling thread meanwhile. `name` is for people.
+pub fn attach(
+    file: &File,
+    path: Option<&Path>,
+    checked: &Checked,
+    name: &str,
+    recover: Recover<'_>,
+) -> Result<Attempt, Problem> {
+    // Registering takes milliseconds in a process with threads, so it comes before the guard.
+    let membarrier = machine::register_for_membarriers();
+    step!("registered");
+    for _ in 0..NAPS {
+        match try_attach(file, path, checked, name, membarrier, recover)? {
+            Some(Attempt::Attached(participation)) => {
+                step!("attached");
+                participation.mapping.populate()?;
+                return Ok(Attempt::Attached(participation));
+            }
+            Some(Attempt::Replaced) => return Ok(Attempt::Replaced),
+            // Outside of the guard, so that other threads may fork.
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(Problem::Busy)
+}
+
+/// Tries once. `None`: a remover holds byte 0.
+fn try_attach(
+    file: &File,
+    path: Option<&Path>,
+    checked: &Checked,
+    name: &str,
+    membarrier: bool,
+    recover: Recover<'_>,
+) -> Result<Option<Attempt>, Problem> {
+    // 1. No fork until the end (I2).
+    let _guard =
+        ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+    // 2. A description of its own, byte 0, and the name.
+    let own = file.reopen(path, Access::Write)?;
+    step!("opened");
+    let fd = own.as_fd();
+    let locking = |error| Problem::system("locking a byte of the file", error);
+    if !lock::try_lock(fd, lock::byte(GUARD), Hold::Shared).map_err(locking)? {
+        return Ok(None);
+    }
+    step!("guarded");
+    if let Some(path) = path
+        && !file.is_named(path)?
+    {
+        // The description is not mapped, so closing it unlocks byte 0.
+        return Ok(Some(Attempt::Replaced));
+    }
+    step!("compared");
+    // 3. The mapping keeps the description.
+    let mapping = Mapping::new(fd, checked.areas.length)?;
+    // 4. Byte k, the proof of life. Byte 0 is unlocked explicitly, as the mapping would keep it.
+    let number = take_place(&own, &mapping, checked, recover);
+    step!("taken");
+    lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
+    step!("unguarded");
+    let number = number?;
+    let probe = file.reopen(path, Access::Read)?;
+    drop(own);
+    step!("closed");
+    // 5. A probe from outside (I4): the lock must have outlived the descriptor (I1).
+    let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
+    if held.is_none() {
+        return Err(Problem::LocksLost);
+    }
+    let participation = Participation { mapping, checked: checked.clone(), number, probe };
+    participation.register(name, membarrier);
+    Ok(Some(Attempt::Attached(participation)))
+}
+
+/// Locks the byte of a free place, or else of a dead participant that `recover` recovers.
+fn take_place(
+    own: &OwnedFd,
+    mapping: &Mapping,
+    checked: &Checked,
+    recover: Recover<'_>,
+) -> Result<u32, Problem> {
+    let fd = own.as_fd();
+    let locking = |error| Problem::system("locking a byte of the file", error);
+    let places = 1..=checked.shape.participants;
+    let mut dead = Vec::new();
+    for number in places {
+        if !lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
+            continue;
+        }
+        match state(mapping, &checked.areas, number) {
+            Some((_, Participant::FREE)) => return Ok(number),
+            _ => dead.push(number),
+        }
+        lock::unlock(fd, lock::byte(number)).map_err(locking)?;
+    }
+    let mut left = 0;
+    for number in dead {
+        if lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
+            if recover(mapping, &checked.areas, number) {
+                return Ok(number);
+            }
+            left += 1;
+            lock::unlock(fd, lock::byte(number)).map_err(locking)?;
+        }
+    }
+    Err(Problem::Full { participants: checked.shape.participants, dead: left })
+}
+
+fn state(mapping: &Mapping, areas: &Areas, number: u32) -> Option<(u32, u32)> {
+    let record = record(mapping, areas, number)?;
+    Some(Participant::unpack(record.state.load(Acquire)))
+}
+
+/// Lends the record of a participant.
+fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a Participant> {
+    mapping.record(&areas.participants, u64::from(number.checked_sub(1)?))
+}
+
+/// Returns whether a dead participant owns no seat, so that its place needs no recovery.
+pub(crate) fn owns_no_seat(mapping: &Mapping, areas: &Areas, number: u32) -> bool {
+    (0..areas.seats.count).all(|index| {
+        let seat = mapping.record::<Seat>(&areas.seats, index);
+        seat.is_some_and(|seat| Seat::unpack(seat.owner.load(Acquire)).1 != number)
+    })
+}
+
+impl Participation {
+    /// Writes who this participant is (I3).
+    fn register(&self, name: &str, membarrier: bool) {
+        let Some(record) = record(&self.mapping, &self.checked.areas, self.number) else { return };
+        let process = Process::this();
+        record.pid.store(process.pid, Relaxed);
+        record.uid.store(geteuid().as_raw(), Relaxed);
+        record.start_time.store(process.start_time, Relaxed);
+        record.pid_namespace.store(process.namespace, Relaxed);
+        record.joined.store(machine::now(), Relaxed);
+        record.flags.store(if membarrier { Participant::MEMBARRIER } else { 0 }, Relaxed);
+        record.name.store(name);
+        let (generation, _) = Participant::unpack(record.state.load(Relaxed));
+        let state = Participant::pack(generation.wrapping_add(1), Participant::ATTACHED);
+        record.state.store(state, Release);
+    }
+
+    /// Returns the number of this participant, from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns the mapping, which stays while this value lives.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Returns what the head says.
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    /// Returns the description for probes (I4).
+    pub(crate) fn probe(&self) -> &OwnedFd {
+        &self.probe
+    }
+
+    /// Lends the record of participant `number`, or `None` if there is no such place.
+    pub fn record(&self, number: u32) -> Option<&Participant> {
+        record(&self.mapping, &self.checked.areas, number)
+    }
+
+    /// Returns whether the byte of participant `number` is held. `false` proves that it is dead or
+    /// has left; a system call of less than a microsecond.
+    pub fn is_held(&self, number: u32) -> Result<bool, Problem> {
+        match lock::probe(self.probe.as_fd(), lock::byte(number)) {
+            Ok(held) => Ok(held.is_some()),
+            Err(error) => Err(Problem::system("probing a byte of the file", error)),
+        }
+    }
+
+    /// Returns what is known of participant `number`, for people.
+    pub fn liveness(&self, number: u32) -> Result<Liveness, Problem> {
+        let Some(record) = self.record(number) else { return Ok(Liveness::Free) };
+        let held = lock::probe(self.probe.as_fd(), lock::byte(number))
+            .map_err(|error| Problem::system("probing a byte of the file", error))?;
+        let process = Process {
+            pid: record.pid.load(Relaxed),
+            start_time: record.start_time.load(Relaxed),
+            namespace: record.pid_namespace.load(Relaxed),
+        };
+        Ok(Liveness::of(held, record.state.load(Acquire), &process))
+    }
+
+    /// Marks the record of participant `number` as free. The caller holds its byte (I3).
+    pub(crate) fn free_record(&self, number: u32) {
+        if let Some(record) = self.record(number) {
+            let (generation, _) = Participant::unpack(record.state.load(Relaxed));
+            record.state.store(Participant::pack(generation, Participant::FREE), Release);
+        }
+    }
+}
+
+impl Drop for Participation {
+    /// Leaves. The record is free before the byte, so a probe never finds a dead participant here.
+    /// In a forked child this does nothing.
+    fn drop(&mut self) {
+        if self.mapping.is_ours() {
+            step!("leaving");
+            self.free_record(self.number);
+            step!("left");
+        }
+    }
+}

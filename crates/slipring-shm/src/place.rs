@@ -1,0 +1,81 @@
+//! Where a segment is: a name in `/dev/shm`, a path, or no name at all.
+//!
+//! Invariants
+//! - I1: a name has 1 to 48 bytes of `[A-Za-z0-9_.-]` and does not begin with a dot. So the path
+//!   made of it is one file directly below the folder, and needs no quotes on a command line.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::errors::NameProblem;
+
+/// Folder of the segments that have a name.
+pub const FOLDER: &str = "/dev/shm";
+/// End of the file names of segments, behind their names.
+pub const SUFFIX: &str = ".slipring";
+/// Longest name of a segment, in bytes.
+pub const MAX_NAME: usize = 48;
+
+/// Where a segment is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file that a name or a path leads to.
+    Path(PathBuf),
+    /// A memfd, which only its descriptors lead to. The label is for people.
+    Memfd(String),
+}
+
+impl Place {
+    /// Returns the place of a name, which may come from the command line and be no text.
+    pub fn named(name: impl AsRef<OsStr>) -> Result<Place, NameProblem> {
+        let name = check_name(name.as_ref())?;
+        Ok(Place::Path(Path::new(FOLDER).join(format!("{name}{SUFFIX}"))))
+    }
+
+    /// Returns the path, or `None` for a memfd.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Place::Path(path) => Some(path),
+            Place::Memfd(_) => None,
+        }
+    }
+}
+
+/// Returns the name of the segment that a file of [`FOLDER`] holds, or `None` for other files.
+pub fn name_of(file: &OsStr) -> Option<&str> {
+    let name = file.to_str()?.strip_suffix(SUFFIX)?;
+    check_name(OsStr::new(name)).ok()
+}
+
+/// Checks I1.
+pub fn check_name(name: &OsStr) -> Result<&str, NameProblem> {
+    let bytes = name.len();
+    let Some(name) = name.to_str() else { return Err(NameProblem::NotUtf8) };
+    if name.is_empty() {
+        return Err(NameProblem::Empty);
+    }
+    if name.contains('/') {
+        return Err(NameProblem::Slash);
+    }
+    if name.starts_with('.') {
+        return Err(NameProblem::LeadingDot);
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if let Some(character) = name.chars().find(|&c| !allowed(c)) {
+        return Err(NameProblem::Character { character });
+    }
+    if bytes > MAX_NAME {
+        return Err(NameProblem::TooLong { bytes });
+    }
+    Ok(name)
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Path(path) => write!(f, "{}", path.display()),
+            Place::Memfd(label) => write!(f, "memfd {label:?}"),
+        }
+    }
+}

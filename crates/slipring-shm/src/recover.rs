@@ -1,0 +1,88 @@
+//! Becoming the recoverer of a dead participant.
+//!
+//! Invariants
+//! - I1: a [`DeadClaim`] holds the byte of its participant alone, on a description of its own, while
+//!   forks are kept out. So the participant is dead, nobody else recovers it, and no child keeps the
+//!   lock if this process dies.
+//! - I2: the byte is unlocked explicitly before the description is closed. So a copy of the
+//!   descriptor, which a child made by other means may have, does not keep it.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::errors::Problem;
+use crate::file::{self, Access};
+use crate::fork::{ForkGuard, Owner};
+use crate::layout::records::Participant;
+use crate::lock::{self, Hold};
+use crate::participant::Participation;
+
+use std::sync::atomic::Ordering::Acquire;
+
+/// The right to recover a dead participant (I1). Other threads of this process that fork wait for
+/// its drop.
+pub struct DeadClaim<'a> {
+    participation: &'a Participation,
+    number: u32,
+    own: OwnedFd,
+    owner: Owner,
+    /// Dropped last: fields are dropped in order.
+    _guard: ForkGuard,
+}
+
+impl Participation {
+    /// Claims the byte of participant `number`. `None`: its holder is alive, or another recoverer
+    /// has it.
+    ///
+    /// # Errors
+    /// The process has no descriptor left, or may not open the file any more: the caller waits on,
+    /// or reports it.
+    pub fn claim_dead(&self, number: u32) -> Result<Option<DeadClaim<'_>>, Problem> {
+        if number == self.number() || self.record(number).is_none() {
+            return Ok(None);
+        }
+        let guard =
+            ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+        let own = file::reopen(self.probe().as_fd(), None, Access::Write)?;
+        step!("claim-opened");
+        let owner = Owner::this();
+        match lock::try_lock(own.as_fd(), lock::byte(number), Hold::Alone) {
+            Ok(true) => {
+                step!("claimed");
+                Ok(Some(DeadClaim { participation: self, number, own, owner, _guard: guard }))
+            }
+            Ok(false) => Ok(None),
+            Err(error) => Err(Problem::system("locking a byte of the file", error)),
+        }
+    }
+}
+
+impl DeadClaim<'_> {
+    /// Returns the number of the dead participant.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns whether a participant had the place when its byte became free. If not, it left, or
+    /// somebody else has recovered it.
+    pub fn needs_recovery(&self) -> bool {
+        let record = self.participation.record(self.number);
+        record.is_some_and(|r| Participant::unpack(r.state.load(Acquire)).1 != Participant::FREE)
+    }
+
+    /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. All of
+    /// its seats are free by now.
+    pub fn finish(self) {
+        self.participation.free_record(self.number);
+        step!("recovered");
+    }
+}
+
+impl Drop for DeadClaim<'_> {
+    fn drop(&mut self) {
+        // A copy in a child shares the description, and must not unlock it.
+        if self.owner.is_this() {
+            let _ = lock::unlock(self.own.as_fd(), lock::byte(self.number));
+            step!("unclaimed");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Removing a segment that no process uses.
+//!
+//! Invariants
+//! - I1: the remover unlinks a name only while it holds byte 0 and all participants' bytes of the
+//!   file that the name means. Only who holds byte 0 of the named file alone unlinks it, so that file
+//!   stays the named one until then.
+//! - I2: the locks are released explicitly, so a child's copy of the descriptor does not keep them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::errors::{HeaderProblem, Problem, SegmentError};
+use crate::file::{Access, File};
+use crate::fork::ForkGuard;
+use crate::layout::{MAGIC, MAX_PARTICIPANTS};
+use crate::lock::{self, GUARD, Hold};
+use crate::participant::NAPS;
+use crate::place::{Place, SUFFIX};
+
+/// Removes the segment `name`, if no process is attached to it. A damaged segment, or one of an
+/// earlier boot, is removed as well.
+///
+/// ```
+/// use slipring_shm::Problem;
+///
+/// let name = format!("none-{}", std::process::id());
+/// let error = slipring_shm::remove(&name).unwrap_err();
+/// assert!(matches!(error.problem(), Problem::Missing));
+/// ```
+///
+/// # Errors
+/// [`Problem::InUse`] if a participant is alive, [`Problem::Busy`] if a process makes or attaches to
+/// it for longer than a second, [`Problem::Missing`] if there is none.
+pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
+    let given = name.as_ref();
+    let place =
+        Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
+    remove_place(&place)
+}
+
+/// Removes the segment at `path`. A file that neither ends with `.slipring` nor begins as a segment
+/// does is refused.
+///
+/// Example: [`remove`].
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
+    remove_place(&Place::Path(path.into()))
+}
+
+fn remove_place(place: &Place) -> Result<(), SegmentError> {
+    let Some(path) = place.path() else { return Ok(()) };
+    for _ in 0..NAPS {
+        match try_remove(path).map_err(|problem| SegmentError::at(place, problem))? {
+            true => return Ok(()),
+            false => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    Err(SegmentError::at(place, Problem::Busy))
+}
+
+/// Tries once, and returns whether the file is removed. `false`: somebody else holds byte 0, or the
+/// name means another file by now.
+fn try_remove(path: &Path) -> Result<bool, Problem> {
+    let locking = |error| Problem::system("locking a byte of the file", error);
+    let _guard =
+        ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+    let file = File::open_damaged(path)?;
+    step!("remove-opened");
+    let magic = file.read(0, MAGIC.len())?;
+    if magic != MAGIC && !path.to_string_lossy().ends_with(SUFFIX) {
+        let mut found = [0; 8];
+        found[..magic.len()].copy_from_slice(&magic);
+        return Err(HeaderProblem::Magic { found }.into());
+    }
+    // A description of its own, so that no other process shares its locks.
+    let own = file.reopen(Some(path), Access::Write)?;
+    if !lock::try_lock(own.as_fd(), lock::byte(GUARD), Hold::Alone).map_err(locking)? {
+        return Ok(false);
+    }
+    step!("remove-guarded");
+    let result = unlink(&file, own.as_fd(), path);
+    // I2.
+    lock::unlock(own.as_fd(), 0..MAX_PARTICIPANTS + 1).map_err(locking)?;
+    result
+}
+
+/// Unlinks the name while byte 0 is held (I1).
+fn unlink(file: &File, own: std::os::fd::BorrowedFd<'_>, path: &Path) -> Result<bool, Problem> {
+    let locking = |error| Problem::system("locking a byte of the file", error);
+    if !file.is_named(path)? {
+        return Ok(false);
+    }
+    step!("remove-compared");
+    let bytes = 1..MAX_PARTICIPANTS + 1;
+    if !lock::try_lock(own, bytes.clone(), Hold::Alone).map_err(locking)? {
+        let held = lock::probe(own, bytes).map_err(locking)?;
+        return match held {
+            Some(held) => Err(Problem::InUse { participant: held.byte }),
+            // It left in between.
+            None => Ok(false),
+        };
+    }
+    step!("remove-locked");
+    fs::remove_file(path).map_err(|error| Problem::system("removing the name", error))?;
+    step!("remove-unlinked");
+    Ok(true)
+}

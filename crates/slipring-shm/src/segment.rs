@@ -1,0 +1,475 @@
+//! A segment as users see it: made or opened, and then attached to.
+//!
+//! Invariants
+//! - I1: an [`Opened`] is a file whose head is checked for `E`. A creator's holds byte 0 shared until
+//!   it has attached or is dropped, in the process that made it.
+//! - I2: an [`Attached`] is made by an unsafe function only, whose caller promises how others treat
+//!   the file.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use rustix::rand::{GetRandomFlags, getrandom};
+use zerocopy::FromZeros;
+
+use crate::create::{self, Declaration};
+use crate::errors::{Problem, SegmentError};
+use crate::event::{self, Event};
+use crate::file::{Access, File};
+use crate::fork::Owner;
+use crate::layout::{Checked, Head, Header, KIND_EVENTS, NOTICE_MS, Shape, Stamps};
+use crate::lock::{self, GUARD};
+use crate::machine;
+use crate::open::{Expected, read_head};
+use crate::participant::{self, Attempt, Liveness, Participation, Recover};
+use crate::place::Place;
+
+/// Number of times that attaching follows a name to a new file.
+const FOLLOWS: u32 = 64;
+
+/// The shared memory of one ring, made or opened, and not mapped yet.
+///
+/// Example: the [first page](crate).
+pub struct Segment<E> {
+    place: Place,
+    opened: Mutex<Arc<Opened>>,
+    event: PhantomData<fn() -> E>,
+}
+
+/// An open file and its head (I1).
+struct Opened {
+    file: File,
+    checked: Checked,
+    guards: AtomicBool,
+    owner: Owner,
+}
+
+impl Opened {
+    fn new(file: File, checked: Checked, guards: bool) -> Arc<Opened> {
+        let guards = AtomicBool::new(guards);
+        Arc::new(Opened { file, checked, guards, owner: Owner::this() })
+    }
+
+    /// Unlocks byte 0. A child's copy shares the description, so it must not.
+    fn release(&self) {
+        if self.owner.is_this() && self.guards.swap(false, AcqRel) {
+            let _ = lock::unlock(self.file.as_fd(), lock::byte(GUARD));
+        }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl<E: Event> Segment<E> {
+    /// Declares a new segment of that name, in `/dev/shm`.
+    ///
+    /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
+    /// is made before [`build`](Builder::build). Example: the [first page](crate).
+    pub fn create(name: impl AsRef<OsStr>) -> Builder<E> {
+        let given = name.as_ref();
+        Builder::new(
+            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error)),
+        )
+    }
+
+    /// Declares a new segment at `path`, on tmpfs or ext4.
+    ///
+    /// Example: the [first page](crate).
+    pub fn create_at(path: impl Into<PathBuf>) -> Builder<E> {
+        Builder::new(Ok(Place::Path(path.into())))
+    }
+
+    /// Declares a new segment without a name: a memfd, which other processes open by a descriptor
+    /// that they inherit or are sent. `label` is for people.
+    ///
+    /// Example: [`Segment::open_memfd`].
+    pub fn create_memfd(label: impl Into<String>) -> Builder<E> {
+        Builder::new(Ok(Place::Memfd(label.into())))
+    }
+
+    /// Opens the segment of that name, and checks file, header and event type. Maps nothing.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// What is wrong with the name, the file, or the header.
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<E>, SegmentError> {
+        let given = name.as_ref();
+        let place =
+            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
+        Segment::open_place(place)
+    }
+
+    /// Opens the segment at `path`.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// As [`open`](Segment::open).
+    pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<E>, SegmentError> {
+        Segment::open_place(Place::Path(path.into()))
+    }
+
+    /// Opens the segment behind the descriptor of a memfd, which it opens anew: the passed
+    /// descriptor can be closed.
+    ///
+    /// ```
+    /// # use slipring_shm::{Event, Segment};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// # #[repr(C)]
+    /// # struct Block(u64);
+    /// # impl Event for Block {
+    /// #     const NAME: &'static str = "field/Block";
+    /// #     const VERSION: u32 = 1;
+    /// # }
+    /// let made = Segment::<Block>::create_memfd("field").capacity(8).build()?;
+    /// let fd = made.memfd().unwrap(); // a child inherits it, or a socket sends it
+    /// let opened = Segment::<Block>::open_memfd(fd, "field")?;
+    /// assert_eq!(opened.capacity(), 8);
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Segment::open).
+    pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<E>, SegmentError> {
+        let place = Place::Memfd(label.to_owned());
+        match File::open_memfd(fd.as_fd()).and_then(checked::<E>) {
+            Ok(opened) => Ok(Segment::from(place, opened)),
+            Err(problem) => Err(SegmentError::at(&place, problem)),
+        }
+    }
+
+    fn open_place(place: Place) -> Result<Segment<E>, SegmentError> {
+        match open_checked::<E>(&place) {
+            Ok(opened) => Ok(Segment::from(place, opened)),
+            Err(problem) => Err(SegmentError::at(&place, problem)),
+        }
+    }
+
+    fn from(place: Place, opened: Arc<Opened>) -> Segment<E> {
+        const { event::check::<E>() };
+        Segment { place, opened: Mutex::new(opened), event: PhantomData }
+    }
+
+    /// Maps the segment, and makes this process a participant under its program's name. All pages
+    /// are touched.
+    ///
+    /// Attaching to a name follows the name: if the segment was removed and made anew since it was
+    /// opened, this attaches to the new one, after the same checks. A process may attach several
+    /// times, and is several participants then.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Cost
+    /// About twenty system calls, and one page fault for each page. Other threads that fork wait,
+    /// usually for less than a millisecond.
+    ///
+    /// # Errors
+    /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or what is wrong with the file
+    /// by now.
+    ///
+    /// # Safety
+    /// As long as the result or a handle made of it lives: every process that can write this file
+    /// follows the protocol; no process resizes it or punches holes; and nothing is left to write
+    /// into a slot for a process that is dead (io_uring, RDMA, a GPU). A forked child does not use
+    /// the result.
+    pub unsafe fn attach(&self) -> Result<Attached<E>, SegmentError> {
+        // SAFETY: the caller promises the same.
+        unsafe { self.attach_as(&machine::program()) }
+    }
+
+    /// Attaches as [`attach`](Segment::attach) does, under a name of up to 64 bytes for people.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// As [`attach`](Segment::attach).
+    ///
+    /// # Safety
+    /// As [`attach`](Segment::attach).
+    pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<E>, SegmentError> {
+        // SAFETY: the caller promises the same.
+        unsafe { self.attach_recovering(name, &mut participant::owns_no_seat) }
+    }
+
+    /// Attaches, and has `recover` recover the dead if all places are taken.
+    ///
+    /// # Safety
+    /// As [`attach`](Segment::attach).
+    #[doc(hidden)]
+    pub unsafe fn attach_recovering(
+        &self,
+        name: &str,
+        recover: Recover<'_>,
+    ) -> Result<Attached<E>, SegmentError> {
+        let failed = |problem| SegmentError::at(&self.place, problem);
+        for _ in 0..FOLLOWS {
+            let opened = self.opened();
+            let path = self.place.path();
+            let result =
+                participant::attach(&opened.file, path, &opened.checked, name, &mut *recover);
+            match result.map_err(failed)? {
+                Attempt::Attached(participation) => {
+                    opened.release();
+                    return Ok(Attached { inner: Arc::new(participation), event: PhantomData });
+                }
+                Attempt::Replaced => {
+                    let opened = open_checked::<E>(&self.place).map_err(failed)?;
+                    *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
+                }
+            }
+        }
+        Err(failed(Problem::Replaced))
+    }
+
+    /// Returns the number of slots.
+    ///
+    /// Example: [`Segment::open_memfd`].
+    pub fn capacity(&self) -> u64 {
+        self.opened().checked.shape.capacity
+    }
+
+    /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
+    ///
+    /// Whoever has the descriptor may write the segment. Example: [`Segment::open_memfd`].
+    pub fn memfd(&self) -> Option<impl AsFd> {
+        match self.place {
+            Place::Memfd(_) => Some(Shared(self.opened())),
+            Place::Path(_) => None,
+        }
+    }
+
+    fn opened(&self) -> Arc<Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The descriptor of an opened file.
+struct Shared(Arc<Opened>);
+
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}
+
+fn open_checked<E: Event>(place: &Place) -> Result<Arc<Opened>, Problem> {
+    let path = place.path().ok_or(Problem::Missing)?;
+    checked::<E>(File::open(path, Access::Write)?)
+}
+
+fn checked<E: Event>(file: File) -> Result<Arc<Opened>, Problem> {
+    let checked = read_head(&file, Some(&Expected::of::<E>()))?;
+    Ok(Opened::new(file, checked, false))
+}
+
+impl<E> fmt::Debug for Segment<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Segment").field(&self.place.to_string()).finish()
+    }
+}
+
+/// A segment as declared, not made yet.
+///
+/// Example: the [first page](crate).
+#[derive(Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct Builder<E> {
+    place: Result<Place, SegmentError>,
+    notice: Duration,
+    declaration: Declaration,
+    event: PhantomData<fn() -> E>,
+}
+
+impl<E: Event> Builder<E> {
+    fn new(place: Result<Place, SegmentError>) -> Builder<E> {
+        let shape = Shape {
+            capacity: 0,
+            event_size: size_of::<E>() as u64,
+            event_align: align_of::<E>() as u64,
+            stamps: Stamps::Inside,
+            producers: 1,
+            lines: 0,
+            wait_queues: 0,
+            participants: 64,
+            seats: 0,
+            cells: 0,
+            shard_ids: 0,
+            stages: 0,
+            schema_length: 0,
+        };
+        let declaration = Declaration {
+            shape,
+            first: 0,
+            kind: KIND_EVENTS,
+            stages: Vec::new(),
+            schema: Vec::new(),
+            initial: Vec::new(),
+        };
+        let notice = Duration::from_millis(20);
+        Builder { place, notice, declaration, event: PhantomData }
+    }
+
+    /// Sets the number of slots: a power of two.
+    ///
+    /// Example: the [first page](crate).
+    pub fn capacity(mut self, slots: u64) -> Builder<E> {
+        self.declaration.shape.capacity = slots;
+        self
+    }
+
+    /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated. Each
+    /// takes 128 bytes, and checking a death takes longer with their number.
+    ///
+    /// Example: the [first page](crate).
+    pub fn participants(mut self, places: u32) -> Builder<E> {
+        self.declaration.shape.participants = places;
+        self
+    }
+
+    /// Sets the longest time between two checks for deaths of a waiting participant: 1 ms to 1 s,
+    /// 20 ms unless stated, in whole milliseconds.
+    ///
+    /// Example: the [first page](crate).
+    pub fn notice(mut self, time: Duration) -> Builder<E> {
+        self.notice = time;
+        self
+    }
+
+    /// Has `declare` state what a ring's graph needs.
+    #[doc(hidden)]
+    pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<E> {
+        declare(&mut self.declaration);
+        self
+    }
+
+    /// Makes the segment: whole, or not at all. It cannot be removed before this process has attached
+    /// or dropped the result.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// What is wrong with the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
+    /// [`Problem::FileSizeLimit`], or a refused file system.
+    ///
+    /// # Cost
+    /// All bytes are allocated and zeroed by the kernel. A memory cgroup whose limit they exceed
+    /// kills the process here.
+    pub fn build(self) -> Result<Segment<E>, SegmentError> {
+        let place = self.place?;
+        match make::<E>(&place, self.notice, &self.declaration) {
+            Ok(opened) => Ok(Segment::from(place, opened)),
+            Err(problem) => Err(SegmentError::at(&place, problem)),
+        }
+    }
+}
+
+fn make<E: Event>(
+    place: &Place,
+    notice: Duration,
+    declaration: &Declaration,
+) -> Result<Arc<Opened>, Problem> {
+    let notice_ms = u32::try_from(notice.as_millis()).ok().filter(|ms| NOTICE_MS.contains(ms));
+    let mut header = Header::new_zeroed();
+    header.notice_ms = notice_ms.ok_or(Problem::Notice { asked_ms: notice.as_millis() })?;
+    let random = getrandom(&mut header.id, GetRandomFlags::empty());
+    random.map_err(|error| Problem::system("drawing a random number", error))?;
+    header.boot = machine::boot_id();
+    header.created = machine::now();
+    header.uid = geteuid().as_raw();
+    header.kind = declaration.kind;
+    header.first = declaration.first;
+    header.type_version = E::VERSION;
+    header.type_name[..E::NAME.len()].copy_from_slice(E::NAME.as_bytes());
+    let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
+    let checked = head.check(head.header().length, &header.boot)?;
+    match place {
+        Place::Path(path) => {
+            let file = create::create_named(path, &head, &declaration.initial)?;
+            Ok(Opened::new(file, checked, true))
+        }
+        Place::Memfd(label) => {
+            let file = create::create_memfd(label, &head, &declaration.initial)?;
+            Ok(Opened::new(file, checked, false))
+        }
+    }
+}
+
+/// A mapped segment. This process is a participant until the value and all that is made of it are
+/// dropped.
+///
+/// Example: the [first page](crate).
+pub struct Attached<E> {
+    inner: Arc<Participation>,
+    event: PhantomData<fn() -> E>,
+}
+
+impl<E: Event> Attached<E> {
+    /// Returns the number of this participant, from 1.
+    ///
+    /// Example: the [first page](crate).
+    pub fn participant(&self) -> u32 {
+        self.inner.number()
+    }
+
+    /// Returns the number of slots.
+    ///
+    /// Example: [`Segment::open_memfd`].
+    pub fn capacity(&self) -> u64 {
+        self.inner.checked().shape.capacity
+    }
+
+    /// Returns what is known of participant `number`. Two system calls at most, or a few reads of
+    /// `/proc`.
+    ///
+    /// ```
+    /// # use slipring_shm::{Event, Segment};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// # #[repr(C)]
+    /// # struct Block(u64);
+    /// # impl Event for Block {
+    /// #     const NAME: &'static str = "field/Block";
+    /// #     const VERSION: u32 = 1;
+    /// # }
+    /// use slipring_shm::Liveness;
+    ///
+    /// let made = Segment::<Block>::create_memfd("field").capacity(8).build()?;
+    /// // SAFETY: no other process has the descriptor.
+    /// let attached = unsafe { made.attach()? };
+    /// assert_eq!(attached.liveness(1)?, Liveness::Alive);
+    /// assert_eq!(attached.liveness(2)?, Liveness::Free);
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel refuses to probe the lock.
+    pub fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
+        let place = format!("of participant {}", self.participant());
+        self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
+    }
+
+    /// Returns what keeps the segment mapped.
+    #[doc(hidden)]
+    pub fn participation(&self) -> &Arc<Participation> {
+        &self.inner
+    }
+}
+
+impl<E> fmt::Debug for Attached<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("participant", &self.inner.number()).finish()
+    }
+}
