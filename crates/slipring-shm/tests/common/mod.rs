@@ -1,0 +1,304 @@
+//! What the tests share: events, places that clean up, and child processes that play roles.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use slipring_shm::parts::{File, lock, on_each_step};
+use slipring_shm::{Attached, Event, Problem, Segment, SegmentError};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+#[path = "../../../slipring/tests/common/watchdog.rs"]
+mod watchdog;
+pub use watchdog::watched;
+
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Block {
+    pub seq: u64,
+    pub value: [u64; 3],
+}
+
+impl Event for Block {
+    const NAME: &'static str = "test/Block";
+    const VERSION: u32 = 3;
+}
+
+pub type Test = Segment<Block>;
+
+/// A name that no other test has, whose segment goes with the value.
+pub struct Name(pub String);
+
+impl Name {
+    pub fn new() -> Name {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Name(format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
+    }
+
+    pub fn path(&self) -> PathBuf {
+        Path::new("/dev/shm").join(format!("{}.slipring", self.0))
+    }
+
+    pub fn make(&self) -> Test {
+        Test::create(&self.0).capacity(4).participants(8).build().unwrap()
+    }
+
+    pub fn attach(&self) -> Attached<Block> {
+        attach(&Test::open(&self.0).unwrap())
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path());
+        let _ = std::fs::remove_dir(self.path());
+    }
+}
+
+pub fn attach(segment: &Test) -> Attached<Block> {
+    try_attach(segment).unwrap()
+}
+
+pub fn try_attach(segment: &Test) -> Result<Attached<Block>, SegmentError> {
+    // SAFETY: only these tests know the segment, and no test reads events.
+    unsafe { segment.attach() }
+}
+
+/// Returns the problem of a call that must fail, and checks that its message says what to do next.
+#[track_caller]
+pub fn problem<T>(result: Result<T, SegmentError>) -> Failed {
+    let error = result.err().expect("the call must fail");
+    let message = error.to_string();
+    assert!(message.contains(": "), "{message}");
+    Failed { message, error }
+}
+
+/// An error with its message.
+pub struct Failed {
+    pub message: String,
+    error: SegmentError,
+}
+
+impl Failed {
+    pub fn of(&self) -> &Problem {
+        self.error.problem()
+    }
+}
+
+/// Asserts that an error is of a pattern, and shows it if not.
+#[macro_export]
+macro_rules! assert_problem {
+    ($result:expr, $pattern:pat) => {{
+        let problem = $crate::common::problem($result);
+        assert!(matches!(problem.of(), $pattern), "{} ({:?})", problem.message, problem.of());
+    }};
+}
+
+/// Says on stderr, which the harness does not hold back, that a test could not run.
+pub fn skip(why: impl Display) {
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
+}
+
+/// Polls until `reached`; the watchdog ends a wait that is too long.
+pub fn until(mut reached: impl FnMut() -> bool) {
+    while !reached() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns whether a lock on byte `number` is held, seen from a description of its own.
+pub fn held(path: &Path, number: u32) -> bool {
+    let file = std::fs::File::open(path).unwrap();
+    let file = File::unchecked(file.into()).unwrap();
+    use std::os::fd::AsFd;
+    lock::probe(file.as_fd(), lock::byte(number)).unwrap().is_some()
+}
+
+/// A child process that plays a role of this test binary.
+pub struct Role {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
+const STEP: &str = "SLIPRING_SHM_TEST_STEP";
+
+/// A program and its arguments, in front of the test binary.
+pub type Wrapper<'a> = &'a [&'a str];
+
+impl Role {
+    /// Starts the role `name` with values that the role gets by [`value`].
+    pub fn start(name: &str, values: &[(&str, &str)]) -> Role {
+        Role::start_in(&[], name, values)
+    }
+
+    /// Starts the role in a command such as `unshare`.
+    pub fn start_in(wrapper: Wrapper<'_>, name: &str, values: &[(&str, &str)]) -> Role {
+        let own = std::env::current_exe().unwrap();
+        let mut command = match wrapper.split_first() {
+            None => Command::new(own),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(own);
+                command
+            }
+        };
+        command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, name).stdin(Stdio::piped()).stdout(Stdio::piped());
+        for (key, value) in values {
+            command.env(key, value);
+        }
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take(), child.stdout.take().unwrap());
+        Role { child, to, from: BufReader::new(from) }
+    }
+
+    /// Starts the role, which stops at `step` and says so.
+    pub fn stopping(name: &str, step: &str, values: &[(&str, &str)]) -> Role {
+        let step = format!("stop {step}");
+        let mut role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
+        assert_eq!(role.hear(), "stopped");
+        role
+    }
+
+    /// Runs the role, which is killed at `step`. Returns whether it came there.
+    pub fn killed_at(name: &str, step: &str, values: &[(&str, &str)]) {
+        let step = format!("kill {step}");
+        let role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
+        use std::os::unix::process::ExitStatusExt;
+        let status = role.end();
+        assert_eq!(status.signal(), Some(9), "{name} never came to `{step}`: {status}");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for what the role says next.
+    pub fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.from.read_line(&mut line).unwrap();
+            assert_ne!(read, 0, "the role ended instead of saying something");
+            if let Some((_, said)) = line.split_once('@') {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    /// Says something to the role.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Has the role go on to its end, and waits for that.
+    pub fn end(mut self) -> ExitStatus {
+        self.to = None;
+        self.child.wait().unwrap()
+    }
+
+    /// Kills the role and waits for it.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the role's end without having it go on.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a value that the role was started with.
+pub fn value(key: &str) -> String {
+    std::env::var(key).unwrap()
+}
+
+/// Says something to the parent.
+pub fn say(said: impl Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n@{said}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Waits for what the parent says. The role ends if the parent says no more.
+pub fn listen() -> String {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        std::process::exit(0);
+    }
+    line.trim().to_owned()
+}
+
+/// Plays the role that the environment names, if it names one. The test `plays_a_role` of each file
+/// calls this.
+pub fn play(roles: &[(&str, fn())]) {
+    let Ok(name) = std::env::var(ROLE) else { return };
+    // The thread that started this process waits for it, or lets it be killed by dropping it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    on_each_step(|step| {
+        let Ok(wanted) = std::env::var(STEP) else { return };
+        match wanted.split_once(' ') {
+            Some(("kill", name)) if name == step => {
+                let _ = kill_process(rustix::process::getpid(), Signal::KILL);
+            }
+            Some(("stop", name)) if name == step => {
+                say("stopped");
+                listen();
+            }
+            _ => {}
+        }
+    });
+    let roles: HashMap<_, _> = roles.iter().copied().collect();
+    roles[name.as_str()]();
+}
+
+/// Returns a wrapper that gives a role its own mounts, or `None` where that is not permitted.
+pub fn own_mounts() -> Option<Wrapper<'static>> {
+    const ROOT: Wrapper<'static> = &["unshare", "--mount", "--propagation", "private"];
+    const USER: Wrapper<'static> = &["unshare", "--map-root-user", "--mount"];
+    [ROOT, USER].into_iter().find(|wrapper| permits(wrapper))
+}
+
+/// Returns whether a wrapper works here.
+pub fn permits(wrapper: Wrapper<'_>) -> bool {
+    let mut command = Command::new(wrapper[0]);
+    command.args(&wrapper[1..]).arg("true").stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A folder that goes with the value.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        let path = std::env::temp_dir().join(Name::new().0.clone());
+        std::fs::create_dir(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

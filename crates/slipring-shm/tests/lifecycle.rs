@@ -1,0 +1,437 @@
+//! Who is alive: real processes that are killed, stopped, forked and replaced.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::thread;
+
+use common::*;
+use rustix::process::{Pid, Signal, kill_process};
+use slipring_shm::parts::layout::records::{Participant, Seat};
+use slipring_shm::parts::{Attempt, File, attach as attach_file, lock, read_head};
+use slipring_shm::{Liveness, Problem};
+
+#[test]
+fn plays_a_role() {
+    play(&[
+        ("attach", role_attach),
+        ("close all", role_close_all),
+        ("exec", role_exec),
+        ("fork", role_fork),
+        ("fork and drop", role_fork_and_drop),
+        ("fork while attaching", role_fork_while_attaching),
+        ("memfd", role_memfd),
+        ("read lock", role_read_lock),
+        ("overlay", role_overlay),
+    ]);
+}
+
+/// Attaches, says the number, and stays until the parent says otherwise.
+fn role_attach() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    say(attached.participant());
+    listen();
+}
+
+fn started(role: &str, name: &Name) -> (Role, u32) {
+    let mut role = Role::start(role, &[("NAME", &name.0)]);
+    let number = role.hear().parse().unwrap();
+    (role, number)
+}
+
+fn state_of(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat[stat.rfind(')').unwrap() + 2..].chars().next().unwrap()
+}
+
+#[test]
+fn a_killed_participant_is_proven_dead_while_it_is_a_zombie() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (role, number) = started("attach", &name);
+    assert_eq!((me.participant(), number), (1, 2));
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Alive);
+    assert!(me.participation().claim_dead(2).unwrap().is_none());
+
+    role.signal(Signal::KILL);
+    until(|| state_of(role.pid()) == 'Z');
+    until(|| !me.participation().is_held(2).unwrap());
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Dead);
+    let listed = slipring_shm::inspect(&name.0).unwrap();
+    assert_eq!(listed.participants[1].liveness, Liveness::Dead);
+    assert_eq!(listed.participants[1].pid, role.pid());
+
+    let claim = me.participation().claim_dead(2).unwrap().expect("the byte is free");
+    assert!(claim.needs_recovery());
+    assert!(held(&name.path(), 2), "the recoverer holds the byte");
+    assert_eq!(me.liveness(2).unwrap(), Liveness::HeldByAnother, "the recorded process is gone");
+    claim.finish();
+    assert!(!held(&name.path(), 2), "unlocked");
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Free);
+}
+
+#[test]
+fn a_participant_that_leaves_is_no_dead_one() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let other = name.attach();
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Alive);
+    let before = me.participation().record(2).unwrap().state.load(SeqCst);
+    drop(other);
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Free);
+    assert!(!me.participation().claim_dead(2).unwrap().unwrap().needs_recovery());
+    let other = name.attach();
+    assert_eq!(other.participant(), 2);
+    let after = me.participation().record(2).unwrap().state.load(SeqCst);
+    assert_eq!(Participant::unpack(after).0, Participant::unpack(before).0 + 1, "generation");
+}
+
+/// Closes every descriptor but the first three, behind the back of their owners.
+fn role_close_all() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    // SAFETY: the process only talks to its parent from now on, and is killed.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    say(attached.participant());
+    listen();
+}
+
+#[test]
+fn closing_all_descriptors_kills_no_participant() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (role, number) = started("close all", &name);
+    assert!(me.participation().is_held(number).unwrap());
+    role.kill();
+    assert_eq!(me.liveness(number).unwrap(), Liveness::Dead);
+}
+
+#[test]
+fn a_stopped_participant_is_alive() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (role, number) = started("attach", &name);
+    role.signal(Signal::STOP);
+    until(|| state_of(role.pid()) == 'T');
+    assert_eq!(me.liveness(number).unwrap(), Liveness::Alive);
+    assert!(me.participation().claim_dead(number).unwrap().is_none());
+    role.kill();
+    assert_eq!(me.liveness(number).unwrap(), Liveness::Dead);
+}
+
+fn role_exec() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    say(attached.participant());
+    listen();
+    let error = Command::new("sleep").arg("60").exec();
+    panic!("{error}");
+}
+
+#[test]
+fn exec_ends_a_participant() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (mut role, number) = started("exec", &name);
+    assert!(me.participation().is_held(number).unwrap());
+    role.tell("go on");
+    until(|| !me.participation().is_held(number).unwrap());
+    assert_ne!(state_of(role.pid()), 'Z', "the process lives on");
+}
+
+/// Forks a child that lives until it is killed, or for a minute.
+fn fork_sleeper() -> u32 {
+    // SAFETY: the child calls only functions that a child of a process with threads may call.
+    match unsafe { libc::fork() } {
+        0 => loop {
+            // SAFETY: as above.
+            unsafe {
+                libc::alarm(60);
+                libc::pause();
+            }
+        },
+        -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
+        pid => pid as u32,
+    }
+}
+
+fn kill_pid(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+fn role_fork() {
+    let segment = Test::open(value("NAME")).unwrap();
+    let attached = attach(&segment);
+    say(attached.participant());
+    say(fork_sleeper());
+    listen();
+}
+
+#[test]
+fn a_forked_child_does_not_keep_its_parent_alive() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (mut role, number) = started("fork", &name);
+    let child: u32 = role.hear().parse().unwrap();
+    assert!(me.participation().is_held(number).unwrap());
+    role.kill();
+    let (held, state) = (me.participation().is_held(number).unwrap(), state_of(child));
+    kill_pid(child);
+    assert!(!held, "the child has the mapping or a descriptor");
+    assert_ne!(state, 'Z', "the child lives");
+}
+
+fn role_fork_and_drop() {
+    let segment = Test::create(value("NAME")).capacity(4).build().unwrap();
+    let other = attach(&Test::open(value("NAME")).unwrap());
+    // SAFETY: the child drops values, which takes no lock that another thread may hold, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop((segment, other));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(7) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
+    say(other.participant());
+    listen();
+    drop(segment);
+    say("released");
+    listen();
+}
+
+#[test]
+fn dropping_inherited_values_in_a_child_does_nothing() {
+    let _watched = watched();
+    let name = Name::new();
+    let (mut role, number) = started("fork and drop", &name);
+    let summary = slipring_shm::inspect(&name.0).unwrap();
+    assert_eq!(summary.participants[0].liveness, Liveness::Alive);
+    assert_eq!(summary.participants[0].number, number);
+    assert!(held(&name.path(), lock::GUARD), "the creator has not attached");
+    role.tell("drop the segment");
+    assert_eq!(role.hear(), "released");
+    assert!(!held(&name.path(), lock::GUARD));
+}
+
+/// Attaches and leaves again and again while three threads fork children that live on.
+fn role_fork_while_attaching() {
+    let path = std::path::PathBuf::from(format!("/dev/shm/{}.slipring", value("NAME")));
+    let segment = Test::open(value("NAME")).unwrap();
+    let (rest, stop, attachments) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
+    let (resting, stuck) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                if rest.load(SeqCst) {
+                    resting.store(true, SeqCst);
+                    thread::yield_now();
+                    continue;
+                }
+                resting.store(false, SeqCst);
+                drop(attach(&segment));
+                attachments.fetch_add(1, SeqCst);
+            }
+        });
+        for _round in 0..20 {
+            let forkers: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| (0..10).map(|_| fork_sleeper()).collect::<Vec<_>>()))
+                .collect();
+            let children: Vec<u32> =
+                forkers.into_iter().flat_map(|forker| forker.join().unwrap()).collect();
+            rest.store(true, SeqCst);
+            until(|| resting.load(SeqCst));
+            // Nothing is attached: a held byte is in a child's hands.
+            if (0..=8).any(|number| held(&path, number)) {
+                stuck.fetch_add(1, SeqCst);
+            }
+            for &child in &children {
+                kill_pid(child);
+                // SAFETY: waits for the own child.
+                unsafe { libc::waitpid(child as i32, std::ptr::null_mut(), 0) };
+            }
+            rest.store(false, SeqCst);
+            until(|| !resting.load(SeqCst));
+        }
+        stop.store(true, SeqCst);
+    });
+    say(format!("{} {}", stuck.into_inner(), attachments.into_inner() > 0));
+    listen();
+}
+
+#[test]
+fn a_child_forked_while_another_thread_attaches_gets_no_lock() {
+    let _watched = watched();
+    let name = Name::new();
+    drop(name.make());
+    let mut role = Role::start("fork while attaching", &[("NAME", &name.0)]);
+    assert_eq!(role.hear(), "0 true", "rounds in which a child held a byte; whether any attached");
+    assert!(role.end().success());
+}
+
+#[test]
+fn a_participant_of_another_pid_namespace_is_alive_and_dies() {
+    let _watched = watched();
+    let wrapper: Wrapper<'_> = if permits(&["unshare", "--pid", "--fork"]) {
+        &["unshare", "--pid", "--fork", "--kill-child"]
+    } else if permits(&["unshare", "--map-current-user", "--pid", "--fork"]) {
+        &["unshare", "--map-current-user", "--pid", "--fork", "--kill-child"]
+    } else {
+        return skip("no pid namespaces here");
+    };
+    let name = Name::new();
+    let me = attach(&name.make());
+    let mut role = Role::start_in(wrapper, "attach", &[("NAME", &name.0)]);
+    let number = role.hear().parse().unwrap();
+    assert_eq!(me.liveness(number).unwrap(), Liveness::Alive);
+    let record = me.participation().record(number).unwrap();
+    let own = me.participation().record(1).unwrap();
+    assert_eq!(record.pid.load(SeqCst), 1, "the first process of its namespace");
+    assert_ne!(record.pid_namespace.load(SeqCst), own.pid_namespace.load(SeqCst));
+    role.kill();
+    until(|| !me.participation().is_held(number).unwrap());
+    assert_eq!(me.liveness(number).unwrap(), Liveness::Dead);
+}
+
+fn role_memfd() {
+    // SAFETY: the parent left this descriptor open for this process.
+    let passed = unsafe { OwnedFd::from_raw_fd(value("FD").parse().unwrap()) };
+    let segment = Test::open_memfd(&passed, "test").unwrap();
+    drop(passed);
+    let attached = attach(&segment);
+    say(attached.participant());
+    listen();
+}
+
+#[test]
+fn a_memfd_is_shared_by_its_descriptor() {
+    let _watched = watched();
+    let made = Test::create_memfd("test").capacity(4).build().unwrap();
+    let me = attach(&made);
+    let passed = rustix::io::dup(made.memfd().unwrap()).unwrap();
+    assert!(rustix::fs::ftruncate(&passed, 0).is_err(), "sealed");
+    assert_eq!(rustix::fs::fstat(&passed).unwrap().st_mode & 0o7777, 0o600);
+    let number = passed.as_raw_fd().to_string();
+    let mut role = Role::start("memfd", &[("FD", &number)]);
+    drop(passed);
+    assert_eq!(role.hear(), "2");
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Alive);
+    role.kill();
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Dead);
+    me.participation().claim_dead(2).unwrap().unwrap().finish();
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Free);
+}
+
+/// Holds a byte by a shared lock, as who may only read the file can.
+fn role_read_lock() {
+    let file = std::fs::File::open(value("PATH")).unwrap();
+    assert!(lock::try_lock(file.as_fd(), lock::byte(2), lock::Hold::Shared).unwrap());
+    say("locked");
+    listen();
+}
+
+#[test]
+fn a_reader_can_hold_a_place_but_is_no_participant() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let mut role = Role::start("read lock", &[("PATH", name.path().to_str().unwrap())]);
+    role.hear();
+    assert_eq!(me.liveness(2).unwrap(), Liveness::HeldByReader);
+    assert!(me.participation().claim_dead(2).unwrap().is_none());
+    assert_eq!(name.attach().participant(), 3, "the next place");
+    role.kill();
+    assert_eq!(name.attach().participant(), 2);
+}
+
+#[test]
+fn the_place_of_a_dead_participant_is_taken_if_it_owns_no_seat() {
+    let _watched = watched();
+    let name = Name::new();
+    let made = Test::create(&name.0).capacity(4).participants(2);
+    let me = attach(&made.declare(|declared| declared.shape.seats = 3).build().unwrap());
+    let (role, number) = started("attach", &name);
+    assert_eq!(number, 2);
+    let segment = Test::open(&name.0).unwrap();
+    assert_problem!(try_attach(&segment), Problem::Full { participants: 2, dead: 0 });
+    role.kill();
+
+    let seats = &me.participation().checked().areas.seats;
+    let seat = me.participation().mapping().record::<Seat>(seats, 1).unwrap();
+    seat.owner.store(Seat::pack(5, 2), SeqCst);
+    assert_problem!(try_attach(&segment), Problem::Full { participants: 2, dead: 1 });
+    // SAFETY: as in `try_attach`.
+    let recovered = unsafe {
+        segment.attach_recovering("second", &mut |mapping, areas, number| {
+            let seat = mapping.record::<Seat>(&areas.seats, 1).unwrap();
+            assert_eq!(Seat::unpack(seat.owner.swap(Seat::pack(5, 0), SeqCst)), (5, number));
+            true
+        })
+    };
+    assert_eq!(recovered.unwrap().participant(), 2);
+    assert_eq!(attach(&segment).participant(), 2, "now that the dead owns no seat");
+}
+
+/// Attaches on overlayfs, which maps a description of its own.
+fn role_overlay() {
+    let folder = std::path::PathBuf::from(value("FOLDER"));
+    let mount = |arguments: &[&str]| {
+        Command::new("mount").args(arguments).current_dir(&folder).status().unwrap().success()
+    };
+    if !mount(&["-t", "tmpfs", "tmpfs", "."]) {
+        return say("no tmpfs");
+    }
+    // The working directory of the command is resolved anew, so it is the mounted folder.
+    for name in ["lower", "upper", "work", "merged"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    let options = "lowerdir=lower,upperdir=upper,workdir=work";
+    if !mount(&["-t", "overlay", "overlay", "-o", options, "merged"]) {
+        return say("no overlayfs");
+    }
+    let path = folder.join("merged/a.slipring");
+    let made = Test::create_at(folder.join("made.slipring")).capacity(4).build().unwrap();
+    drop(made);
+    std::fs::copy(folder.join("made.slipring"), &path).unwrap();
+    assert_problem!(
+        Test::open_at(&path),
+        Problem::File(slipring_shm::FileProblem::FileSystem { name: "overlayfs", .. })
+    );
+    assert_problem!(Test::create_at(folder.join("merged/b")).capacity(4).build(), Problem::File(_));
+
+    let fd = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let file = File::unchecked(fd.into()).unwrap();
+    let checked = read_head(&file, None).unwrap();
+    let attempt = attach_file(&file, Some(&path), &checked, "test", &mut |_, _, _| false);
+    match attempt {
+        Err(Problem::LocksLost) => say("locks lost"),
+        Err(problem) => say(problem),
+        Ok(Attempt::Attached(_)) => say("attached"),
+        Ok(Attempt::Replaced) => say("replaced"),
+    }
+}
+
+#[test]
+fn a_file_system_that_loses_locks_is_refused() {
+    let _watched = watched();
+    let Some(wrapper) = own_mounts() else { return skip("no mounts of its own for overlayfs") };
+    let folder = Folder::new();
+    let mut role = Role::start_in(wrapper, "overlay", &[("FOLDER", folder.0.to_str().unwrap())]);
+    match role.hear().as_str() {
+        "locks lost" => {}
+        refused @ ("no tmpfs" | "no overlayfs") => skip(refused),
+        other => panic!("{other}"),
+    }
+    assert!(role.end().success());
+}
