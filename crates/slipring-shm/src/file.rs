@@ -145,6 +145,7 @@ impl File {
         if mode & !0o600 != 0 {
             return Err(FileProblem::Mode { found: mode }.into());
         }
+        #[allow(clippy::unnecessary_cast, reason = "32 bits on arm64")]
         let found = stat.st_nlink as u64;
         if found == 0 && links == 1 {
             // The file was removed since it was opened.

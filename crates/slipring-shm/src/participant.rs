@@ -12,6 +12,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 use std::time::Duration;
@@ -75,7 +76,7 @@ pub struct Participation {
 #[derive(Debug)]
 pub enum Attempt {
     /// The process is attached.
-    Attached(Participation),
+    Attached(Arc<Participation>),
     /// The name means another file by now, or none.
     Replaced,
 }
@@ -158,7 +159,7 @@ fn try_attach(
     }
     let participation = Participation { mapping, checked: checked.clone(), number, probe };
     participation.register(name, membarrier);
-    Ok(Some(Attempt::Attached(participation)))
+    Ok(Some(Attempt::Attached(Arc::new(participation))))
 }
 
 /// Locks the byte of a free place, or else of a dead participant that `recover` recovers.

@@ -223,7 +223,7 @@ impl<E: Event> Segment<E> {
             match result.map_err(failed)? {
                 Attempt::Attached(participation) => {
                     opened.release();
-                    return Ok(Attached { inner: Arc::new(participation), event: PhantomData });
+                    return Ok(Attached { inner: participation, event: PhantomData });
                 }
                 Attempt::Replaced => {
                     let opened = open_checked::<E>(&self.place).map_err(failed)?;

@@ -321,8 +321,8 @@ impl Head {
         }
         let least = header_length(0);
         let rule = "is not from 12,288 to 65,536, or no multiple of 8";
-        let right =
-            (least..=HEAD as u32).contains(&header.header_length) && header.header_length % 8 == 0;
+        let right = (least..=HEAD as u32).contains(&header.header_length)
+            && header.header_length.is_multiple_of(8);
         field("its header length", header.header_length.into(), rule, right)?;
         let computed = self.checksum(header.header_length);
         if computed != header.checksum {
@@ -363,8 +363,8 @@ impl Head {
         field("its capacity", h.capacity, "is no power of two, or too large", right)?;
         let right = h.event_align.is_power_of_two() && h.event_align as usize <= MAX_ALIGN;
         field("the alignment of its events", h.event_align.into(), "is no such alignment", right)?;
-        let right =
-            (1..MAX_LENGTH).contains(&h.event_size) && h.event_size % u64::from(h.event_align) == 0;
+        let right = (1..MAX_LENGTH).contains(&h.event_size)
+            && h.event_size.is_multiple_of(h.event_align.into());
         field("the size of its events", h.event_size, "is no such size", right)?;
         let participants = (1..=MAX_PARTICIPANTS).contains(&h.participants);
         let rule = "is out of its range";

@@ -204,7 +204,10 @@ impl Shape {
             return Err(Problem::Participants { asked: self.participants });
         }
         let align = self.event_align;
-        if !align.is_power_of_two() || self.event_size == 0 || self.event_size % align != 0 {
+        if !align.is_power_of_two()
+            || self.event_size == 0
+            || !self.event_size.is_multiple_of(align)
+        {
             return Err(Problem::Declaration {
                 what: "bytes of an event, which is no multiple of its alignment",
                 asked: self.event_size,

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -249,6 +249,9 @@ pub fn listen() -> String {
     line.trim().to_owned()
 }
 
+/// Whether this process has stopped at its step: it stops once.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
 /// Plays the role that the environment names, if it names one. The test `plays_a_role` of each file
 /// calls this.
 pub fn play(roles: &[(&str, fn())]) {
@@ -261,7 +264,7 @@ pub fn play(roles: &[(&str, fn())]) {
             Some(("kill", name)) if name == step => {
                 let _ = kill_process(rustix::process::getpid(), Signal::KILL);
             }
-            Some(("stop", name)) if name == step => {
+            Some(("stop", name)) if name == step && !STOPPED.swap(true, Relaxed) => {
                 say("stopped");
                 listen();
             }
