@@ -11,7 +11,7 @@
 //! - I5: while byte 0 is held shared and the name means the file, nobody unlinks it.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
@@ -70,6 +70,8 @@ pub struct Participation {
     checked: Checked,
     number: u32,
     probe: OwnedFd,
+    /// Name of the file, by which a process without `/proc` opens it anew.
+    path: Option<PathBuf>,
 }
 
 /// What came of trying to attach.
@@ -157,7 +159,8 @@ fn try_attach(
     if held.is_none() {
         return Err(Problem::LocksLost);
     }
-    let participation = Participation { mapping, checked: checked.clone(), number, probe };
+    let path = path.map(Path::to_owned);
+    let participation = Participation { mapping, checked: checked.clone(), number, probe, path };
     participation.register(name, membarrier);
     Ok(Some(Attempt::Attached(Arc::new(participation))))
 }
@@ -249,6 +252,11 @@ impl Participation {
     /// Returns the description for probes (I4).
     pub(crate) fn probe(&self) -> &OwnedFd {
         &self.probe
+    }
+
+    /// Returns the name of the file, if it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// Lends the record of participant `number`, or `None` if there is no such place.

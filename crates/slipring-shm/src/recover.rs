@@ -42,7 +42,7 @@ impl Participation {
         }
         let guard =
             ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-        let own = file::reopen(self.probe().as_fd(), None, Access::Write)?;
+        let own = file::reopen(self.probe().as_fd(), self.path(), Access::Write)?;
         step!("claim-opened");
         let owner = Owner::this();
         match lock::try_lock(own.as_fd(), lock::byte(number), Hold::Alone) {

@@ -17,6 +17,7 @@ use slipring_shm::{Liveness, Problem};
 
 #[test]
 fn plays_a_role() {
+    let _watched = watched();
     play(&[
         ("attach", role_attach),
         ("close all", role_close_all),
@@ -27,6 +28,10 @@ fn plays_a_role() {
         ("memfd", role_memfd),
         ("read lock", role_read_lock),
         ("overlay", role_overlay),
+        ("claim and fork", role_claim_and_fork),
+        ("claim while forking", role_claim_while_forking),
+        ("write the head", role_write_the_head),
+        ("no proc", role_no_proc),
     ]);
 }
 
@@ -434,4 +439,185 @@ fn a_file_system_that_loses_locks_is_refused() {
         other => panic!("{other}"),
     }
     assert!(role.end().success());
+}
+
+/// Recovers a dead participant while a child has a copy of the descriptor that holds the lock.
+fn role_claim_and_fork() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    let claim = attached.participation().claim_dead(2).unwrap().expect("it is dead");
+    let child = fork_sleeper();
+    claim.finish();
+    say(child);
+    listen();
+}
+
+#[test]
+fn a_recoverer_unlocks_although_a_child_has_a_copy() {
+    let _watched = watched();
+    let name = Name::new();
+    let _me = attach(&name.make());
+    let (role, number) = started("attach", &name);
+    assert_eq!(number, 2);
+    role.kill();
+    let mut role = Role::start("claim and fork", &[("NAME", &name.0)]);
+    let child = role.hear().parse().unwrap();
+    let held = held(&name.path(), 2);
+    kill_pid(child);
+    assert!(!held, "the child holds the byte");
+}
+
+/// Holds a claim until it is killed, while another thread forks.
+fn role_claim_while_forking() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    let _claim = attached.participation().claim_dead(2).unwrap().expect("it is dead");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            say("forking");
+            fork_sleeper();
+        });
+        listen();
+    });
+}
+
+#[test]
+fn a_recoverer_that_dies_leaves_no_lock_to_a_child() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (role, _) = started("attach", &name);
+    role.kill();
+    let mut role = Role::start("claim while forking", &[("NAME", &name.0)]);
+    assert_eq!(role.hear(), "forking");
+    assert!(me.participation().claim_dead(2).unwrap().is_none());
+    // Time for the fork that must not happen. If it does later, the test passes all the same.
+    thread::sleep(std::time::Duration::from_millis(50));
+    role.kill();
+    assert!(me.participation().claim_dead(2).unwrap().is_some(), "a child holds the byte");
+}
+
+#[test]
+fn a_mapping_is_touched_and_stays_out_of_children_and_dumps() {
+    let _watched = watched();
+    let name = Name::new();
+    drop(name.make());
+    let attached = Test::open(&name.0).unwrap();
+    let attached = attach(&attached);
+    let base = attached.participation().mapping().base().as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    for (start, access) in [(base, "r--s"), (base + 65_536, "rw-s")] {
+        let at = maps.find(&format!("{start:x}-")).expect("a mapping begins there");
+        let lines: Vec<&str> = maps[at..].lines().take_while(|line| !line.is_empty()).collect();
+        assert!(lines[0].contains(access), "{}", lines[0]);
+        let line = |key: &str| lines.iter().find(|line| line.starts_with(key)).unwrap();
+        let flags: Vec<&str> = line("VmFlags:").split_whitespace().collect();
+        assert!(flags.contains(&"dc") && flags.contains(&"dd"), "{flags:?}");
+        if access == "rw-s" {
+            let number = |key| line(key).split_whitespace().nth(1).unwrap().to_owned();
+            assert_eq!(number("Rss:"), number("Size:"), "touched");
+        }
+    }
+}
+
+fn role_write_the_head() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    let base = attached.participation().mapping().base();
+    say("writing");
+    // SAFETY: not at all; the kernel is expected to end the process.
+    unsafe { base.as_ptr().write_volatile(0) };
+    say("written");
+}
+
+#[test]
+fn the_head_cannot_be_written() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let mut role = Role::start("write the head", &[("NAME", &name.0)]);
+    assert_eq!(role.hear(), "writing");
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(role.wait().signal(), Some(libc::SIGSEGV));
+    assert_eq!(me.liveness(2).unwrap(), Liveness::Dead);
+    drop(Test::open(&name.0).unwrap());
+}
+
+/// Makes, attaches, recovers and removes where there is no `/proc`.
+fn role_no_proc() {
+    let folder = value("FOLDER");
+    let tmpfs = ["-t", "tmpfs", "tmpfs", &folder];
+    if !Command::new("mount").args(tmpfs).status().unwrap().success() {
+        return say("no tmpfs");
+    }
+    if let Err(error) = std::os::unix::fs::chroot(&folder) {
+        return say(error);
+    }
+    std::env::set_current_dir("/").unwrap();
+    let made = Test::create_at("/a.slipring").capacity(4).build().unwrap();
+    assert_problem!(slipring_shm::remove_at("/a.slipring"), Problem::Busy);
+    let me = attach(&made);
+    let mut pipe = [0; 2];
+    // SAFETY: the kernel writes two descriptors.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    // SAFETY: the process has one thread that matters, and the child only attaches and waits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let attached = attach(&Test::open_at("/a.slipring").unwrap());
+        assert_eq!(attached.participant(), 2);
+        // SAFETY: writes a byte; the parent kills this process.
+        unsafe {
+            libc::write(pipe[1], b"x".as_ptr().cast(), 1);
+            libc::alarm(60);
+            libc::pause();
+        }
+    }
+    let mut byte = 0u8;
+    // SAFETY: reads a byte.
+    assert_eq!(unsafe { libc::read(pipe[0], (&raw mut byte).cast(), 1) }, 1);
+    assert!(me.participation().claim_dead(2).unwrap().is_none());
+    kill_pid(child as u32);
+    until(|| !me.participation().is_held(2).unwrap());
+    me.participation().claim_dead(2).unwrap().unwrap().finish();
+    drop(me);
+    slipring_shm::remove_at("/a.slipring").unwrap();
+    say("done");
+}
+
+#[test]
+fn segments_need_no_proc() {
+    let _watched = watched();
+    let Some(wrapper) = own_mounts() else { return skip("no mounts of its own for a tmpfs") };
+    let folder = Folder::new();
+    let mut role = Role::start_in(wrapper, "no proc", &[("FOLDER", folder.0.to_str().unwrap())]);
+    match role.hear().as_str() {
+        "done" => assert!(role.end().success()),
+        other => skip(other),
+    }
+}
+
+#[test]
+fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
+    let _watched = watched();
+    for _ in 0..20 {
+        let name = Name::new();
+        let made = || match Test::create(&name.0).capacity(4).participants(8).build() {
+            Ok(made) => Some(made),
+            Err(error) => {
+                assert!(matches!(error.problem(), Problem::Exists), "{error}");
+                None
+            }
+        };
+        let mut attached: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| (made().is_some(), name.attach()))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(attached.iter().filter(|(made, _)| *made).count(), 1);
+        attached.sort_by_key(|(_, attached)| attached.participant());
+        assert!((1..).zip(&attached).all(|(number, (_, one))| one.participant() == number));
+        let listed = slipring_shm::list().unwrap();
+        let own = |summary: &&slipring_shm::Summary| summary.name.as_ref() == Some(&name.0);
+        let summary = listed.iter().flatten().find(own).expect("it is listed");
+        assert_eq!((summary.participants.len(), summary.places, summary.stale), (4, 8, false));
+        assert!(summary.participants.iter().all(|one| one.pid == std::process::id()));
+        assert_eq!((summary.type_name.as_str(), summary.type_version), ("test/Block", 3));
+    }
 }

@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 #[test]
 fn plays_a_role() {
+    let _watched = watched();
     play(&[
         ("full", role_full),
         ("file size limit", role_file_size_limit),

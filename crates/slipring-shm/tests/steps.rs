@@ -12,6 +12,7 @@ use slipring_shm::{Liveness, Problem};
 
 #[test]
 fn plays_a_role() {
+    let _watched = watched();
     play(&[
         ("create", role_create),
         ("attach", role_attach),
