@@ -6,7 +6,8 @@
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an error
 //!   of the creator, and not a SIGBUS of a participant.
 //! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
-//!   dropped. So nobody removes the segment in between.
+//!   dropped. So nobody removes the segment in between. A child that is forked in between shares the
+//!   description; if the creator then dies without attaching, the child holds removal up.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

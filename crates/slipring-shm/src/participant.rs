@@ -56,8 +56,7 @@ impl Liveness {
             None if attached => Liveness::Dead,
             None => Liveness::Free,
             Some(Hold::Shared) => Liveness::HeldByReader,
-            Some(Hold::Alone) if attached && process.look() == Seen::Running => Liveness::Alive,
-            Some(Hold::Alone) if attached && process.look() == Seen::Unknown => Liveness::Alive,
+            Some(Hold::Alone) if attached && process.look() != Seen::Gone => Liveness::Alive,
             Some(Hold::Alone) => Liveness::HeldByAnother,
         }
     }

@@ -28,6 +28,7 @@ fn plays_a_role() {
         ("memfd", role_memfd),
         ("read lock", role_read_lock),
         ("overlay", role_overlay),
+        ("attach in a child", role_attach_in_a_child),
         ("claim and fork", role_claim_and_fork),
         ("claim while forking", role_claim_while_forking),
         ("write the head", role_write_the_head),
@@ -620,4 +621,41 @@ fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
         assert!(summary.participants.iter().all(|one| one.pid == std::process::id()));
         assert_eq!((summary.type_name.as_str(), summary.type_version), ("test/Block", 3));
     }
+}
+
+/// Attaches in a forked child, while the parent is attached, too.
+fn role_attach_in_a_child() {
+    let segment = Test::open(value("NAME")).unwrap();
+    let attached = attach(&segment);
+    assert_eq!(attached.participant(), 1);
+    // SAFETY: no other thread of this process uses what the child uses.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child if it waits for a lock that nobody holds.
+        unsafe { libc::alarm(20) };
+        // On a thread that has not forked, which meets the guard as the fork left it.
+        let own = thread::scope(|scope| scope.spawn(|| attach(&segment)).join().unwrap());
+        let (number, alive) = (own.participant(), own.liveness(1).unwrap());
+        let right = number == 2 && alive == Liveness::Alive;
+        drop(own);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if right { 7 } else { 8 }) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
+    assert_eq!(attached.liveness(2).unwrap(), Liveness::Free);
+    assert_eq!(attach(&segment).participant(), 2);
+    say("done");
+}
+
+#[test]
+fn a_forked_child_can_attach_itself() {
+    let _watched = watched();
+    let name = Name::new();
+    drop(name.make());
+    let mut role = Role::start("attach in a child", &[("NAME", &name.0)]);
+    assert_eq!(role.hear(), "done");
+    assert!(role.end().success());
 }
