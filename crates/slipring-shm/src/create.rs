@@ -6,7 +6,7 @@
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an error
 //!   of the creator, and not a SIGBUS of a participant.
 //! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
-//!   dropped. So nobody removes the segment in between. A child that is forked in between shares the
+//!   dropped. So no process removes the segment in between. A child that is forked in between shares the
 //!   description; if the creator then dies without attaching, the child holds removal up.
 
 use std::ffi::CString;
@@ -25,7 +25,7 @@ use crate::file::{self, File};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::lock::{self, GUARD, Hold};
 
-/// What a new segment holds, beside what its event type says.
+/// Contents of a new segment that its event type does not decide.
 #[derive(Debug, Clone)]
 pub struct Declaration {
     /// The counts. Capacity, participants and event come from the builder.

@@ -1,12 +1,10 @@
-//! What goes wrong with a segment: each message says what, where, and what to do next.
+//! Errors of segments. Each message says what was wrong, where, and what to do next.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-use crate::event::MAX_ALIGN;
-use crate::layout::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS};
-use crate::place::{FOLDER, MAX_NAME, Place};
+use crate::limits::{FOLDER, HEAD, MAX_LENGTH, MAX_NAME, MAX_PARTICIPANTS};
 
 /// Why a segment could not be made, opened, attached to, inspected or removed, and which.
 ///
@@ -32,7 +30,7 @@ impl SegmentError {
         SegmentError { place: place.into(), problem: Box::new(problem.into()) }
     }
 
-    pub(crate) fn at(place: &Place, problem: impl Into<Problem>) -> SegmentError {
+    pub(crate) fn at(place: &impl fmt::Display, problem: impl Into<Problem>) -> SegmentError {
         SegmentError::new(place.to_string(), problem)
     }
 
@@ -68,7 +66,7 @@ impl StdError for SegmentError {
     }
 }
 
-/// What was wrong with a segment, or with a call.
+/// Reason of a [`SegmentError`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
@@ -156,7 +154,7 @@ pub enum Problem {
         /// Size of a page, in bytes.
         bytes: u64,
     },
-    /// The segment was removed and made anew again and again while this call looked at it.
+    /// The name meant another file at each of 64 attempts.
     Replaced,
     /// The system has no segments: it is not 64-bit Linux.
     Unsupported,
@@ -276,7 +274,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a name cannot name a segment.
+/// Reason why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameProblem {
@@ -325,13 +323,13 @@ impl fmt::Display for NameProblem {
     }
 }
 
-/// Why a file may not hold a segment.
+/// Reason why a file is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileProblem {
     /// It is not a regular file.
     Kind {
-        /// What it is, such as `a directory`.
+        /// Kind of the file, such as `a directory`.
         found: &'static str,
     },
     /// It has more than one name, or, where it should have one, none.
@@ -418,7 +416,7 @@ impl fmt::Display for FileProblem {
     }
 }
 
-/// Why a header is not that of a segment that this version can use.
+/// Reason why a header is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderProblem {
@@ -459,7 +457,7 @@ pub enum HeaderProblem {
         field: &'static str,
         /// Its value.
         found: u64,
-        /// What holds for its values.
+        /// Rule that the value breaks, as the end of a sentence.
         rule: &'static str,
     },
     /// A field of a stage has a value that it cannot have.
@@ -522,5 +520,3 @@ impl fmt::Display for HeaderProblem {
         }
     }
 }
-
-const _: () = assert!(MAX_ALIGN as u64 <= HEAD);

@@ -1,11 +1,8 @@
-//! What a type must be, so that its values may lie in a segment.
+//! Requirements of types whose values lie in a segment.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Longest name of an event's type, in bytes.
-pub(crate) const MAX_TYPE_NAME: usize = 64;
-/// Largest alignment of an event, in bytes: that of the slots.
-pub(crate) const MAX_ALIGN: usize = 4096;
+use crate::limits::{SLOTS_ALIGN, TYPE_NAME};
 
 /// Plain data that processes share: any bytes are a value, and no byte is padding.
 ///
@@ -41,9 +38,12 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
 pub(crate) const fn check<E: Event>() {
     assert!(!std::mem::needs_drop::<E>(), "an event of a segment has no destructor");
     assert!(size_of::<E>() > 0, "an event of a segment has at least one byte");
-    assert!(align_of::<E>() <= MAX_ALIGN, "an event of a segment is aligned to at most 4,096");
+    assert!(
+        align_of::<E>() as u64 <= SLOTS_ALIGN,
+        "an event of a segment is aligned to at most 4,096"
+    );
     let name = E::NAME.as_bytes();
-    assert!(!name.is_empty() && name.len() <= MAX_TYPE_NAME, "`Event::NAME` has 1 to 64 bytes");
+    assert!(!name.is_empty() && name.len() <= TYPE_NAME, "`Event::NAME` has 1 to 64 bytes");
     let mut at = 0;
     while at < name.len() {
         assert!(name[at] >= b' ' && name[at] != 0x7f, "`Event::NAME` has no control characters");

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: a [`File`] is a regular file on a file system that keeps locks with mappings, of the user
-//!   that this process acts for, and nobody else may open it. A file made by [`File::unchecked`] is
+//!   that this process acts for, and no other user may open it. A file made by [`File::unchecked`] is
 //!   used by tests only.
 //! - I2: no lock is taken through the descriptor of a [`File`] whose description other processes
 //!   may share; locks are taken on descriptions that [`File::reopen`] opens.
@@ -28,7 +28,7 @@ pub struct File {
     length: u64,
 }
 
-/// What the descriptor may do.
+/// Rights of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading and probing.
@@ -111,8 +111,8 @@ impl File {
         }
     }
 
-    /// Takes a descriptor as it is. Not for users: a file system may lose locks, and anybody may be
-    /// its owner.
+    /// Takes a descriptor as it is. Not for users: the file system may lose locks, and the
+    /// owner may be any user.
     pub fn unchecked(fd: OwnedFd) -> Result<File, Problem> {
         let stat = stat(&fd)?;
         let length = u64::try_from(stat.st_size).unwrap_or(0);

@@ -61,8 +61,8 @@ pub struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// Waits until no other thread holds the guard or forks, and keeps forks out. A thread that
-    /// forks meanwhile waits for the guard's drop.
+    /// Waits until no other thread holds the guard or forks, and keeps forks out. Other
+    /// threads that fork wait for the guard's drop.
     ///
     /// # Errors
     /// The handlers around forks could not be registered: no memory.

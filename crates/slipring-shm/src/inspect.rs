@@ -14,14 +14,15 @@ use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
 use crate::layout::records::{Participant, Record, text};
 use crate::layout::{Checked, KIND_MESSAGES, MAX_PARTICIPANTS};
+use crate::limits::FOLDER;
 use crate::lock;
 use crate::machine::Process;
 use crate::open::read_head;
-use crate::place::{FOLDER, Place, name_of};
+use crate::place::{Place, name_of};
 
 pub use crate::participant::Liveness;
 
-/// What a segment says about itself, and who uses it.
+/// Summary of a segment's head, and of its participants.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -57,7 +58,7 @@ pub struct Summary {
     pub stale: bool,
 }
 
-/// What the table says of a stage.
+/// A stage, as the stage table declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageSummary {
@@ -65,13 +66,13 @@ pub struct StageSummary {
     pub name: String,
     /// Whether it may write to events.
     pub writes: bool,
-    /// How events are delivered: `each`, `pool`, `shards` or `tap`.
+    /// Delivery of events: `each`, `pool`, `shards` or `tap`.
     pub delivery: &'static str,
     /// Number of handles that it has room for.
     pub room: u32,
 }
 
-/// What a participant's record says, and what its byte proves.
+/// A participant: its record, and the result of probing its byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParticipantSummary {
@@ -113,7 +114,7 @@ pub struct ParticipantSummary {
 /// ```
 ///
 /// # Errors
-/// What is wrong with the name, the file, or the header.
+/// A [`Problem`] of the name, the file or the header.
 pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
     let given = name.as_ref();
     let place =
@@ -132,7 +133,7 @@ pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
 }
 
 /// Looks at all segments in `/dev/shm`, ordered by path. A segment that cannot be read is an error
-/// of its own, and one that goes meanwhile is left out.
+/// of its own. A segment that is removed during the call is left out.
 ///
 /// ```
 /// for segment in slipring_shm::list()? {

@@ -47,11 +47,16 @@
 //!
 //! On 64-bit Linux. On other systems the crate compiles, and making or opening a segment returns
 //! [`Problem::Unsupported`].
+#![cfg_attr(
+    not(all(target_os = "linux", target_pointer_width = "64")),
+    allow(dead_code, reason = "the layout is here, and what uses it is not")
+)]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod errors;
 mod event;
 mod layout;
+mod limits;
 mod place;
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -128,7 +133,7 @@ pub mod parts {
         pub use crate::lock::*;
     }
 
-    /// What the machine says about itself and its processes.
+    /// Facts from the kernel.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     pub mod machine {
         pub use crate::machine::*;

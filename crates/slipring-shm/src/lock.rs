@@ -20,12 +20,12 @@ pub const FIRST: u64 = 1 << 40;
 /// Byte that guards attaching and removing.
 pub const GUARD: u32 = 0;
 
-/// How a byte is held.
+/// Mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Together with others. Who may only read the file can hold a byte like this.
+    /// Several descriptions hold it. A read-only descriptor is enough.
     Shared,
-    /// Alone. Only who may write the file can.
+    /// One description holds it. The descriptor must be writable.
     Alone,
 }
 
@@ -34,7 +34,7 @@ pub enum Hold {
 pub struct Held {
     /// First locked byte of those that were probed.
     pub byte: u32,
-    /// How it is held.
+    /// Its mode.
     pub hold: Hold,
 }
 
@@ -59,7 +59,7 @@ pub fn try_lock(fd: BorrowedFd<'_>, bytes: Range<u32>, hold: Hold) -> io::Result
     }
 }
 
-/// Unlocks `bytes` for the description behind `fd`, and for all who share that description.
+/// Unlocks `bytes` for the description behind `fd`, also in other processes that share it.
 pub fn unlock(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<()> {
     let (at, length) = place(bytes);
     sys::set_lock(fd, LockKind::Unlock, at, length)

@@ -1,4 +1,4 @@
-//! What the machine says about itself and its processes.
+//! Facts from the kernel: the boot, the time, processes, membarriers.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,8 +37,8 @@ pub struct Process {
     pub namespace: u64,
 }
 
-/// What can be said about a process that a record names. No proof of death: numbers are reused, and
-/// records may be old.
+/// State of a process that a record names. It proves no death: numbers are reused, and records may
+/// be old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// A process of that number and start time exists.

@@ -8,7 +8,7 @@
 //!   dropping it does nothing: other memory may be there.
 //! - I3: other processes write to the mapping at any time. So references into it are to atomics
 //!   only, except what the unsafe `attach` of a segment has been promised.
-//! - I4: a record that is lent lies within I1, at a multiple of its alignment.
+//! - I4: a borrowed record lies within I1, at a multiple of its alignment.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

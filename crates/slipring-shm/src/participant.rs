@@ -1,4 +1,4 @@
-//! Attaching to a segment, leaving it, and who else is alive.
+//! Attaching to a segment, leaving it, and probing other participants.
 //!
 //! Invariants
 //! - I1: from `attach` to the drop, the mapping of a [`Participation`] holds byte `number` alone. No
@@ -8,7 +8,7 @@
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
 //! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also this
 //!   participant's.
-//! - I5: while byte 0 is held shared and the name means the file, nobody unlinks it.
+//! - I5: while byte 0 is held shared and the name means the file, no process unlinks the name.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ use crate::mapping::Mapping;
 /// Number of naps of a millisecond for which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
 
-/// What is known of a participant's place.
+/// State of a participant's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Liveness {
-    /// No participant has the place.
+    /// The place has no participant.
     Free,
     /// The byte is held: the participant is alive, also if it is stopped.
     Alive,
@@ -73,7 +73,7 @@ pub struct Participation {
     path: Option<PathBuf>,
 }
 
-/// What came of trying to attach.
+/// Result of [`attach`].
 #[derive(Debug)]
 pub enum Attempt {
     /// The process is attached.
@@ -88,7 +88,7 @@ pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Areas, u32) -> bool;
 
 /// Attaches to the segment in `file`, whose head is `checked`. `path` is its name, if it has one.
 ///
-/// The process must not fork from the calling thread meanwhile. `name` is for people.
+/// `name` is for people.
 pub fn attach(
     file: &File,
     path: Option<&Path>,
@@ -217,7 +217,7 @@ pub(crate) fn owns_no_seat(mapping: &Mapping, areas: &Areas, number: u32) -> boo
 }
 
 impl Participation {
-    /// Writes who this participant is (I3).
+    /// Writes the record of this participant (I3).
     fn register(&self, name: &str, membarrier: bool) {
         let Some(record) = record(&self.mapping, &self.checked.areas, self.number) else { return };
         let process = Process::this();

@@ -9,13 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::errors::NameProblem;
-
-/// Folder of the segments that have a name.
-pub const FOLDER: &str = "/dev/shm";
-/// End of the file names of segments, behind their names.
-pub const SUFFIX: &str = ".slipring";
-/// Longest name of a segment, in bytes.
-pub const MAX_NAME: usize = 48;
+use crate::limits::{FOLDER, MAX_NAME, SUFFIX};
 
 /// Where a segment is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: a [`DeadClaim`] holds the byte of its participant alone, on a description of its own, while
-//!   forks are kept out. So the participant is dead, nobody else recovers it, and no child keeps the
+//!   forks are kept out. So the participant is dead, no other process recovers it, and no child keeps the
 //!   lock if this process dies.
 //! - I2: the byte is unlocked explicitly before the description is closed. So a copy of the
 //!   descriptor, which a child made by other means may have, does not keep it.
@@ -63,7 +63,7 @@ impl DeadClaim<'_> {
     }
 
     /// Returns whether a participant had the place when its byte became free. If not, it left, or
-    /// somebody else has recovered it.
+    /// another participant has recovered it.
     pub fn needs_recovery(&self) -> bool {
         let record = self.participation.record(self.number);
         record.is_some_and(|r| Participant::unpack(r.state.load(Acquire)).1 != Participant::FREE)

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: the remover unlinks a name only while it holds byte 0 and all participants' bytes of the
-//!   file that the name means. Only who holds byte 0 of the named file alone unlinks it, so that file
+//!   file that the name means. No process unlinks a name without byte 0 of the named file, so that file
 //!   stays the named one until then.
 //! - I2: the locks are released explicitly, so a child's copy of the descriptor does not keep them.
 
@@ -17,9 +17,10 @@ use crate::errors::{HeaderProblem, Problem, SegmentError};
 use crate::file::{Access, File};
 use crate::fork::ForkGuard;
 use crate::layout::{MAGIC, MAX_PARTICIPANTS};
+use crate::limits::SUFFIX;
 use crate::lock::{self, GUARD, Hold};
 use crate::participant::NAPS;
-use crate::place::{Place, SUFFIX};
+use crate::place::Place;
 
 /// Removes the segment `name`, if no process is attached to it. A damaged segment, or one of an
 /// earlier boot, is removed as well.
@@ -64,8 +65,8 @@ fn remove_place(place: &Place) -> Result<(), SegmentError> {
     Err(SegmentError::at(place, Problem::Busy))
 }
 
-/// Tries once, and returns whether the file is removed. `false`: somebody else holds byte 0, or the
-/// name means another file by now.
+/// Tries once, and returns whether the file is removed. `false`: another process holds byte 0, or
+/// the name means another file by now.
 fn try_remove(path: &Path) -> Result<bool, Problem> {
     let locking = |error| Problem::system("locking a byte of the file", error);
     let _guard =

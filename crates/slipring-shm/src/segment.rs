@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: an [`Opened`] is a file whose head is checked for `E`. A creator's holds byte 0 shared until
 //!   it has attached or is dropped, in the process that made it.
-//! - I2: an [`Attached`] is made by an unsafe function only, whose caller promises how others treat
+//! - I2: only unsafe functions make an [`Attached`]. Their callers promise how other processes treat
 //!   the file.
 
 use std::ffi::OsStr;
@@ -103,7 +103,7 @@ impl<E: Event> Segment<E> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// What is wrong with the name, the file, or the header.
+    /// A [`Problem`] of the name, the file, the header or the event type.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<E>, SegmentError> {
         let given = name.as_ref();
         let place =
@@ -177,8 +177,8 @@ impl<E: Event> Segment<E> {
     /// usually for less than a millisecond.
     ///
     /// # Errors
-    /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or what is wrong with the file
-    /// by now.
+    /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or a problem of the file that
+    /// the name means by now.
     ///
     /// # Safety
     /// As long as the result or a handle made of it lives: every process that can write this file
@@ -243,7 +243,7 @@ impl<E: Event> Segment<E> {
 
     /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
     ///
-    /// Whoever has the descriptor may write the segment. Example: [`Segment::open_memfd`].
+    /// Every process that gets the descriptor can write the segment. Example: [`Segment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
         match self.place {
             Place::Memfd(_) => Some(Shared(self.opened())),
@@ -361,7 +361,7 @@ impl<E: Event> Builder<E> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// What is wrong with the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
+    /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
     /// [`Problem::FileSizeLimit`], or a refused file system.
     ///
     /// # Cost

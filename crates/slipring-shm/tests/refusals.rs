@@ -568,8 +568,8 @@ fn heads_of_random_bytes() {
 
 #[test]
 fn shapes_compute_areas_that_fit() {
-    use layout::{Shape, Stamps};
     let _watched = watched();
+    use layout::{Shape, Stamps};
     let mut random = fastrand::Rng::with_seed(9);
     for round in 0..2_000 {
         let align = 1u64 << random.u32(0..=12);

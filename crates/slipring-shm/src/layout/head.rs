@@ -11,12 +11,11 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::records::{Participant, Record, Seat, Status, WaitQueue, text};
 use super::shape::{Area, Areas, Shape, Stamps, counter_lines};
-use super::{
-    HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
-    NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN,
-};
 use crate::errors::{FileProblem, HeaderProblem, Problem};
-use crate::event::MAX_ALIGN;
+use crate::limits::{
+    HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
+    NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN, STAGE_NAME, STAGES_AT, TYPE_NAME,
+};
 
 /// First bytes of a segment, stored last.
 pub const MAGIC: [u8; 8] = *b"SLIPRING";
@@ -32,12 +31,6 @@ pub const KIND_EVENTS: u32 = 0;
 pub const KIND_MESSAGES: u32 = 1;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
-/// Offset of the stage table, in bytes.
-pub const STAGES_AT: u64 = 4_096;
-/// Longest name of a type, in bytes.
-pub const TYPE_NAME: usize = 64;
-/// Longest name of a stage, in bytes.
-pub const STAGE_NAME: usize = 48;
 
 /// The header, at offset 0.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -139,7 +132,7 @@ pub struct StageRecord {
     pub access: u8,
     /// 0: each event; 1: a pool; 2: shards; 3: a tap.
     pub delivery: u8,
-    /// What its death does: 0 wait, 1 tell, 2 fail, 3 close.
+    /// Effect of its death: 0 wait, 1 tell, 2 fail, 3 close.
     pub on_death: u8,
     /// Flags; none is defined.
     pub flags: u8,
@@ -205,7 +198,7 @@ const _: () = {
 #[derive(Clone)]
 pub struct Head(Box<[u8]>);
 
-/// What [`Head::check`] found to be right.
+/// A head that [`Head::check`] has accepted.
 #[derive(Debug, Clone)]
 pub struct Checked {
     /// The header.
@@ -266,7 +259,7 @@ impl Head {
         head.0[schema_at..schema_at + schema.len()].copy_from_slice(schema);
         head.store(&header);
         head.seal();
-        // The maker checks what any opener will check, so that it makes nothing that nobody opens.
+        // The creator applies the checks of openers, so that it makes no segment that they refuse.
         head.check(areas.length, &header.boot)?;
         Ok(head)
     }
@@ -361,7 +354,7 @@ impl Head {
         most("its number of producers", h.producers, MAX_ROOM)?;
         let right = h.capacity.is_power_of_two() && h.capacity < MAX_LENGTH;
         field("its capacity", h.capacity, "is no power of two, or too large", right)?;
-        let right = h.event_align.is_power_of_two() && h.event_align as usize <= MAX_ALIGN;
+        let right = h.event_align.is_power_of_two() && u64::from(h.event_align) <= SLOTS_ALIGN;
         field("the alignment of its events", h.event_align.into(), "is no such alignment", right)?;
         let right = (1..MAX_LENGTH).contains(&h.event_size)
             && h.event_size.is_multiple_of(h.event_align.into());

@@ -14,31 +14,8 @@ mod head;
 pub mod records;
 mod shape;
 
+pub use crate::limits::*;
 pub use head::{
-    Checked, Head, Header, KIND_EVENTS, KIND_MESSAGES, MAGIC, MAJOR, MINOR, ORDER, STAGE_NAME,
-    STAGES_AT, StageRecord, TYPE_NAME,
+    Checked, Head, Header, KIND_EVENTS, KIND_MESSAGES, MAGIC, MAJOR, MINOR, ORDER, StageRecord,
 };
 pub use shape::{Area, Areas, Shape, Stamps};
-
-/// Length of the head, in bytes: the largest page of 64-bit Linux.
-pub const HEAD: u64 = 65_536;
-/// Offset of the schema, in bytes.
-pub const SCHEMA_AT: u64 = 12_288;
-/// Size and alignment of a line, in bytes.
-pub const LINE: u64 = 128;
-/// Alignment of the slots, in bytes.
-pub const SLOTS_ALIGN: u64 = 4_096;
-/// Largest length of a segment, in bytes: the lock bytes begin there.
-pub const MAX_LENGTH: u64 = 1 << 40;
-/// Largest number of participants.
-pub const MAX_PARTICIPANTS: u32 = 1_024;
-/// Largest number of stages.
-pub const MAX_STAGES: u32 = 64;
-/// Largest number of seats of producers, and of one stage.
-pub const MAX_ROOM: u32 = 64;
-/// Largest number of lines, of wait queues, and of seats.
-pub const MAX_RECORDS: u32 = 1 << 16;
-/// Longest schema, in bytes.
-pub const MAX_SCHEMA: u32 = (HEAD - SCHEMA_AT) as u32;
-/// Longest and shortest notice, in milliseconds.
-pub const NOTICE_MS: std::ops::RangeInclusive<u32> = 1..=1_000;

@@ -7,13 +7,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::LINE;
+use crate::limits::LINE;
 
 /// A record of I1.
 ///
 /// # Safety
-/// The type is `repr(C)`, made of `AtomicU32` and `AtomicU64` only, and has no padding that anybody
-/// reads.
+/// The type is `repr(C)`, made of `AtomicU32` and `AtomicU64` only, and has no padding that is
+/// read.
 pub unsafe trait Record: Sync + 'static {
     /// Distance between two of them, in bytes: a multiple of a line.
     const STRIDE: u64;
@@ -51,7 +51,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).chars().map(clean).collect()
 }
 
-/// Who a participant is. The byte lock says whether it is alive, not this record.
+/// Record of a participant, for people. The byte lock proves that it is alive, not this record.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Participant {
@@ -75,7 +75,7 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// State of a place that nobody has.
+    /// State of a place without a participant.
     pub const FREE: u32 = 0;
     /// State of a place that a participant has, or had when it died.
     pub const ATTACHED: u32 = 1;
@@ -134,7 +134,7 @@ impl Seat {
     }
 }
 
-/// How a ring ends, and why.
+/// End of a ring, and the first failure.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Status {
@@ -151,7 +151,7 @@ pub struct Status {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Failure {
-    /// Participant that may write the record (0: nobody yet).
+    /// Participant that may write the record (0: none yet).
     pub writer: AtomicU32,
     /// 1 once the record is complete.
     pub written: AtomicU32,

@@ -6,12 +6,11 @@
 //!   events (with stamps inside them) at a multiple of 4,096. None overlap.
 
 use super::records::{Participant, Record, Seat, Status, WaitQueue};
-use super::{
+use crate::errors::Problem;
+use crate::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
     SLOTS_ALIGN,
 };
-use crate::errors::Problem;
-use crate::event::MAX_ALIGN;
 
 /// Where the stamps are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,7 +214,7 @@ impl Shape {
             });
         }
         let counts: [(_, u64, u64); 9] = [
-            ("bytes of alignment", align, MAX_ALIGN as u64),
+            ("bytes of alignment", align, SLOTS_ALIGN),
             ("producers", self.producers.into(), MAX_ROOM.into()),
             ("lines", self.lines.into(), MAX_RECORDS.into()),
             ("wait queues", self.wait_queues.into(), MAX_RECORDS.into()),

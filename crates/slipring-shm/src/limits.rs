@@ -1,0 +1,38 @@
+//! The limits of segments: of sizes, counts and names. They are part of the layout.
+
+use std::ops::RangeInclusive;
+
+/// Length of the head, in bytes: the largest page of 64-bit Linux.
+pub const HEAD: u64 = 65_536;
+/// Offset of the stage table, in bytes.
+pub const STAGES_AT: u64 = 4_096;
+/// Offset of the schema, in bytes.
+pub const SCHEMA_AT: u64 = 12_288;
+/// Size and alignment of a line, in bytes.
+pub const LINE: u64 = 128;
+/// Alignment of the slots, in bytes, and largest alignment of an event.
+pub const SLOTS_ALIGN: u64 = 4_096;
+/// Largest length of a segment, in bytes: the lock bytes begin there.
+pub const MAX_LENGTH: u64 = 1 << 40;
+/// Largest number of participants.
+pub const MAX_PARTICIPANTS: u32 = 1_024;
+/// Largest number of stages.
+pub const MAX_STAGES: u32 = 64;
+/// Largest number of seats of producers, and of one stage.
+pub const MAX_ROOM: u32 = 64;
+/// Largest number of lines, of wait queues, and of seats.
+pub const MAX_RECORDS: u32 = 1 << 16;
+/// Longest schema, in bytes.
+pub const MAX_SCHEMA: u32 = (HEAD - SCHEMA_AT) as u32;
+/// Shortest and longest notice, in milliseconds.
+pub const NOTICE_MS: RangeInclusive<u32> = 1..=1_000;
+/// Longest name of an event's type, in bytes.
+pub const TYPE_NAME: usize = 64;
+/// Longest name of a stage, in bytes.
+pub const STAGE_NAME: usize = 48;
+/// Folder of the segments that have a name.
+pub const FOLDER: &str = "/dev/shm";
+/// End of the file names of segments, behind their names.
+pub const SUFFIX: &str = ".slipring";
+/// Longest name of a segment, in bytes.
+pub const MAX_NAME: usize = 48;
