@@ -34,6 +34,8 @@ pub struct Declaration {
     pub first: u64,
     /// [`KIND_EVENTS`](crate::layout::KIND_EVENTS) or `KIND_MESSAGES`.
     pub kind: u32,
+    /// Effect of the producer's death, as in the stage table.
+    pub producer_on_death: u32,
     /// The stages, as many as the shape says.
     pub stages: Vec<StageRecord>,
     /// The schema, as long as the shape says.

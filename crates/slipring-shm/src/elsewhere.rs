@@ -7,9 +7,13 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use slipring::segment::OnDeath;
+use slipring::{Producer, Report, Wait};
+
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
+use crate::{Reader, Writer};
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
     Err(SegmentError::at(&place?, Problem::Unsupported))
@@ -76,6 +80,31 @@ impl<E: Event> Segment<E> {
 
 impl<E: Event> Attached<E> {
     /// Never called: there is no segment.
+    pub fn wait(self, _wait: Wait) -> Result<Attached<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn producer(&self) -> Result<Producer<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn reader(&self, _stage: &str) -> Result<Reader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn writer(&self, _stage: &str) -> Result<Writer<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn report(&self) -> Option<Report> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn participant(&self) -> u32 {
         match self.0 {}
     }
@@ -87,6 +116,36 @@ impl<E: Event> Attached<E> {
 }
 
 impl<E: Event> Builder<E> {
+    /// Adds a stage that reads.
+    pub fn reader(self, _name: impl Into<String>) -> Builder<E> {
+        self
+    }
+
+    /// Adds a stage that may write.
+    pub fn writer(self, _name: impl Into<String>) -> Builder<E> {
+        self
+    }
+
+    /// Puts the stage declared last behind others.
+    pub fn after<N: Into<String>>(self, _names: impl IntoIterator<Item = N>) -> Builder<E> {
+        self
+    }
+
+    /// Sets what becomes of those who wait for the stage declared last when its process dies.
+    pub fn on_death(self, _on_death: OnDeath) -> Builder<E> {
+        self
+    }
+
+    /// Sets what becomes of the stages that wait when the producer's process dies.
+    pub fn producer_on_death(self, _on_death: OnDeath) -> Builder<E> {
+        self
+    }
+
+    /// Sets the position of the first event.
+    pub fn first_seq(self, _seq: u64) -> Builder<E> {
+        self
+    }
+
     /// Sets the number of slots.
     pub fn capacity(self, _slots: u64) -> Builder<E> {
         self

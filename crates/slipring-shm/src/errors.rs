@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-use crate::limits::{FOLDER, HEAD, MAX_LENGTH, MAX_NAME, MAX_PARTICIPANTS};
+use crate::limits::{FOLDER, HEAD, MAX_LENGTH, MAX_NAME, MAX_PARTICIPANTS, STAGE_NAME};
 
 /// Why a segment could not be made, opened, attached to, inspected or removed, and which.
 ///
@@ -61,6 +61,7 @@ impl StdError for SegmentError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &*self.problem {
             Problem::System { error, .. } => Some(error),
+            Problem::Graph(error) => error.source(),
             _ => None,
         }
     }
@@ -103,6 +104,49 @@ pub enum Problem {
         /// Largest value that it may have.
         most: u64,
     },
+    /// The stages cannot be made into a ring.
+    Graph(slipring::BuildError),
+    /// A stage's name is empty, too long, or has control characters.
+    StageName {
+        /// The name.
+        given: String,
+    },
+    /// A stage follows a stage that is not declared before it.
+    Follows {
+        /// Name of the stage.
+        stage: String,
+        /// Name that no earlier stage has.
+        unknown: String,
+    },
+    /// A call of the builder applies to the stage declared last, and there is none.
+    Misplaced {
+        /// Name of the call.
+        call: &'static str,
+    },
+    /// The segment has no stage of that name.
+    NoStage {
+        /// Name that was asked for.
+        asked: String,
+        /// Names of the segment's stages.
+        known: Vec<String>,
+    },
+    /// The stage was declared as one that writes and is asked for as one that reads, or the other way
+    /// round.
+    Access {
+        /// Name of the stage.
+        stage: String,
+        /// Whether it was declared as one that writes.
+        writes: bool,
+    },
+    /// Another handle has the place of the stage or producer, and its process lives.
+    Taken {
+        /// Name of the stage; `producer` for the producer.
+        stage: String,
+        /// Number of the process in its own pid namespace (0: unknown).
+        pid: u32,
+    },
+    /// The ring was closed or halted, or has failed, so it takes no producer.
+    Over,
     /// A segment of this name exists already.
     Exists,
     /// There is no segment of this name.
@@ -220,6 +264,39 @@ impl fmt::Display for Problem {
             Problem::Declaration { what, asked, most } => {
                 write!(f, "the declaration asks for {asked} {what}: take at most {most}")
             }
+            Problem::Graph(problem) => problem.fmt(f),
+            Problem::StageName { given } => write!(
+                f,
+                "a stage cannot have the name {given:?}: take 1 to {STAGE_NAME} bytes without control characters"
+            ),
+            Problem::Follows { stage, unknown } => write!(
+                f,
+                "stage `{stage}` follows `{unknown}`, which is not declared before it: declare `{unknown}` first, and compare the names"
+            ),
+            Problem::Misplaced { call } => write!(
+                f,
+                "`{call}` applies to the stage declared last, and there is none: call `reader` or `writer` first"
+            ),
+            Problem::NoStage { asked, known } => write!(
+                f,
+                "it has no stage `{asked}`; its stages are: {}",
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+            ),
+            Problem::Access { stage, writes: true } => write!(
+                f,
+                "stage `{stage}` was declared as a writer: ask for it by `writer`"
+            ),
+            Problem::Access { stage, writes: false } => write!(
+                f,
+                "stage `{stage}` was declared as a reader: ask for it by `reader`"
+            ),
+            Problem::Taken { stage, pid } => write!(
+                f,
+                "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"
+            ),
+            Problem::Over => f.write_str(
+                "its ring was closed, halted or has failed, so it takes no producer: remove it and make it anew",
+            ),
             Problem::Exists => f.write_str(
                 "it exists already: open it instead, or remove it if no process uses it (`slipring rm`)",
             ),

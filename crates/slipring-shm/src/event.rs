@@ -34,6 +34,18 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const VERSION: u32;
 }
 
+/// Numbers are events of programs that share nothing but numbers.
+macro_rules! numbers {
+    ($($number:ident)*) => {
+        $(impl Event for $number {
+            const NAME: &'static str = stringify!($number);
+            const VERSION: u32 = 1;
+        })*
+    };
+}
+
+numbers!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
 /// Checks at compile time what [`Event`] promises beside its bounds.
 pub(crate) const fn check<E: Event>() {
     assert!(!std::mem::needs_drop::<E>(), "an event of a segment has no destructor");

@@ -103,7 +103,7 @@ pub struct ParticipantSummary {
 /// #     const VERSION: u32 = 1;
 /// # }
 /// let name = format!("looked-at-{}", std::process::id());
-/// let segment = Segment::<Block>::create(&name).capacity(8).build()?;
+/// let segment = Segment::<Block>::create(&name).capacity(8).reader("all").build()?;
 /// let summary = slipring_shm::inspect(&name)?;
 /// assert_eq!((summary.capacity, summary.participants.len()), (8, 0));
 /// assert!(!summary.stale); // its maker will attach

@@ -1,9 +1,9 @@
 //! Rings of `slipring` between processes.
 //!
 //! A *segment* is the shared memory of one ring: a file of tmpfs or ext4, or a memfd. An attached
-//! process is a *participant*. This crate holds what asks the kernel: how a segment is made, opened,
-//! mapped and removed, and which participants are alive. It also holds the layout of a segment's
-//! bytes.
+//! process is a *participant*. The stages of the ring's graph have names, and each process takes the
+//! places that it wants: of the producer, or of stages. Handles, batches, waits and errors are those
+//! of `slipring`.
 //!
 //! ```
 //! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -22,19 +22,39 @@
 //!     const VERSION: u32 = 1;
 //! }
 //!
+//! // One program.
 //! let name = format!("field-{}", std::process::id());
-//! let made = Segment::<Block>::create(&name).capacity(8).build()?;
-//! // SAFETY: only this program opens the segment.
-//! let first = unsafe { made.attach()? };
-//! // SAFETY: as above.
-//! let second = unsafe { Segment::<Block>::open(&name)?.attach()? };
-//! assert_eq!((first.participant(), second.participant()), (1, 2));
+//! let made = Segment::<Block>::create(&name).capacity(8).reader("analysis").build()?;
+//! // SAFETY: only our programs open the segment.
+//! let simulation = unsafe { made.attach()? };
+//! let mut tx = simulation.producer()?;
+//! tx.publish(|block| block.field[0] = 0.5)?;
 //!
-//! drop((first, second));
+//! // Another program, ended and started as one likes.
+//! // SAFETY: as above.
+//! let analysis = unsafe { Segment::<Block>::open(&name)?.attach()? };
+//! let mut rx = analysis.reader("analysis")?;
+//! rx.poll(8, |block, at| assert_eq!((block.field[0], at.seq), (0.5, 0)))?;
+//! assert_eq!((simulation.participant(), analysis.participant()), (1, 2));
+//!
+//! drop((rx, tx, simulation, analysis));
 //! slipring_shm::remove(&name)?;
 //! # }
-//! # Ok::<(), slipring_shm::SegmentError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # What is promised
+//!
+//! - A reader that dies leaves its place as it is. The next process that takes the place goes on at the
+//!   first event that was not released, and is told which events may come again
+//!   ([`redelivered`](slipring::Consumer::redelivered)).
+//! - A producer that dies is followed by another, which finds its place from the segment alone. Nothing
+//!   of an unfinished publication is ever seen.
+//! - Those who wait for a dead process wait on, are told, or end with an error, as the segment's
+//!   creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless stated) and
+//!   the time that the kernel takes to end a process. A call with a deadline ends by its deadline in
+//!   any case.
+//! - A panic that drops a handle leaves its place to another process, as a death does.
 //!
 //! # Alive or dead
 //!
@@ -69,6 +89,8 @@ mod file;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod fork;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod graph;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod inspect;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod lock;
@@ -85,6 +107,8 @@ mod recover;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod remove;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod ring;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod segment;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod sys;
@@ -94,6 +118,7 @@ mod elsewhere;
 
 pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
+pub use slipring::segment::{OnDeath, SegmentReader as Reader, SegmentWriter as Writer};
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {

@@ -8,6 +8,8 @@ pub const HEAD: u64 = 65_536;
 pub const STAGES_AT: u64 = 4_096;
 /// Offset of the schema, in bytes.
 pub const SCHEMA_AT: u64 = 12_288;
+/// Number of lines of the status and of the record of the first failure behind it.
+pub const STATUS_LINES: u64 = 4;
 /// Size and alignment of a line, in bytes.
 pub const LINE: u64 = 128;
 /// Alignment of the slots, in bytes, and largest alignment of an event.

@@ -19,10 +19,12 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
+use slipring::segment::Seat;
+
 use crate::errors::Problem;
 use crate::file::{Access, File};
 use crate::fork::ForkGuard;
-use crate::layout::records::{Participant, Seat};
+use crate::layout::records::Participant;
 use crate::layout::{Areas, Checked};
 use crate::lock::{self, GUARD, Held, Hold};
 use crate::machine::{self, Process, Seen};
@@ -208,12 +210,15 @@ fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a Pa
     mapping.record(&areas.participants, u64::from(number.checked_sub(1)?))
 }
 
-/// Returns whether a dead participant owns no seat, so that its place needs no recovery.
-pub(crate) fn owns_no_seat(mapping: &Mapping, areas: &Areas, number: u32) -> bool {
-    (0..areas.seats.count).all(|index| {
-        let seat = mapping.record::<Seat>(&areas.seats, index);
-        seat.is_some_and(|seat| Seat::unpack(seat.owner.load(Acquire)).1 != number)
-    })
+/// Frees the seats of a dead participant, whose byte the caller holds. The place may then be taken.
+pub(crate) fn bury(mapping: &Mapping, areas: &Areas, number: u32) -> bool {
+    for index in 0..areas.seats.count {
+        if let Some(seat) = mapping.record::<Seat>(&areas.seats, index) {
+            seat.bury(number);
+            step!("buried");
+        }
+    }
+    true
 }
 
 impl Participation {
@@ -236,6 +241,12 @@ impl Participation {
     /// Returns the number of this participant, from 1.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Returns whether the kernel registered this process for membarriers.
+    pub(crate) fn has_membarrier(&self) -> bool {
+        let flags = self.record(self.number).map_or(0, |record| record.flags.load(Relaxed));
+        flags & Participant::MEMBARRIER != 0
     }
 
     /// Returns the mapping, which stays while this value lives.

@@ -19,17 +19,23 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zerocopy::FromZeros;
 
+use slipring::segment::{OnDeath, SegmentRing};
+use slipring::{PRODUCER, Producer, Report, Wait};
+
 use crate::create::{self, Declaration};
 use crate::errors::{Problem, SegmentError};
 use crate::event::{self, Event};
 use crate::file::{Access, File};
 use crate::fork::Owner;
+use crate::graph::{self, Graph};
 use crate::layout::{Checked, Head, Header, KIND_EVENTS, NOTICE_MS, Shape, Stamps};
 use crate::lock::{self, GUARD};
 use crate::machine;
 use crate::open::{Expected, read_head};
 use crate::participant::{self, Attempt, Liveness, Participation, Recover};
 use crate::place::Place;
+use crate::ring;
+use crate::{Reader, Writer};
 
 /// Number of times that attaching follows a name to a new file.
 const FOLLOWS: u32 = 64;
@@ -134,7 +140,7 @@ impl<E: Event> Segment<E> {
     /// #     const NAME: &'static str = "field/Block";
     /// #     const VERSION: u32 = 1;
     /// # }
-    /// let made = Segment::<Block>::create_memfd("field").capacity(8).build()?;
+    /// let made = Segment::<Block>::create_memfd("field").capacity(8).reader("all").build()?;
     /// let fd = made.memfd().unwrap(); // a child inherits it, or a socket sends it
     /// let opened = Segment::<Block>::open_memfd(fd, "field")?;
     /// assert_eq!(opened.capacity(), 8);
@@ -201,7 +207,7 @@ impl<E: Event> Segment<E> {
     /// As [`attach`](Segment::attach).
     pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<E>, SegmentError> {
         // SAFETY: the caller promises the same.
-        unsafe { self.attach_recovering(name, &mut participant::owns_no_seat) }
+        unsafe { self.attach_recovering(name, &mut participant::bury) }
     }
 
     /// Attaches, and has `recover` recover the dead if all places are taken.
@@ -223,7 +229,8 @@ impl<E: Event> Segment<E> {
             match result.map_err(failed)? {
                 Attempt::Attached(participation) => {
                     opened.release();
-                    return Ok(Attached { inner: participation, event: PhantomData });
+                    // SAFETY: the caller's promise.
+                    return unsafe { Attached::new(participation) }.map_err(failed);
                 }
                 Attempt::Replaced => {
                     let opened = open_checked::<E>(&self.place).map_err(failed)?;
@@ -290,6 +297,8 @@ pub struct Builder<E> {
     place: Result<Place, SegmentError>,
     notice: Duration,
     declaration: Declaration,
+    /// The stages; `None`: the segment has no ring.
+    graph: Option<Graph>,
     event: PhantomData<fn() -> E>,
 }
 
@@ -314,12 +323,13 @@ impl<E: Event> Builder<E> {
             shape,
             first: 0,
             kind: KIND_EVENTS,
+            producer_on_death: 0,
             stages: Vec::new(),
             schema: Vec::new(),
             initial: Vec::new(),
         };
         let notice = Duration::from_millis(20);
-        Builder { place, notice, declaration, event: PhantomData }
+        Builder { place, notice, declaration, graph: Some(Graph::default()), event: PhantomData }
     }
 
     /// Sets the number of slots: a power of two.
@@ -348,6 +358,91 @@ impl<E: Event> Builder<E> {
         self
     }
 
+    /// Adds a required stage that reads each event, behind the producer unless [`after`](Builder::after)
+    /// says otherwise. No slot is overwritten that the stage has not released, whether a process runs
+    /// the stage or not.
+    ///
+    /// Example: the [first page](crate).
+    pub fn reader(mut self, name: impl Into<String>) -> Builder<E> {
+        self.graph_mut(|graph| graph.add(name.into(), false));
+        self
+    }
+
+    /// Adds a required stage that reads each event and may change it. A stage that writes comes before
+    /// or behind every other stage.
+    ///
+    /// Example: [`after`](Builder::after).
+    pub fn writer(mut self, name: impl Into<String>) -> Builder<E> {
+        self.graph_mut(|graph| graph.add(name.into(), true));
+        self
+    }
+
+    /// Puts the stage declared last behind the stages of these names, which are declared before it.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("doubled")
+    ///     .capacity(8)
+    ///     .writer("double")
+    ///     .reader("print")
+    ///     .after(["double"])
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// let (mut double, mut print) = (attached.writer("double")?, attached.reader("print")?);
+    /// tx.publish(|slot| *slot = 21)?;
+    /// double.poll(8, |event, _| *event *= 2)?;
+    /// print.poll(8, |event, _| assert_eq!(*event, 42))?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Builder<E> {
+        let names = names.into_iter().map(Into::into).collect();
+        self.graph_mut(|graph| graph.after(names));
+        self
+    }
+
+    /// Sets what becomes of those who wait for the stage declared last when its process dies; they
+    /// wait unless stated.
+    ///
+    /// Example: [`OnDeath`].
+    pub fn on_death(mut self, on_death: OnDeath) -> Builder<E> {
+        self.graph_mut(|graph| graph.on_death(on_death));
+        self
+    }
+
+    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for the
+    /// next producer unless stated.
+    ///
+    /// Example: [`OnDeath`].
+    pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<E> {
+        self.graph_mut(|graph| graph.producer_on_death(on_death));
+        self
+    }
+
+    /// Sets the position of the first event; 0 unless stated.
+    ///
+    /// Example: the [first page](crate).
+    pub fn first_seq(mut self, seq: u64) -> Builder<E> {
+        self.declaration.first = seq;
+        self
+    }
+
+    fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
+        if let Some(graph) = &mut self.graph {
+            change(graph);
+        }
+    }
+
+    /// Makes a segment without a ring, for tests of files and locks.
+    #[doc(hidden)]
+    pub fn without_ring(mut self) -> Builder<E> {
+        self.graph = None;
+        self
+    }
+
     /// Has `declare` state what a ring's graph needs.
     #[doc(hidden)]
     pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<E> {
@@ -369,11 +464,35 @@ impl<E: Event> Builder<E> {
     /// kills the process here.
     pub fn build(self) -> Result<Segment<E>, SegmentError> {
         let place = self.place?;
-        match make::<E>(&place, self.notice, &self.declaration) {
+        let mut declaration = self.declaration;
+        let made = match &self.graph {
+            Some(graph) => declare::<E>(graph, &mut declaration),
+            None => Ok(()),
+        };
+        match made.and_then(|()| make::<E>(&place, self.notice, &declaration)) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
         }
     }
+}
+
+/// States the counts, the stage table and the first words of a graph's ring.
+fn declare<E: Event>(graph: &Graph, declaration: &mut Declaration) -> Result<(), Problem> {
+    let shape = &mut declaration.shape;
+    if !shape.capacity.is_power_of_two() {
+        return Err(Problem::Capacity { asked: shape.capacity });
+    }
+    let ring = graph.declaration(shape.capacity, declaration.first)?;
+    let needs = ring.needs::<E>().map_err(Problem::Graph)?;
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    shape.lines = count(needs.lines);
+    shape.wait_queues = count(needs.queues);
+    shape.seats = count(needs.seats);
+    shape.stages = count(ring.stages.len());
+    declaration.producer_on_death = graph::number(ring.producer_on_death).into();
+    declaration.stages = graph::records(&ring, &needs);
+    declaration.initial = vec![ring::initial(&ring, &needs, &shape.areas()?)?];
+    Ok(())
 }
 
 fn make<E: Event>(
@@ -391,6 +510,7 @@ fn make<E: Event>(
     header.uid = geteuid().as_raw();
     header.kind = declaration.kind;
     header.first = declaration.first;
+    header.producer_on_death = declaration.producer_on_death;
     header.type_version = E::VERSION;
     header.type_name[..E::NAME.len()].copy_from_slice(E::NAME.as_bytes());
     let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
@@ -413,10 +533,140 @@ fn make<E: Event>(
 /// Example: the [first page](crate).
 pub struct Attached<E> {
     inner: Arc<Participation>,
-    event: PhantomData<fn() -> E>,
+    /// The ring, and what it was made from; `None`: the segment has no ring.
+    ring: Option<(SegmentRing<E>, ring::Made)>,
 }
 
 impl<E: Event> Attached<E> {
+    /// # Safety
+    /// As [`Segment::attach`].
+    unsafe fn new(inner: Arc<Participation>) -> Result<Attached<E>, Problem> {
+        let made = graph::declaration::<E>(inner.checked())?;
+        let made = made.map(|(declaration, needs)| ring::Made { declaration, needs });
+        let ring = match made {
+            // SAFETY: the caller's promise.
+            Some(made) => Some((unsafe { ring::over(&inner, &made, Default::default())? }, made)),
+            None => None,
+        };
+        Ok(Attached { inner, ring })
+    }
+
+    /// Chooses how the handles that this process makes from now on wait: stages for events, and the
+    /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless stated.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::Wait;
+    /// use slipring_shm::Segment;
+    /// let segment =
+    ///     Segment::<u64>::create_memfd("waits").capacity(8).reader("sum").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? }.wait(Wait::Blocking)?;
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert_eq!(sum.batch(1)?[0], 7);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no memory for the strategy's state.
+    pub fn wait(mut self, wait: Wait) -> Result<Attached<E>, SegmentError> {
+        if let Some((ring, made)) = &mut self.ring {
+            // SAFETY: whoever attached has promised what a ring asks for.
+            let over = unsafe { ring::over(&self.inner, made, (wait.clone(), wait)) };
+            *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
+        }
+        Ok(self)
+    }
+
+    /// Takes the producer's place, and returns its handle, which goes on where the producer before
+    /// stopped: behind the last published event. What a dead producer had claimed and not published is
+    /// never seen. Dropping the handle closes the ring, unless a panic drops it.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::Over`].
+    ///
+    /// # Cost
+    /// A few system calls, and a load of each slot's stamp.
+    pub fn producer(&self) -> Result<Producer<E>, SegmentError> {
+        let (ring, _) = self.ring(PRODUCER)?;
+        if ring.is_over() {
+            return Err(self.failed(Problem::Over));
+        }
+        let seat = ring.seat(ring.producer_party());
+        ring::take(&self.inner, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
+        // SAFETY: the seat was just taken, so no other handle exists.
+        Ok(unsafe { ring.producer() })
+    }
+
+    /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
+    /// event that the stage has released. [`redelivered`](slipring::Consumer::redelivered) tells which
+    /// events may come again. Dropping the handle leaves the place to another process.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
+    /// [`Problem::Access`].
+    pub fn reader(&self, stage: &str) -> Result<Reader<E>, SegmentError> {
+        let (ring, number) = self.take(stage, false)?;
+        // SAFETY: the seat was just taken, so no other handle exists.
+        Ok(unsafe { ring.reader(number) })
+    }
+
+    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
+    /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be half-changed by
+    /// the process before.
+    ///
+    /// Example: [`Builder::after`].
+    ///
+    /// # Errors
+    /// As [`reader`](Attached::reader).
+    pub fn writer(&self, stage: &str) -> Result<Writer<E>, SegmentError> {
+        let (ring, number) = self.take(stage, true)?;
+        // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
+        Ok(unsafe { ring.writer(number) })
+    }
+
+    fn take(&self, stage: &str, writes: bool) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+        let (ring, made) = self.ring(stage)?;
+        let stages = &made.declaration.stages;
+        let number = stages.iter().position(|known| known.name == stage);
+        let number = number.ok_or_else(|| {
+            let known = stages.iter().map(|known| known.name.clone()).collect();
+            self.failed(Problem::NoStage { asked: stage.into(), known })
+        })?;
+        if stages[number].writes != writes {
+            let stage = stage.into();
+            return Err(self.failed(Problem::Access { stage, writes: !writes }));
+        }
+        let taken = ring::take(&self.inner, ring.seat(number), stage);
+        taken.map_err(|problem| self.failed(problem))?;
+        Ok((ring, number))
+    }
+
+    fn ring(&self, asked: &str) -> Result<(&SegmentRing<E>, &ring::Made), SegmentError> {
+        let none = || Problem::NoStage { asked: asked.into(), known: Vec::new() };
+        let (ring, made) = self.ring.as_ref().ok_or_else(|| self.failed(none()))?;
+        Ok((ring, made))
+    }
+
+    fn failed(&self, problem: Problem) -> SegmentError {
+        let place =
+            self.inner.path().map_or_else(|| "(memfd)".into(), |path| path.display().to_string());
+        SegmentError::new(place, problem)
+    }
+
+    /// Returns positions and counts of all parties, of all processes.
+    ///
+    /// Example: the [first page](crate).
+    pub fn report(&self) -> Option<Report> {
+        self.ring.as_ref().map(|(ring, _)| ring.report())
+    }
+
     /// Returns the number of this participant, from 1.
     ///
     /// Example: the [first page](crate).
@@ -446,7 +696,7 @@ impl<E: Event> Attached<E> {
     /// # }
     /// use slipring_shm::Liveness;
     ///
-    /// let made = Segment::<Block>::create_memfd("field").capacity(8).build()?;
+    /// let made = Segment::<Block>::create_memfd("field").capacity(8).reader("all").build()?;
     /// // SAFETY: no other process has the descriptor.
     /// let attached = unsafe { made.attach()? };
     /// assert_eq!(attached.liveness(1)?, Liveness::Alive);

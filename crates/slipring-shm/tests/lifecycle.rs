@@ -11,7 +11,8 @@ use std::thread;
 
 use common::*;
 use rustix::process::{Pid, Signal, kill_process};
-use slipring_shm::parts::layout::records::{Participant, Seat};
+use slipring::segment::Seat;
+use slipring_shm::parts::layout::records::Participant;
 use slipring_shm::parts::{Attempt, File, attach as attach_file, lock, read_head};
 use slipring_shm::{Liveness, Problem};
 
@@ -196,7 +197,7 @@ fn a_forked_child_does_not_keep_its_parent_alive() {
 }
 
 fn role_fork_and_drop() {
-    let segment = Test::create(value("NAME")).capacity(4).build().unwrap();
+    let segment = Test::create(value("NAME")).capacity(4).without_ring().build().unwrap();
     let other = attach(&Test::open(value("NAME")).unwrap());
     // SAFETY: the child drops values, which takes no lock that another thread may hold, and exits.
     let child = unsafe { libc::fork() };
@@ -323,7 +324,7 @@ fn role_memfd() {
 #[test]
 fn a_memfd_is_shared_by_its_descriptor() {
     let _watched = watched();
-    let made = Test::create_memfd("test").capacity(4).build().unwrap();
+    let made = Test::create_memfd("test").capacity(4).without_ring().build().unwrap();
     let me = attach(&made);
     let passed = rustix::io::dup(made.memfd().unwrap()).unwrap();
     assert!(rustix::fs::ftruncate(&passed, 0).is_err(), "sealed");
@@ -362,10 +363,10 @@ fn a_reader_can_hold_a_place_but_is_no_participant() {
 }
 
 #[test]
-fn the_place_of_a_dead_participant_is_taken_if_it_owns_no_seat() {
+fn the_place_of_a_dead_participant_is_taken_once_its_seats_are_free() {
     let _watched = watched();
     let name = Name::new();
-    let made = Test::create(&name.0).capacity(4).participants(2);
+    let made = Test::create(&name.0).capacity(4).without_ring().participants(2);
     let me = attach(&made.declare(|declared| declared.shape.seats = 3).build().unwrap());
     let (role, number) = started("attach", &name);
     assert_eq!(number, 2);
@@ -375,18 +376,13 @@ fn the_place_of_a_dead_participant_is_taken_if_it_owns_no_seat() {
 
     let seats = &me.participation().checked().areas.seats;
     let seat = me.participation().mapping().record::<Seat>(seats, 1).unwrap();
-    seat.owner.store(Seat::pack(5, 2), SeqCst);
-    assert_problem!(try_attach(&segment), Problem::Full { participants: 2, dead: 1 });
+    seat.take(2).unwrap();
     // SAFETY: as in `try_attach`.
-    let recovered = unsafe {
-        segment.attach_recovering("second", &mut |mapping, areas, number| {
-            let seat = mapping.record::<Seat>(&areas.seats, 1).unwrap();
-            assert_eq!(Seat::unpack(seat.owner.swap(Seat::pack(5, 0), SeqCst)), (5, number));
-            true
-        })
-    };
-    assert_eq!(recovered.unwrap().participant(), 2);
-    assert_eq!(attach(&segment).participant(), 2, "now that the dead owns no seat");
+    let refused = unsafe { segment.attach_recovering("second", &mut |_, _, _| false) };
+    assert_problem!(refused, Problem::Full { participants: 2, dead: 1 });
+    assert_eq!(seat.owner(), Some(2));
+    assert_eq!(try_attach(&segment).unwrap().participant(), 2);
+    assert_eq!((seat.owner(), seat.deaths()), (None, 1), "the dead one's seat is free");
 }
 
 /// Attaches on overlayfs, which maps a description of its own.
@@ -407,14 +403,18 @@ fn role_overlay() {
         return say("no overlayfs");
     }
     let path = folder.join("merged/a.slipring");
-    let made = Test::create_at(folder.join("made.slipring")).capacity(4).build().unwrap();
+    let made =
+        Test::create_at(folder.join("made.slipring")).capacity(4).without_ring().build().unwrap();
     drop(made);
     std::fs::copy(folder.join("made.slipring"), &path).unwrap();
     assert_problem!(
         Test::open_at(&path),
         Problem::File(slipring_shm::FileProblem::FileSystem { name: "overlayfs", .. })
     );
-    assert_problem!(Test::create_at(folder.join("merged/b")).capacity(4).build(), Problem::File(_));
+    assert_problem!(
+        Test::create_at(folder.join("merged/b")).capacity(4).without_ring().build(),
+        Problem::File(_)
+    );
 
     let fd = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let file = File::unchecked(fd.into()).unwrap();
@@ -552,7 +552,7 @@ fn role_no_proc() {
         return say(error);
     }
     std::env::set_current_dir("/").unwrap();
-    let made = Test::create_at("/a.slipring").capacity(4).build().unwrap();
+    let made = Test::create_at("/a.slipring").capacity(4).without_ring().build().unwrap();
     assert_problem!(slipring_shm::remove_at("/a.slipring"), Problem::Busy);
     let me = attach(&made);
     let mut pipe = [0; 2];
@@ -599,7 +599,8 @@ fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
     let _watched = watched();
     for _ in 0..20 {
         let name = Name::new();
-        let made = || match Test::create(&name.0).capacity(4).participants(8).build() {
+        let made = || match Test::create(&name.0).capacity(4).without_ring().participants(8).build()
+        {
             Ok(made) => Some(made),
             Err(error) => {
                 assert!(matches!(error.problem(), Problem::Exists), "{error}");

@@ -22,7 +22,8 @@ fn plays_a_role() {
 }
 
 fn role_create() {
-    let made = Test::create(value("NAME")).capacity(4).participants(8).build().unwrap();
+    let made =
+        Test::create(value("NAME")).capacity(4).without_ring().participants(8).build().unwrap();
     let attached = attach(&made);
     say(attached.participant());
     listen();
@@ -66,7 +67,7 @@ fn a_creator_killed_at_any_step_leaves_nothing_or_a_whole_segment() {
     for step in ["linked", "mapped", "taken", "unguarded", "attached"] {
         let name = Name::new();
         Role::killed_at("create", step, &[("NAME", &name.0)]);
-        assert_problem!(Test::create(&name.0).capacity(4).build(), Problem::Exists);
+        assert_problem!(Test::create(&name.0).capacity(4).without_ring().build(), Problem::Exists);
         assert!(slipring_shm::inspect(&name.0).unwrap().stale, "{step}");
         let attached = name.attach();
         assert_problem!(slipring_shm::remove(&name.0), Problem::InUse { .. });

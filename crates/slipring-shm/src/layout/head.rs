@@ -9,12 +9,12 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::records::{Participant, Record, Seat, Status, WaitQueue, text};
+use super::records::{Participant, Record, text};
 use super::shape::{Area, Areas, Shape, Stamps, counter_lines};
 use crate::errors::{FileProblem, HeaderProblem, Problem};
 use crate::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
-    NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN, STAGE_NAME, STAGES_AT, TYPE_NAME,
+    NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN, STAGE_NAME, STAGES_AT, STATUS_LINES, TYPE_NAME,
 };
 
 /// First bytes of a segment, stored last.
@@ -118,8 +118,8 @@ pub struct Header {
     pub stages: u32,
     /// Length of the schema, in bytes.
     pub schema_length: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Effect of the producer's death, as in [`StageRecord::on_death`].
+    pub producer_on_death: u32,
 }
 
 /// A stage, in the table at [`STAGES_AT`].
@@ -482,11 +482,11 @@ fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
     // Capacities and counts are checked, so these products are below 2^63.
     let per_slot = |stages: u32| h.capacity * u64::from(stages);
     let areas = Areas {
-        status: area(h.status_at, Status::STRIDE, 1),
+        status: area(h.status_at, STATUS_LINES * LINE, 1),
         participants: area(h.participants_at, Participant::STRIDE, h.participants.into()),
-        seats: area(h.seats_at, Seat::STRIDE, h.seats.into()),
+        seats: area(h.seats_at, LINE, h.seats.into()),
         lines: area(h.lines_at, LINE, h.lines.into()),
-        wait_queues: area(h.wait_queues_at, WaitQueue::STRIDE, h.wait_queues.into()),
+        wait_queues: area(h.wait_queues_at, LINE, h.wait_queues.into()),
         counters: area(h.counters_at, LINE, counter_lines(h.stages)),
         cells: area(h.cells_at, 8, per_slot(h.cells)),
         shard_ids: area(h.shard_ids_at, 4, per_slot(h.shard_ids)),

@@ -1,11 +1,16 @@
 //! The records that change: words that all participants may access, each at its own offset.
 //!
+//! What participants note of themselves is defined here. Seats, status, wait queues, lines and
+//! counters are the words of `slipring`, which knows their protocol.
+//!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
 //!   may write at any time, and a reference to one is sound wherever it is mapped and aligned.
 //! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use slipring::segment::Seat;
 
 use crate::limits::LINE;
 
@@ -93,99 +98,6 @@ impl Participant {
     }
 }
 
-/// The record that one handle owns.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Seat {
-    /// Generation in bits 63 to 32; participant in bits 31 to 0 (0: free, [`Seat::ORPHAN`]).
-    pub owner: AtomicU64,
-    /// State, such as *leaving*.
-    pub state: AtomicU64,
-    /// First position of the intent.
-    pub lo: AtomicU64,
-    /// New head while the front of a claim is published.
-    pub mid: AtomicU64,
-    /// Position behind the intent.
-    pub hi: AtomicU64,
-    /// Positions left of the run, behind a worker's chunk.
-    pub left: AtomicU64,
-    /// Position up to which a stage was lent events.
-    pub held: AtomicU64,
-    /// Position where a run begins.
-    pub boundary: AtomicU64,
-    /// Events that a dead tap member had not read.
-    pub unread: AtomicU64,
-    /// Generation of the last owner that died in bits 63 to 32, number of deaths in bits 31 to 0.
-    pub deaths: AtomicU64,
-}
-
-impl Seat {
-    /// Owner of a seat whose chunk waits for an adopter.
-    pub const ORPHAN: u32 = u32::MAX;
-
-    /// Packs the word `owner`.
-    pub const fn pack(generation: u32, participant: u32) -> u64 {
-        (generation as u64) << 32 | participant as u64
-    }
-
-    /// Unpacks the word `owner` to generation and participant.
-    pub const fn unpack(word: u64) -> (u32, u32) {
-        ((word >> 32) as u32, word as u32)
-    }
-}
-
-/// End of a ring, and the first failure.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Status {
-    /// Bits of the ring's state; 0: running.
-    pub bits: AtomicU64,
-    /// Position behind the last event, once closed.
-    pub last: AtomicU64,
-    lines: [AtomicU64; 14],
-    /// The first failure.
-    pub failure: Failure,
-}
-
-/// The first failure of a ring.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Failure {
-    /// Participant that may write the record (0: none yet).
-    pub writer: AtomicU32,
-    /// 1 once the record is complete.
-    pub written: AtomicU32,
-    /// Index of the stage.
-    pub stage: AtomicU32,
-    /// Kind of the failure.
-    pub kind: AtomicU32,
-    /// Position of the event.
-    pub position: AtomicU64,
-    /// Message.
-    pub text: Text<32>,
-}
-
-/// A wait queue.
-#[derive(Debug)]
-#[repr(C)]
-pub struct WaitQueue {
-    /// Epoch in bits 63 to 32, sleepers in bits 31 to 1, *fenced* in bit 0.
-    pub word: AtomicU64,
-    /// Flags: [`WaitQueue::RESTLESS`].
-    pub flags: AtomicU64,
-    /// Number of fences that found no sleeper.
-    pub fences: AtomicU64,
-    /// Time up to which the queue makes no barriers, `CLOCK_MONOTONIC` in ns.
-    pub rests_until: AtomicU64,
-    /// Time of the last notification, `CLOCK_MONOTONIC` in ns.
-    pub notified_at: AtomicU64,
-}
-
-impl WaitQueue {
-    /// Flag of a queue with a sleeper that cannot issue membarriers.
-    pub const RESTLESS: u64 = 1;
-}
-
 // SAFETY: `repr(C)`, of atomics and of `Text`, which is an array of them.
 unsafe impl Record for Participant {
     const STRIDE: u64 = LINE;
@@ -196,22 +108,9 @@ unsafe impl Record for Seat {
     const STRIDE: u64 = LINE;
 }
 
-// SAFETY: `repr(C)`, of atomics, arrays of them, and `Failure`, which is the same.
-unsafe impl Record for Status {
-    const STRIDE: u64 = 4 * LINE;
-}
-
-// SAFETY: `repr(C)`, of atomics.
-unsafe impl Record for WaitQueue {
-    const STRIDE: u64 = LINE;
-}
-
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Participant>() == 112 && size_of::<Participant>() as u64 <= LINE);
     assert!(offset_of!(Participant, start_time) == 16 && offset_of!(Participant, name) == 48);
-    assert!(size_of::<Seat>() == 80 && offset_of!(Seat, deaths) == 72);
-    assert!(offset_of!(Status, failure) == 128 && offset_of!(Failure, text) == 24);
-    assert!(size_of::<Status>() == 408 && size_of::<Status>() as u64 <= Status::STRIDE);
-    assert!(size_of::<WaitQueue>() == 40);
+    assert!(size_of::<Seat>() == 80);
 };

@@ -5,11 +5,11 @@
 //! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head, and
 //!   events (with stamps inside them) at a multiple of 4,096. None overlap.
 
-use super::records::{Participant, Record, Seat, Status, WaitQueue};
+use super::records::{Participant, Record};
 use crate::errors::Problem;
 use crate::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
-    SLOTS_ALIGN,
+    SLOTS_ALIGN, STATUS_LINES,
 };
 
 /// Where the stamps are.
@@ -82,15 +82,15 @@ impl Area {
 /// The places of a segment's areas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
-    /// The record [`Status`].
+    /// The status, one line, and behind it the record of the first failure.
     pub status: Area,
     /// Records [`Participant`]; number *k* has index *k* - 1.
     pub participants: Area,
-    /// Records [`Seat`].
+    /// Seats, 128 bytes each: one for each stage, and then the producer's.
     pub seats: Area,
     /// Lines of positions, 128 bytes each.
     pub lines: Area,
-    /// Records [`WaitQueue`].
+    /// States of wait queues, 128 bytes each.
     pub wait_queues: Area,
     /// Lines of counters, 128 bytes each.
     pub counters: Area,
@@ -165,11 +165,11 @@ impl Shape {
         };
         let mut areas = || -> Option<Areas> {
             let mut areas = Areas {
-                status: place(Status::STRIDE, 1, LINE)?,
+                status: place(STATUS_LINES * LINE, 1, LINE)?,
                 participants: place(Participant::STRIDE, self.participants.into(), LINE)?,
-                seats: place(Seat::STRIDE, self.seats.into(), LINE)?,
+                seats: place(LINE, self.seats.into(), LINE)?,
                 lines: place(LINE, self.lines.into(), LINE)?,
-                wait_queues: place(WaitQueue::STRIDE, self.wait_queues.into(), LINE)?,
+                wait_queues: place(LINE, self.wait_queues.into(), LINE)?,
                 counters: place(LINE, counter_lines(self.stages), LINE)?,
                 cells: place(8, per_slot(self.cells)?, LINE)?,
                 shard_ids: place(4, per_slot(self.shard_ids)?, LINE)?,

@@ -47,7 +47,7 @@ impl Name {
     }
 
     pub fn make(&self) -> Test {
-        Test::create(&self.0).capacity(4).participants(8).build().unwrap()
+        Test::create(&self.0).capacity(4).without_ring().participants(8).build().unwrap()
     }
 
     pub fn attach(&self) -> Attached<Block> {

@@ -404,6 +404,10 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
+        let control = &self.core.control;
+        if let Some(peers) = &control.peers {
+            peers.seats[control.producer_party()].0.free(peers.participant); // SYNC[seated]: last
+        }
     }
 }
 

@@ -24,6 +24,21 @@ pub trait Proof: Send + Sync {
 }
 
 /// What becomes of the parties that wait for a stage or a producer whose process has died.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{OnDeath, Segment};
+/// let segment = Segment::<u64>::create_memfd("told")
+///     .capacity(8)
+///     .reader("journal")
+///     .on_death(OnDeath::Tell) // a publication that waits for a dead journal returns an error
+///     .reader("statistics") // a publication waits until the statistics are started again
+///     .producer_on_death(OnDeath::Fail)
+///     .build()?;
+/// # let _ = segment;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDeath {
     /// They wait until another process takes the dead one's place. A wait still ends by its deadline
@@ -38,6 +53,8 @@ pub enum OnDeath {
 
 /// The seats of a segment, and how a process learns of deaths.
 pub(crate) struct Peers {
+    /// The number of this process as a participant.
+    pub(crate) participant: u32,
     /// The seats of the stages, and then the seat of the producer.
     pub(crate) seats: Shared<[Line<Seat>]>,
     /// For each seat, what happens when its owner dies.

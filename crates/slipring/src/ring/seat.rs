@@ -42,6 +42,17 @@ pub struct Seat {
 }
 
 impl Seat {
+    /// Size of a seat, in words of eight bytes.
+    pub const WORDS: usize = size_of::<Seat>() / 8;
+
+    /// Makes a copy of a seat from the copies of its words, for reports about a segment.
+    pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
+        let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
+            words.map(AtomicU64::new);
+        let _shared = [state, lo, mid, hi, left];
+        Seat { owner, _shared, held, boundary, _unread: unread, deaths }
+    }
+
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
     pub(crate) fn begin(&self, start: u64) {
         self.held.store(start, Relaxed);

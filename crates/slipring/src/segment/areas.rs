@@ -84,6 +84,7 @@ impl Areas {
                 always_fences: participant.always_fences,
                 failure: Some(Shared::mapped(self.failure.cast(), mapping.clone())),
                 peers: Some(Peers {
+                    participant: participant.number,
                     seats: self.seats(parties),
                     on_death: on_death.chain([declaration.producer_on_death]).collect(),
                     notice: participant.notice,

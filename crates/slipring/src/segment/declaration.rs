@@ -3,7 +3,7 @@
 use crate::errors::BuildError;
 use crate::ring::counters::CounterWords;
 use crate::ring::peers::OnDeath;
-use crate::ring::plan::Plan;
+use crate::ring::plan::{Plan, Stage};
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::status::FailureRecord;
@@ -35,8 +35,17 @@ pub struct Declaration {
     pub producer_on_death: OnDeath,
 }
 
-/// Numbers of 128-byte lines, and the size of a slot, that a ring needs.
+/// Where the words of a stage are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StagePlace {
+    /// Index of the line that holds the stage's position.
+    pub line: usize,
+    /// Index of the queue at which the stage waits.
+    pub queue: usize,
+}
+
+/// Numbers of 128-byte lines, and the size of a slot, that a ring needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Lines of positions.
     pub lines: usize,
@@ -54,6 +63,8 @@ pub struct Needs {
     pub slot: usize,
     /// Distance from a slot's begin to its event, in bytes.
     pub event_at: usize,
+    /// The place of each stage.
+    pub stages: Vec<StagePlace>,
 }
 
 impl Declaration {
@@ -86,7 +97,9 @@ impl Declaration {
         let parties = plan.stages.len() + 1;
         let no_memory = || BuildError::Memory { capacity: parties, bytes_per_slot: 128 };
         let (counters, waited) = CounterWords::lines(parties).ok_or_else(no_memory)?;
+        let place = |stage: &Stage| StagePlace { line: stage.line, queue: stage.queue };
         Ok(Needs {
+            stages: plan.stages.iter().map(place).collect(),
             lines: plan.lines,
             queues: plan.queues,
             seats: parties,

@@ -1,0 +1,173 @@
+//! The graph of a segment, as its creator declares it by names, and as its stage table tells it.
+//!
+//! Invariants
+//! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads back
+//!   as an equal declaration. So all processes make equal plans.
+
+use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration};
+
+use crate::errors::{HeaderProblem, Problem};
+use crate::layout::{Checked, MAX_STAGES, STAGE_NAME, StageRecord};
+
+/// A stage as the creator declares it.
+#[derive(Debug, Clone)]
+struct Stage {
+    name: String,
+    writes: bool,
+    after: Vec<String>,
+    on_death: OnDeath,
+}
+
+/// The stages that a builder has heard of so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Graph {
+    stages: Vec<Stage>,
+    producer_on_death: OnDeath,
+    /// The first call that had no stage to apply to.
+    misplaced: Option<&'static str>,
+}
+
+impl Graph {
+    pub(crate) fn add(&mut self, name: String, writes: bool) {
+        let stage = Stage { name, writes, after: Vec::new(), on_death: OnDeath::default() };
+        self.stages.push(stage);
+    }
+
+    pub(crate) fn after(&mut self, names: Vec<String>) {
+        match self.stages.last_mut() {
+            Some(stage) => stage.after = names,
+            None => _ = self.misplaced.get_or_insert("after"),
+        }
+    }
+
+    pub(crate) fn on_death(&mut self, on_death: OnDeath) {
+        match self.stages.last_mut() {
+            Some(stage) => stage.on_death = on_death,
+            None => _ = self.misplaced.get_or_insert("on_death"),
+        }
+    }
+
+    pub(crate) fn producer_on_death(&mut self, on_death: OnDeath) {
+        self.producer_on_death = on_death;
+    }
+
+    /// Resolves the names, and returns the declaration for a ring.
+    pub(crate) fn declaration(&self, capacity: u64, start: u64) -> Result<Declaration, Problem> {
+        if let Some(call) = self.misplaced {
+            return Err(Problem::Misplaced { call });
+        }
+        if self.stages.len() > MAX_STAGES as usize {
+            let (what, asked) = ("stages", self.stages.len() as u64);
+            return Err(Problem::Declaration { what, asked, most: MAX_STAGES.into() });
+        }
+        let stages = self.stages.iter().enumerate().map(|(number, stage)| {
+            let name = &stage.name;
+            if name.len() > STAGE_NAME || name.contains(char::is_control) {
+                return Err(Problem::StageName { given: name.clone() });
+            }
+            let index = |other: &String| {
+                let known = self.stages[..number].iter().position(|known| known.name == *other);
+                let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
+                known.ok_or_else(unknown)
+            };
+            Ok(StageDeclaration {
+                name: name.clone(),
+                writes: stage.writes,
+                after: stage.after.iter().map(index).collect::<Result<_, _>>()?,
+                on_death: stage.on_death,
+            })
+        });
+        Ok(Declaration {
+            capacity: usize::try_from(capacity).unwrap_or(usize::MAX),
+            start,
+            stages: stages.collect::<Result<_, Problem>>()?,
+            producer_on_death: self.producer_on_death,
+        })
+    }
+}
+
+/// Number of what a death does, in the table.
+pub(crate) fn number(on_death: OnDeath) -> u8 {
+    match on_death {
+        OnDeath::Wait => 0,
+        OnDeath::Tell => 1,
+        OnDeath::Fail => 2,
+    }
+}
+
+/// What a death does, by its number in the table.
+fn on_death(number: u8) -> Option<OnDeath> {
+    [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail].get(usize::from(number)).copied()
+}
+
+/// Makes the stage table of a declaration.
+pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageRecord> {
+    let record = |(number, stage): (usize, &StageDeclaration)| {
+        let mut record = StageRecord::named(&stage.name);
+        record.access = u8::from(stage.writes);
+        record.on_death = self::number(stage.on_death);
+        record.after = stage.after.iter().fold(0, |bits, &other| bits | 1 << other);
+        record.line = needs.stages[number].line as u32;
+        record.wait_queue = needs.stages[number].queue as u32;
+        (record.first_seat, record.seats) = (number as u32, 1);
+        record
+    };
+    declaration.stages.iter().enumerate().map(record).collect()
+}
+
+/// Reads the declaration back from a checked head, and compares what a ring of it needs with what the
+/// head says. `None`: the segment has no ring.
+pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, Needs)>, Problem> {
+    if checked.stages.is_empty() {
+        return Ok(None);
+    }
+    let field = |stage: usize, field: &'static str, found: u64| {
+        Problem::from(HeaderProblem::Stage { stage: stage as u32, field, found })
+    };
+    let stage = |(number, record): (usize, &StageRecord)| {
+        if record.delivery != 0 {
+            return Err(field(number, "the delivery", record.delivery.into()));
+        }
+        let death = on_death(record.on_death);
+        Ok(StageDeclaration {
+            name: record.name(),
+            writes: record.access != 0,
+            after: (0..64).filter(|bit| record.after >> bit & 1 != 0).collect(),
+            on_death: death
+                .ok_or_else(|| field(number, "what a death does", record.on_death.into()))?,
+        })
+    };
+    let stages: Result<Vec<_>, Problem> = checked.stages.iter().enumerate().map(stage).collect();
+    let producer = checked.header.producer_on_death;
+    let declaration = Declaration {
+        capacity: usize::try_from(checked.shape.capacity).unwrap_or(0),
+        start: checked.header.first,
+        stages: stages?,
+        producer_on_death: u8::try_from(producer).ok().and_then(on_death).ok_or_else(|| {
+            let (name, rule) = ("what its producer's death does", "is out of its range");
+            Problem::from(HeaderProblem::Field { field: name, found: producer.into(), rule })
+        })?,
+    };
+    let needs = declaration.needs::<E>().map_err(Problem::Graph)?;
+    let shape = &checked.shape;
+    let counts = [
+        ("its number of lines", u64::from(shape.lines), needs.lines),
+        ("its number of wait queues", shape.wait_queues.into(), needs.queues),
+        ("its number of seats", shape.seats.into(), needs.seats),
+        ("the distance of its slots", checked.areas.stamps.stride, needs.slot),
+    ];
+    for (name, found, needed) in counts {
+        if found != needed as u64 {
+            let rule = "is not what its stages need";
+            return Err(HeaderProblem::Field { field: name, found, rule }.into());
+        }
+    }
+    let mut places = needs.stages.iter().zip(&checked.stages).enumerate();
+    let differs = places.find(|(_, (place, record))| {
+        (place.line, place.queue) != (record.line as usize, record.wait_queue as usize)
+    });
+    match differs {
+        Some((number, (_, record))) => Err(field(number, "the line", record.line.into())),
+        None => Ok(Some((declaration, needs))),
+    }
+}

@@ -1,0 +1,159 @@
+//! The ring over a mapped segment, and the handles that processes take from it.
+//!
+//! Invariants
+//! - I1: the areas of a ring lie in the mapping of its [`Participation`], which each handle keeps.
+//! - I2: this process takes a party's seat before it makes the party's handle, and a seat has one
+//!   owner. A seat of a dead owner is taken only by the process that holds the proof of its death.
+
+use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use slipring::Wait;
+use slipring::segment::{
+    Areas as Words, Declaration, Mapping as Keeps, Needs, Participant as Party, Proof, Seat,
+    SegmentRing, begin,
+};
+
+use crate::create::Initial;
+use crate::errors::Problem;
+use crate::layout::records::Participant;
+use crate::layout::{Areas, HEAD, LINE};
+use crate::participant::{Participation, bury};
+
+impl Proof for Participation {
+    fn is_dead(&self, number: u32) -> bool {
+        // What cannot be probed is not proven.
+        let attached = self.record(number).is_some_and(|record| {
+            Participant::unpack(record.state.load(Acquire)).1 != Participant::FREE
+        });
+        attached && matches!(self.is_held(number), Ok(false))
+    }
+
+    fn pid(&self, number: u32) -> u32 {
+        self.record(number).map_or(0, |record| record.pid.load(Relaxed))
+    }
+}
+
+/// What a ring was made from.
+pub(crate) struct Made {
+    pub(crate) declaration: Declaration,
+    pub(crate) needs: Needs,
+}
+
+/// Returns where the words of a ring lie, given the address of a file offset.
+fn words(
+    areas: &Areas,
+    needs: &Needs,
+    mapping: Keeps,
+    at: impl Fn(u64) -> Option<NonNull<u8>>,
+) -> Option<Words> {
+    let line = |area: u64, index: usize| at(area + index as u64 * LINE);
+    Some(Words {
+        lines: at(areas.lines.at)?,
+        queues: at(areas.wait_queues.at)?,
+        seats: at(areas.seats.at)?,
+        status: at(areas.status.at)?,
+        failure: line(areas.status.at, 1)?,
+        counters: at(areas.counters.at)?,
+        waited: line(areas.counters.at, needs.counters)?,
+        slots: at(areas.stamps.at)?,
+        mapping,
+    })
+}
+
+/// Zeroed memory of this process, in which a creator lays out the first words.
+struct Draft {
+    first: NonNull<u8>,
+    bytes: Bytes,
+}
+
+// SAFETY: the memory is only reached through the words that are laid out in it.
+unsafe impl Send for Draft {}
+// SAFETY: as above.
+unsafe impl Sync for Draft {}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and no word refers to it any more.
+        unsafe { dealloc(self.first.as_ptr(), self.bytes) }
+    }
+}
+
+/// Returns the first words of a new segment, which are not all zero. The slots begin as zeros.
+pub(crate) fn initial(
+    declaration: &Declaration,
+    needs: &Needs,
+    areas: &Areas,
+) -> Result<Initial, Problem> {
+    let length = usize::try_from(areas.stamps.at - HEAD).unwrap_or(usize::MAX);
+    let no_memory = || Problem::NoSpace { bytes: length as u64 };
+    let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
+    // SAFETY: the status alone has more than no bytes.
+    let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).ok_or_else(no_memory)?;
+    let draft = Arc::new(Draft { first, bytes });
+    let at = |offset: u64| {
+        let offset = usize::try_from(offset.checked_sub(HEAD)?).ok()?;
+        // SAFETY: the areas lie between the head and the slots, which begin at the draft's end.
+        (offset <= length).then(|| unsafe { draft.first.add(offset) })
+    };
+    let words = words(areas, needs, draft.clone(), at).ok_or_else(no_memory)?;
+    // SAFETY: the areas have the sizes that the declaration needs, and belong to this call alone.
+    unsafe { begin(declaration, &words) }.map_err(Problem::Graph)?;
+    drop(words);
+    // SAFETY: the draft is as long, and all of its bytes were set by the allocation or by `begin`.
+    let bytes = unsafe { std::slice::from_raw_parts(draft.first.as_ptr(), length) }.to_vec();
+    Ok(Initial { at: HEAD, bytes })
+}
+
+/// Makes the ring of an attached process.
+///
+/// # Safety
+/// As for `Segment::attach`, and the head that `declaration` was read from is that of the segment.
+pub(crate) unsafe fn over<E>(
+    participation: &Arc<Participation>,
+    Made { declaration, needs }: &Made,
+    wait: (Wait, Wait),
+) -> Result<SegmentRing<E>, Problem> {
+    let checked = participation.checked();
+    let mapping = participation.mapping();
+    let at = |offset: u64| mapping.address(offset, 0);
+    let words = words(&checked.areas, needs, participation.clone(), at);
+    let length = mapping.length() as u64;
+    let words = words.ok_or(Problem::NoSpace { bytes: length })?;
+    let party = Party {
+        number: participation.number(),
+        proof: participation.clone(),
+        notice: Duration::from_millis(checked.header.notice_ms.into()),
+        always_fences: !participation.has_membarrier(),
+        wait: wait.0,
+        producer_wait: wait.1,
+    };
+    // SAFETY: the checked areas have the sizes that the declaration needs, as `graph::declaration`
+    // compared; the creator has stored their first words; the rest is the caller's promise.
+    unsafe { SegmentRing::over(declaration, &words, &party) }.map_err(Problem::Graph)
+}
+
+/// Takes a seat for this process (I2). If its owner is dead, recovers that participant first.
+pub(crate) fn take(participation: &Participation, seat: &Seat, stage: &str) -> Result<(), Problem> {
+    let own = participation.number();
+    // Each round follows the death or the leaving of an owner.
+    for _ in 0..64 {
+        step!("taking");
+        let Err(owner) = seat.take(own) else {
+            step!("seated");
+            return Ok(());
+        };
+        let taken = || Problem::Taken { stage: stage.into(), pid: participation.pid(owner) };
+        if owner == own {
+            return Err(taken());
+        }
+        let Some(claim) = participation.claim_dead(owner)? else { return Err(taken()) };
+        let checked = participation.checked();
+        bury(participation.mapping(), &checked.areas, owner);
+        claim.finish();
+    }
+    Err(Problem::Busy)
+}
