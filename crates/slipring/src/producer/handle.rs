@@ -160,6 +160,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut producer = Producer::new(core, learned);
         // The handle finds out at its first claim which slots are free.
         (producer.next, producer.limit) = (next, next);
+        // The producers before have counted their events.
+        let before = next.wrapping_sub(producer.core.control.start);
+        (producer.flushed.events, producer.flushed.batches) = (before, before);
         producer
     }
 

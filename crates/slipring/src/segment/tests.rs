@@ -302,6 +302,29 @@ fn a_reader_is_told_of_a_dead_producer() {
     assert_eq!(reader.batch(1).unwrap()[0], 7);
 }
 
+/// The counts of all handles of a party add up, also where one follows another.
+#[test]
+fn counts_add_up_over_successors() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(8, 5, vec![stage("only", &[], OnDeath::Wait)]);
+    for number in 1..4 {
+        let mut tx = segment.producer(number);
+        let mut reader = segment.reader(10 + number, 0);
+        (0..3).for_each(|_| _ = tx.publish(|slot| *slot = 0).unwrap());
+        assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 3);
+        // A panic drops the producer, so the ring stays open for the next one.
+        let leaves = std::thread::spawn(move || {
+            let _tx = tx;
+            panic!("leaves");
+        });
+        leaves.join().unwrap_err();
+        drop(reader);
+        let report = segment.attach(20).report();
+        let counts: Vec<u64> = report.stages.iter().map(|stage| stage.events).collect();
+        assert_eq!(counts, [3 * u64::from(number); 2]);
+    }
+}
+
 /// A panic of user code in one process leaves the place to another process.
 #[test]
 fn a_panic_leaves_the_place_to_another() {
