@@ -567,8 +567,8 @@ fn heads_of_random_bytes() {
 /// whose calls fail.
 #[test]
 fn words_of_any_value() {
-    use std::os::unix::fs::FileExt;
     let _watched = watched();
+    use std::os::unix::fs::FileExt;
     let name = Name::new();
     drop(Test::create(&name.0).capacity(4).reader("first").build().unwrap());
     let changing = fs::File::options().write(true).open(name.path()).unwrap();

@@ -217,6 +217,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if let Some(closed) = self.position.ended() {
                 return Err(BatchError::Wait(closed));
             }
+            if let Some(dead) = self.refused() {
+                return Err(BatchError::Wait(dead));
+            }
             return Err(if self.position.was_contended() {
                 BatchError::Contended
             } else {
@@ -340,6 +343,12 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
+    /// Checks now and then whether the process that this handle waits for has died.
+    fn refused(&self) -> Option<WaitError> {
+        let state = self.position.state();
+        state.control().refused(state.stage, self.position.next())
+    }
+
     pub(crate) fn state(&self) -> &ConsumerState<E, L> {
         self.position.state()
     }
@@ -390,7 +399,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if handled != 0 {
             self.position.count_batch();
         } else if max != 0
-            && let Some(closed) = self.position.ended()
+            && let Some(closed) = self.position.ended().or_else(|| self.refused())
         {
             return Err(closed);
         }

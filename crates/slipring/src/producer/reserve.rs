@@ -61,7 +61,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
         self.reserve(len).map_err(|refusal| match refusal {
             Refusal::Gated(party) => {
-                let stage = self.core.control.name(party);
+                let control = &self.core.control;
+                if let Some(dead) = control.refused(control.producer_party(), self.next) {
+                    return ClaimError::Wait(dead);
+                }
+                let stage = control.name(party);
                 let lag = self.core.lag(party, self.next);
                 ClaimError::Gated { stage, lag }
             }

@@ -338,12 +338,26 @@ impl Control {
         self.upstream(waiter.party, waiter.at).1
     }
 
+    /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A loop of
+    /// such calls hears of deaths as a waiting call does. Returns the error of the call, if any.
+    pub(crate) fn refused(&self, party: usize, at: u64) -> Option<WaitError> {
+        let peers = self.peers.as_ref()?;
+        let waiter = Waiter { party, waits_for: party, at, polls: 0 };
+        if peers.is_check_due() { self.watch(peers, &waiter) } else { None }
+    }
+
     /// Checks the party that a waiter waits for. Returns the error of the wait, if that party's
     /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
     #[cold]
     fn watch(&self, peers: &Peers, waiter: &Waiter) -> Option<WaitError> {
-        let party = self.slowest(waiter);
-        let (owner, on_death) = peers.dead_owner(party)?;
+        let mut party = self.slowest(waiter);
+        let mut dead = peers.dead_owner(party);
+        // A stage that lives may itself wait for a stage that does not.
+        for _ in 0..self.plan.stages.len() {
+            let Some(next) = self.awaited_by(party).filter(|_| dead.is_none()) else { break };
+            (party, dead) = (next, peers.dead_owner(next));
+        }
+        let (owner, on_death) = dead?;
         let (stage, pid) = (self.name(party), peers.proof.pid(owner));
         let seq = match party == self.producer_party() {
             true => waiter.at,
@@ -354,6 +368,15 @@ impl Control {
             return None;
         }
         Some(WaitError::PeerDead(Box::new(PeerDead { stage, pid, seq })))
+    }
+
+    /// Returns the stage for which a stage waits, if that stage follows another one and has released
+    /// all that was released to it.
+    fn awaited_by(&self, party: usize) -> Option<usize> {
+        self.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
+        let at = self.position(party);
+        let (released, slowest) = self.upstream(party, at);
+        (released == at).then_some(slowest)
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {

@@ -7,10 +7,10 @@
 //! - I1: a death is never concluded from time that passed. Only a [`Proof`] says that a participant
 //!   is dead.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::shared::Shared;
-use crate::base::sync::{Arc, Line};
+use crate::base::sync::{Arc, Line, Relaxed, Statistic};
 use crate::ring::seat::Seat;
 
 /// Says whether the participants of a segment live.
@@ -62,9 +62,47 @@ pub(crate) struct Peers {
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
     pub(crate) proof: Arc<dyn Proof>,
+    pub(crate) refusals: Refusals,
+}
+
+/// Number of refused calls between two looks at the clock.
+const REFUSALS: u64 = 256;
+
+/// What a process notes of its calls that found nothing and did not wait.
+pub(crate) struct Refusals {
+    count: Statistic,
+    began: Instant,
+    /// Time of the last check for deaths, in nanoseconds since `began`.
+    checked: Statistic,
+}
+
+impl Refusals {
+    pub(crate) fn new() -> Refusals {
+        Refusals { count: Statistic::new(0), began: Instant::now(), checked: Statistic::new(0) }
+    }
+
+    /// Counts a call, and returns whether a check for deaths is due: at every 256th call, if a
+    /// `notice` has passed since the last check. Of several threads, one or more may check.
+    fn is_check_due(&self, notice: Duration) -> bool {
+        if !(self.count.fetch_add(1, Relaxed) + 1).is_multiple_of(REFUSALS) {
+            return false;
+        }
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos(self.began.elapsed());
+        let due = now.saturating_sub(self.checked.load(Relaxed)) >= nanos(notice);
+        if due {
+            self.checked.store(now, Relaxed);
+        }
+        due
+    }
 }
 
 impl Peers {
+    /// Whether a call that found nothing, and did not wait, is to check for deaths.
+    pub(crate) fn is_check_due(&self) -> bool {
+        self.refusals.is_check_due(self.notice)
+    }
+
     /// Returns the participant that owns the seat of a party and is proven dead. `None`: the seat is
     /// free, its owner lives, or no party is to hear of the owner's death.
     pub(crate) fn dead_owner(&self, party: usize) -> Option<(u32, OnDeath)> {

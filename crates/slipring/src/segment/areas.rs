@@ -9,7 +9,7 @@ use crate::base::sync::{Arc, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
-use crate::ring::peers::Peers;
+use crate::ring::peers::{Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -89,6 +89,7 @@ impl Areas {
                     on_death: on_death.chain([declaration.producer_on_death]).collect(),
                     notice: participant.notice,
                     proof: Arc::clone(&participant.proof),
+                    refusals: Refusals::new(),
                 }),
                 counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,
             })

@@ -286,6 +286,53 @@ fn a_wait_for_a_dead_process_tells_or_fails_as_declared() {
     }
 }
 
+/// The producer waits for a stage that lives, which waits for one that has died.
+#[test]
+fn a_death_is_told_through_living_stages() {
+    let _watched = crate::watchdog::watched();
+    let stages = ["first", "second", "third"].iter().enumerate();
+    let stages = stages.map(|(number, name)| {
+        let after: Vec<usize> = (0..number).rev().take(1).collect();
+        stage(name, &after, OnDeath::Tell)
+    });
+    let segment = Segment::new(2, 0, stages.collect());
+    let mut tx = segment.producer(1);
+    let first = segment.reader(2, 0);
+    let (_second, _third) = (segment.reader(3, 1), segment.reader(4, 2));
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    segment.kill(2, first);
+    let WaitError::PeerDead(dead) = tx.publish(|_| ()).unwrap_err() else { panic!() };
+    assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
+}
+
+/// A loop of calls that do not wait hears of a death, too.
+#[test]
+fn a_loop_without_waits_is_told() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(2, 0, vec![stage("only", &[], OnDeath::Tell)]);
+    let (mut tx, mut reader) = (segment.producer(1), segment.reader(2, 0));
+    segment.dead.0.store(1 << 1, Ordering::Relaxed);
+    let told = |error: &WaitError| matches!(error, WaitError::PeerDead(_));
+    loop {
+        match reader.try_batch(1).map(|_| ()) {
+            Err(BatchError::Unavailable) => std::thread::yield_now(),
+            Err(BatchError::Wait(error)) if told(&error) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    while !reader.poll(1, |_, _| ()).is_err_and(|error| told(&error)) {}
+    segment.dead.0.store(0, Ordering::Relaxed);
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    segment.kill(2, reader);
+    loop {
+        match tx.try_publish(|_| ()) {
+            Err(ClaimError::Gated { .. }) => {}
+            Err(ClaimError::Wait(error)) if told(&error) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A reader that waits is told that the producer has died, and waits on where another follows.
 #[test]
 fn a_reader_is_told_of_a_dead_producer() {
