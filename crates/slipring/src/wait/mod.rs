@@ -27,6 +27,8 @@ pub(crate) mod queue_state;
 #[cfg(all(test, not(slipring_loom)))]
 mod queue_tests;
 mod shared_queue;
+#[cfg(all(test, not(slipring_loom)))]
+mod shared_queue_tests;
 mod strategy;
 mod wait_loop;
 pub(crate) mod warning;

@@ -12,7 +12,9 @@ use std::time::Duration;
 // The imports below begin with `super`, because `queue_model.rs` compiles this file a second time,
 // for a simulated machine.
 use super::edge::announced;
-use super::queue_state::{BARRIER_PAUSE, FENCED, QUIET, QueueState, SLEEPER, quiet_after};
+use super::queue_state::{
+    BARRIER_PAUSE, FENCED, LONGEST_PAUSE, QUIET, QueueState, SLEEPER, quiet_after,
+};
 use super::shared::Shared;
 use super::shared_queue;
 use super::sync::{AtomicU64, Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, whole};
@@ -23,7 +25,7 @@ use super::system;
 /// issues.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
 /// Longest sleep in a queue that processes share (`shared_queue::I3`).
-const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
 
 /// The sleepers of a queue.
 #[cfg_attr(test, derive(Clone, Debug))]
@@ -179,7 +181,9 @@ impl WaitQueue {
         if self.between_processes {
             let limit = limit.map_or(LONGEST_SHARED_SLEEP, |limit| limit.min(LONGEST_SHARED_SLEEP));
             let notified_at = shared_queue::sleep(&self.state.0, limit, ready)?;
-            return Some(Duration::from_nanos(self.now().saturating_sub(notified_at)));
+            // The time is no time of this clock if a process with another clock has stored it.
+            let since = Duration::from_nanos(self.now().checked_sub(notified_at)?);
+            return (since <= LONGEST_SHARED_SLEEP).then_some(since);
         }
         let (mut guard, ordered) = twin!("announced-unlocked": {
             let guard = lock(&self.sleepers);
@@ -254,9 +258,10 @@ impl WaitQueue {
     /// later.
     fn count_fenced_notify(&self) {
         let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &self.state.0;
-        let notifies = fenced_notifies.load(Relaxed) + 1;
+        // Another process can have stored any number.
+        let notifies = fenced_notifies.load(Relaxed).wrapping_add(1);
         fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
-        if notifies == NOTIFIES_BEFORE_QUIET && self.now() >= quiet_after.load(Relaxed) {
+        if notifies == NOTIFIES_BEFORE_QUIET && self.pause_is_over(quiet_after.load(Relaxed)) {
             let fenced = word.load(Relaxed);
             if fenced as u32 != FENCED || (self.between_processes && restless.load(Relaxed) != 0) {
                 return;
@@ -269,6 +274,12 @@ impl WaitQueue {
                 word.store(quiet, Relaxed)
             );
         }
+    }
+
+    /// Whether a queue may become quiet that pauses until the time `quiet_after`.
+    fn pause_is_over(&self, quiet_after: u64) -> bool {
+        let left = quiet_after.saturating_sub(self.now());
+        left == 0 || (self.between_processes && left > LONGEST_PAUSE.as_nanos() as u64)
     }
 
     #[cold]
@@ -381,6 +392,18 @@ impl WaitQueue {
     }
     pub(super) fn can_be_quiet(&self) -> bool {
         self.can_be_quiet
+    }
+    /// Stores any values: the state word, `restless`, `fenced_notifies`, `quiet_after` and
+    /// `notified_at`.
+    pub(super) fn fill(&self, values: [u64; 5]) {
+        let QueueState { word, restless, fenced_notifies, quiet_after, notified_at } =
+            &self.state.0;
+        word.store(values[0], Relaxed);
+        restless.store(values[1], Relaxed);
+        [fenced_notifies, quiet_after, notified_at]
+            .into_iter()
+            .zip(&values[2..])
+            .for_each(|(word, &value)| word.store(value, Relaxed));
     }
     pub(super) fn sleepers(&self) -> &Mutex<Sleepers> {
         &self.sleepers

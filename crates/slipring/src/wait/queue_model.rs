@@ -25,6 +25,7 @@
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod announced;
+mod between_processes;
 mod explore;
 mod machine;
 /// The ordering edges that `queue.rs` uses, compiled for the simulated machine.
@@ -107,7 +108,7 @@ impl Shared {
     /// [`WaitQueue::sleep`]. The thread's first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
-            let limit = (calls < limited).then_some(Duration::MAX);
+            let limit = (calls < limited).then_some(Duration::ZERO);
             self.queues[queue].sleep(limit, &mut || self.sees_all());
             (!self.sees_all()).then_some(limited.min(calls + 1))
         })
@@ -163,7 +164,7 @@ impl Shared {
     }
 
     fn model<'m>(&'m self, threads: Vec<(&'static str, Program<'m>)>) -> Model<'m> {
-        Model { threads, refuses: false, end: Some(Box::new(|| self.assert_empty())) }
+        Model { threads, end: Some(Box::new(|| self.assert_empty())), ..Model::default() }
     }
 }
 

@@ -31,6 +31,10 @@ const BARRIER_SHARE: u64 = 128;
 /// Shortest time from a barrier until the queue may become quiet again.
 pub(super) const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
+/// Longest time from a barrier until a queue that processes share may become quiet again. A notifier
+/// ignores a later time, which a process with another clock has stored, or a damaged process.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Returns the time from which a queue may become quiet again after a barrier from `began` to `ended`,
 /// in nanoseconds.
 pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {

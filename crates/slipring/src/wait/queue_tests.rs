@@ -16,24 +16,24 @@ use crate::wait::queue::{self, NOTIFIES_BEFORE_QUIET, WaitQueue};
 use crate::wait::queue_state::{FENCED, QUIET, SLEEPER};
 
 /// Time within which every wake-up comes, even on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
+pub(super) const BOUND: Duration = Duration::from_secs(20);
 
 /// Returns whether the tests make many more rounds than usual.
-fn soaks() -> bool {
+pub(super) fn soaks() -> bool {
     std::env::var_os("SLIPRING_SOAK").is_some()
 }
 
-fn notify(queue: &WaitQueue) {
+pub(super) fn notify(queue: &WaitQueue) {
     queue::notify(std::slice::from_ref(queue), &[0]);
 }
 
-fn word(queue: &WaitQueue) -> u32 {
+pub(super) fn word(queue: &WaitQueue) -> u32 {
     queue.word().load(Relaxed) as u32
 }
 
 /// Makes a queue quiet: sets the count of notifications to one below the threshold, and notifies
 /// once. Returns whether the queue is quiet.
-fn make_quiet(queue: &WaitQueue) -> bool {
+pub(super) fn make_quiet(queue: &WaitQueue) -> bool {
     queue.quiet_after().store(0, Relaxed);
     queue.fenced_notifies().store(NOTIFIES_BEFORE_QUIET - 1, Relaxed);
     notify(queue);
@@ -47,7 +47,7 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 /// falls asleep, so a round takes about a microsecond. A round loses a wake-up if the sleeper's
 /// poll does not see the word that the notifier stored, and the notification does not see the
 /// sleeper.
-struct Race {
+pub(super) struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
@@ -59,35 +59,31 @@ struct Race {
 }
 
 #[derive(Default, Debug)]
-struct Outcome {
-    rounds: u64,
+pub(super) struct Outcome {
+    pub(super) rounds: u64,
     /// Number of rounds that began with a quiet queue.
-    quiet: u64,
+    pub(super) quiet: u64,
     /// Number of rounds in which the sleeper's poll did not see the notifier's store to `answered`.
     unseen: u64,
     /// Number of lost wake-ups.
-    lost: u64,
+    pub(super) lost: u64,
 }
 
 /// Value of [`Race::asked`] that ends the race.
 const OVER: u64 = u64::MAX;
+/// Number of fenced notifications at the begin of a round.
+const UNNOTIFIED: u64 = 5;
 /// Number of stores that the notifier makes to [`Race::ballast`] in each round.
 const STORES: u64 = 40;
 
 impl Race {
     /// Runs at most `rounds` rounds, at most for `time`, and at most until a wake-up is lost. If
     /// `barrier` is `false`, the sleeper omits its barrier.
-    fn run(rounds: u64, time: Duration, barrier: bool) -> Outcome {
+    pub(super) fn run(queue: WaitQueue, rounds: u64, time: Duration, barrier: bool) -> Outcome {
         let word = || Line(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
         let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
-        let race = Race {
-            queue: WaitQueue::new(),
-            asked: word(),
-            answered: word(),
-            notified_at: word(),
-            ballast,
-        };
+        let race = Race { queue, asked: word(), answered: word(), notified_at: word(), ballast };
         std::thread::scope(|scope| {
             scope.spawn(|| race.run_notifier());
             BARRIER_OMITTED.set(!barrier);
@@ -125,7 +121,7 @@ impl Race {
         for round in 1..=rounds {
             outcome.rounds = round;
             outcome.quiet += u64::from(make_quiet(&self.queue));
-            let wake_ups = lock(self.queue.sleepers()).wake_ups;
+            self.queue.fenced_notifies().store(UNNOTIFIED, Relaxed);
             self.asked.0.store(round, Release);
             // The delay loop ends at about the time when the notifier's store to `answered` reaches
             // memory.
@@ -138,9 +134,9 @@ impl Race {
                 true
             });
             let together = Self::wait(&self.notified_at.0, round);
-            // A notification that finds the queue not quiet raises `fenced_notifies` or `wake_ups`.
-            let notified = self.queue.fenced_notifies().load(Relaxed) != 0
-                || lock(self.queue.sleepers()).wake_ups != wake_ups;
+            // A notification that finds the queue not quiet raises `fenced_notifies`, or sets it to
+            // zero.
+            let notified = self.queue.fenced_notifies().load(Relaxed) != UNNOTIFIED;
             delay = match saw {
                 true => delay.saturating_sub(1),
                 false => delay + u64::from(together),
@@ -262,7 +258,7 @@ fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
         true => (2_000_000, Duration::from_secs(60)),
         false => (20_000, Duration::from_secs(3)),
     };
-    let outcome = Race::run(rounds, time, true);
+    let outcome = Race::run(WaitQueue::new(), rounds, time, true);
     println!("{outcome:?}");
     assert_eq!(outcome.lost, 0, "{outcome:?}");
     assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
@@ -278,7 +274,7 @@ fn without_the_barrier_the_race_loses_a_wake_up() {
         println!("skipped: the race needs membarrier and two cores");
         return;
     }
-    let outcome = Race::run(u64::MAX, Duration::from_secs(120), false);
+    let outcome = Race::run(WaitQueue::new(), u64::MAX, Duration::from_secs(120), false);
     println!("{outcome:?}");
     assert_eq!(outcome.lost, 1, "the missing barrier lost no wake-up: {outcome:?}");
 }

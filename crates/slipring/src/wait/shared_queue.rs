@@ -11,8 +11,8 @@
 //!
 //! 1. The sleeper announces itself by adding [`SLEEPER`] to the state word, and notes the epoch.
 //! 2. If [`FENCED`] is not set, the sleeper issues a membarrier in all processes that registered for
-//!    it. Then it sets `FENCED`, but only while its announcement stands since before the barrier: the
-//!    epoch is the noted one, and the count of sleepers is not zero.
+//!    it. Then it sets `FENCED`, but only if the epoch is the noted one, so that its announcement
+//!    stands since before the barrier.
 //! 3. The sleeper issues a `SeqCst` fence and polls.
 //! 4. Without progress, the sleeper sleeps while the epoch is the noted one, at most for a limit.
 //! 5. The sleeper withdraws its announcement, but only if the epoch is the noted one and the count
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use super::edge::announced;
 use super::queue_state::{
-    BARRIER_PAUSE, EPOCH, FENCED, QueueState, SLEEPER, SLEEPERS, quiet_after,
+    BARRIER_PAUSE, EPOCH, FENCED, LONGEST_PAUSE, QueueState, SLEEPER, SLEEPERS, quiet_after,
 };
 use super::sync::{Relaxed, sleep as nap, twin};
 use super::system;
@@ -45,11 +45,6 @@ use super::system;
 /// Returns the epoch in a state word.
 fn epoch(word: u64) -> u32 {
     (word >> 32) as u32
-}
-
-/// Whether an announcement of the epoch `noted` may still stand in `word`.
-fn stands(word: u64, noted: u32) -> bool {
-    epoch(word) == noted && twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true)
 }
 
 /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can end
@@ -63,10 +58,14 @@ pub(super) fn sleep(
 ) -> Option<u64> {
     let word = state.word.fetch_add(u64::from(SLEEPER), Relaxed);
     let noted = epoch(word);
-    if word as u32 & FENCED == 0 {
+    // Another sleeper's announcement does not tell whether that sleeper has issued its barrier.
+    if twin!("announced-trusted": word as u32 & FENCED == 0 => word as u32 == super::queue_state::QUIET)
+    {
         let began = system::monotonic_nanos();
         if announced::fence_all_processes() {
-            state.quiet_after.store(quiet_after(began, system::monotonic_nanos()), Relaxed);
+            let ended = system::monotonic_nanos();
+            let latest = ended.saturating_add(LONGEST_PAUSE.as_nanos() as u64);
+            state.quiet_after.store(quiet_after(began, ended).min(latest), Relaxed);
         } else {
             // The nap replaces the barrier: during the nap, the stores that notifiers made without a
             // fence reach memory.
@@ -76,32 +75,37 @@ pub(super) fn sleep(
         set_fenced(state, noted);
     }
     announced::fence_sleeper(); // The announcement comes before the poll (I1).
-    if !twin!("sleeper-blind": ready() => false) {
+    let sleeps = !twin!("sleeper-blind": ready() => false);
+    if sleeps {
         state.notified_at.store(0, Relaxed);
         system::futex_wait(&state.word, noted, limit);
     }
-    withdraw(state, noted);
-    let woken = epoch(state.word.load(Relaxed)) != noted;
-    Some(state.notified_at.load(Relaxed)).filter(|&at| woken && at != 0)
+    let woken = !withdraw(state, noted) && sleeps;
+    woken.then(|| state.notified_at.load(Relaxed)).filter(|&at| at != 0)
 }
 
 /// Sets [`FENCED`] while the caller's announcement stands since before its barrier. An announcement
 /// that a wake-up withdrew says nothing about the notifiers after that wake-up.
 fn set_fenced(state: &QueueState, noted: u32) {
     let set = |word| {
-        let stands = twin!("fenced-late": stands(word, noted) => true);
+        let stands = twin!("fenced-late": epoch(word) == noted => true);
         stands.then_some(word | u64::from(FENCED))
     };
     let _ = state.word.fetch_update(Relaxed, Relaxed, set);
 }
 
-/// Withdraws the caller's announcement, unless a wake-up has withdrawn it.
-fn withdraw(state: &QueueState, noted: u32) {
+/// Withdraws the caller's announcement, unless a wake-up has withdrawn it. Returns `false` if the
+/// epoch is no longer the noted one.
+fn withdraw(state: &QueueState, noted: u32) -> bool {
     let take = |word| {
-        let own = twin!("other-epoch-withdrawn": stands(word, noted) => word & SLEEPERS != 0);
-        own.then(|| word - u64::from(SLEEPER))
+        let own = twin!("other-epoch-withdrawn": epoch(word) == noted => true);
+        // If the epoch came round, the count may be zero. A subtraction would borrow from the epoch.
+        let counted = twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true);
+        (own && counted).then(|| word.wrapping_sub(u64::from(SLEEPER)))
     };
-    let _ = state.word.fetch_update(Relaxed, Relaxed, take);
+    match state.word.fetch_update(Relaxed, Relaxed, take) {
+        Ok(word) | Err(word) => epoch(word) == noted,
+    }
 }
 
 /// Wakes all sleepers. The caller has stored its progress and has issued a fence.

@@ -17,6 +17,15 @@ pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,
     /// Whether the simulated system can refuse a barrier.
     pub(crate) refuses: bool,
+    /// The threads that can die: the first ones of the model. For each thread, the argument of the
+    /// first call of its successor, or `None` if it has no successor.
+    pub(crate) mortal: Vec<Option<u8>>,
+    /// Largest number of deaths.
+    pub(crate) deaths: u8,
+    /// Number of each thread's sleeps that may end by their limit while no thread can take a step.
+    pub(crate) limits: u8,
+    /// The bits of each word that the memory does not keep.
+    pub(crate) not_kept: u64,
     /// Assertions on the state after the last call of every thread.
     pub(crate) end: Option<Box<dyn Fn() + 'm>>,
 }
@@ -27,16 +36,8 @@ impl Model<'_> {
     pub(crate) fn explore(&self, twin: &'static str) -> Result<usize, String> {
         choose_twin(twin);
         set_refuses(self.refuses);
-        let thread = |&(name, _): &(&'static str, Program)| Thread {
-            name,
-            call: Some(0),
-            log: Vec::new(),
-            buffer: Vec::new(),
-            sleep: Sleep::Awake,
-            refused: false,
-            postponed: false,
-        };
-        let first = State::new(self.threads.iter().map(thread).collect());
+        let threads = self.threads.iter().map(|&(name, _)| Thread::new(name)).collect();
+        let first = State::new(threads, self.not_kept);
         // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
         // less likely than a hardware fault.
         let mut known = HashSet::from([first.digest()]);
@@ -56,8 +57,12 @@ impl Model<'_> {
                 }
             }
             if next.is_empty() {
-                self.judge(state)?;
+                next.extend(self.oversleeps(&state));
             }
+            if next.is_empty() {
+                self.judge(&state)?;
+            }
+            next.extend(self.deaths(&state));
             left.extend(next.into_iter().filter(|state| known.insert(state.digest())));
         }
         Ok(known.len())
@@ -97,8 +102,35 @@ impl Model<'_> {
         }
     }
 
+    /// Returns the states that follow if a sleep ends by its limit. Called only where no thread can
+    /// take a step, because a limit is longer than everything that a thread does meanwhile.
+    fn oversleeps(&self, state: &State) -> impl Iterator<Item = State> {
+        let limits = self.limits;
+        let can = move |thread: &Thread| {
+            matches!(thread.sleep, Sleep::Asleep { .. }) && thread.overslept < limits
+        };
+        (0..state.threads.len()).filter(move |&at| can(&state.threads[at])).map(|at| {
+            let mut next = state.clone();
+            next.threads[at].sleep = Sleep::Woken;
+            next.threads[at].overslept += 1;
+            next
+        })
+    }
+
+    /// Returns the states that follow if a thread dies.
+    fn deaths(&self, state: &State) -> impl Iterator<Item = State> {
+        let mortal = self.mortal.iter().enumerate().filter(|(thread, _)| {
+            state.deaths < self.deaths && state.threads[*thread].call.is_some()
+        });
+        mortal.map(|(thread, &successor)| {
+            let mut next = state.clone();
+            next.kill(thread, successor);
+            next
+        })
+    }
+
     /// Checks a state in which no thread can take a step.
-    fn judge(&self, state: State) -> Result<(), String> {
+    fn judge(&self, state: &State) -> Result<(), String> {
         let stuck: Vec<&str> = state
             .threads
             .iter()
@@ -109,7 +141,7 @@ impl Model<'_> {
             return Err(format!("left asleep: {}; {state:?}", stuck.join(", ")));
         }
         let Some(end) = &self.end else { return Ok(()) };
-        let mut step = Step::new(state, 0, Vec::new());
+        let mut step = Step::new(state.clone(), 0, Vec::new());
         step.over = true;
         let (_, outcome) = run(step, || catch_unwind(AssertUnwindSafe(end)));
         outcome.map_err(|panic| format!("at the end: {}", panic_message(panic)))

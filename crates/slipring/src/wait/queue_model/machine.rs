@@ -104,6 +104,25 @@ pub(super) struct Thread {
     pub(super) refused: bool,
     /// Whether a twin has postponed a barrier of the thread's current call.
     pub(super) postponed: bool,
+    /// Number of the thread's sleeps that have ended by their limit while no thread could take a
+    /// step.
+    pub(super) overslept: u8,
+}
+
+impl Thread {
+    /// Returns a thread that is about to make its first call.
+    pub(super) fn new(name: &'static str) -> Thread {
+        Thread {
+            name,
+            call: Some(0),
+            log: Vec::new(),
+            buffer: Vec::new(),
+            sleep: Sleep::Awake,
+            refused: false,
+            postponed: false,
+            overslept: 0,
+        }
+    }
 }
 
 #[derive(Clone, Hash, Debug, Default)]
@@ -122,12 +141,17 @@ pub(super) struct State {
     words: Vec<(usize, u64)>,
     locks: Vec<Lock>,
     pub(super) threads: Vec<Thread>,
+    /// Number of threads that have died.
+    pub(super) deaths: u8,
+    /// The bits of a word that the memory does not keep. A memory that keeps one bit of each epoch
+    /// shows what an epoch does that comes round.
+    not_kept: u64,
 }
 
 impl State {
     /// Returns the first state, in which no word was written and no thread has taken a step.
-    pub(super) fn new(threads: Vec<Thread>) -> State {
-        State { threads, ..State::default() }
+    pub(super) fn new(threads: Vec<Thread>, not_kept: u64) -> State {
+        State { threads, not_kept, ..State::default() }
     }
 
     /// Returns a word's value in memory. `initial` is the word's value before the first write.
@@ -136,6 +160,7 @@ impl State {
     }
 
     pub(super) fn write(&mut self, address: usize, value: u64) {
+        let value = value & !self.not_kept;
         match self.words.iter_mut().find(|(known, _)| *known == address) {
             Some((_, known)) => *known = value,
             None => {
@@ -172,10 +197,25 @@ impl State {
     /// one sleeper, only the thread that issues the barrier reads the notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
-            while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
-                self.drain(thread);
-            }
+            self.barrier(thread);
         }
+    }
+
+    /// Empties the store buffer of a thread's core.
+    pub(super) fn barrier(&mut self, thread: usize) {
+        while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
+            self.drain(thread);
+        }
+    }
+
+    /// Ends a thread, whose process was killed. The stores in the core's store buffer reach memory,
+    /// and those that the compiler delays are never made. `successor` is the argument of the first
+    /// call of a thread that goes on with the program; `None`: no thread goes on.
+    pub(super) fn kill(&mut self, thread: usize, successor: Option<u8>) {
+        self.deaths += 1;
+        self.barrier(thread);
+        let Thread { name, overslept, .. } = self.threads[thread];
+        self.threads[thread] = Thread { overslept, call: successor, ..Thread::new(name) };
     }
 
     pub(super) fn digest(&self) -> u64 {
@@ -307,6 +347,15 @@ pub(super) fn choose(count: u64) -> u64 {
         Seen::Word(taken) => taken,
         other => panic!("a replayed call made another access: expected a choice, found {other:?}"),
     }
+}
+
+/// Waits until every other thread has made its last call.
+pub(super) fn wait_for_others() {
+    access(true, |step| {
+        let me = step.index();
+        let others = step.state.threads.iter().enumerate().filter(|(thread, _)| *thread != me);
+        others.into_iter().all(|(_, other)| other.call.is_none()).then_some(Seen::Nothing)
+    });
 }
 
 /// Returns whether the simulated system has refused a barrier in the thread's current call.

@@ -83,14 +83,21 @@ impl AtomicU64 {
         self.update(|old| Some(old | value))
     }
 
+    /// Changes the word by a load and a compare-and-exchange, which are steps of their own.
     pub(crate) fn fetch_update(
         &self,
         _: Ordering,
         _: Ordering,
         change: impl Fn(u64) -> Option<u64>,
     ) -> Result<u64, u64> {
-        let found = self.update(&change);
-        if change(found).is_some() { Ok(found) } else { Err(found) }
+        let mut seen = self.load(Relaxed);
+        while let Some(next) = change(seen) {
+            match self.compare_exchange(seen, next, Relaxed, Relaxed) {
+                Ok(found) => return Ok(found),
+                Err(found) => seen = found,
+            }
+        }
+        Err(seen)
     }
 
     pub(crate) fn compare_exchange(

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use super::machine::{Seen, Sleep, access, choose, twin_is};
+use super::machine::{Seen, Sleep, access, choose, twin_is, with_step};
+use super::queue::LONGEST_SHARED_SLEEP;
 use super::sync::AtomicU64;
 use std::time::Duration;
 
@@ -37,9 +38,23 @@ pub(crate) fn membarrier() -> bool {
     !refused
 }
 
-/// Executes a full barrier in all threads: the simulated processes share one machine.
+/// Executes a full barrier in all other threads, one after the other: the simulated processes share
+/// one machine. The caller's own buffer is empty, because the caller has just announced itself by a
+/// read-modify-write operation. Each thread's barrier is a step of its own. If the simulated system can refuse barriers,
+/// the exploration tries a refusal, too.
+///
+/// A real barrier reaches the threads in any order. The fixed order hides no outcome, because the
+/// notifiers of a model have the same program.
 pub(crate) fn membarrier_in_processes() -> bool {
-    membarrier()
+    let refused = REFUSES.get() && choose(2) == 1;
+    let (own, threads) = with_step(|step| (step.index(), step.state.threads.len()));
+    for thread in (0..threads).filter(|&thread| thread != own && !refused) {
+        access(true, |step| {
+            step.state.barrier(thread);
+            Some(Seen::Nothing)
+        });
+    }
+    !refused
 }
 
 pub(crate) fn monotonic_nanos() -> u64 {
@@ -47,13 +62,18 @@ pub(crate) fn monotonic_nanos() -> u64 {
 }
 
 /// Sleeps at a word while the high half of the word is `epoch`. The comparison and the beginning of
-/// the sleep are one step, as the kernel's lock of a futex makes them.
-pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, _limit: Duration) {
+/// the sleep are one step, as the kernel's lock of a futex makes them. A sleep of less than
+/// [`LONGEST_SHARED_SLEEP`] can end by its limit at any time. A longer sleep ends by its limit only
+/// where the model allows it.
+pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
+    let limited = limit < LONGEST_SHARED_SLEEP;
     access(true, |step| {
-        if (step.state.read(word.address(), word.initial()) >> 32) as u32 == epoch {
-            step.thread().sleep = Sleep::Asleep { condvar: word.address(), limited: true };
-        }
-        Some(Seen::Nothing)
+        step.has_no_stores().then(|| {
+            if (step.state.read(word.address(), word.initial()) >> 32) as u32 == epoch {
+                step.thread().sleep = Sleep::Asleep { condvar: word.address(), limited };
+            }
+            Seen::Nothing
+        })
     });
     access(true, |step| {
         let asleep = matches!(step.thread().sleep, Sleep::Asleep { .. });

@@ -1,0 +1,252 @@
+//! Models of the queue that processes share (shared_queue::I1 to I3).
+//!
+//! The sleeps of these models have no limit, except where a model gives them one: without deaths,
+//! no wake-up depends on the limit. Where threads die, a sleep ends by its limit only while no other
+//! thread can take a step, and only as often as the model allows. So the models also count the
+//! limits that a death costs.
+
+use super::explore::{Model, Program};
+use super::machine::wait_for_others;
+use super::queue::{self, WaitQueue};
+use super::queue_state::{EPOCH, FENCED, QUIET, QueueState};
+use super::sync::{AtomicU64, Line, Relaxed, Statistic};
+use super::{Explored, Shared, shared};
+use crate::wait::queue_tests::soaks;
+
+/// Epoch of a queue whose next wake-up begins again at epoch 0.
+const LAST_EPOCH: u64 = EPOCH.wrapping_neg();
+/// All bits of an epoch but the lowest.
+const ALL_BUT_ONE_BIT: u64 = LAST_EPOCH << 1;
+
+impl Shared {
+    /// Returns the data of a model with one queue, whose state word begins as `word`.
+    fn between_processes(word: u64, notifiers: usize, publications: u8) -> Shared {
+        let state = QueueState {
+            word: AtomicU64::new(word),
+            restless: AtomicU64::new(0),
+            fenced_notifies: Statistic::new(0),
+            quiet_after: Statistic::new(0),
+            notified_at: Statistic::new(0),
+        };
+        let queue = WaitQueue::between_processes(shared::Shared::new(Line(state)));
+        Shared { queues: vec![queue], notifies: vec![0], ..Shared::new(0, notifiers, publications) }
+    }
+
+    /// Returns the [`Program`] of a notifier that a successor can replace at any step. Each call
+    /// goes on from the stored progress.
+    fn continues(&self, notifier: usize) -> Program<'_> {
+        Box::new(move |_| {
+            let published = self.progress[notifier].load(Relaxed);
+            if published == u64::from(self.publications) {
+                return None;
+            }
+            self.progress[notifier].store(published + 1, Relaxed);
+            queue::notify(&self.queues, &self.notifies);
+            Some(0)
+        })
+    }
+
+    /// Returns the [`Program`] of a sleeper that polls once, and finds progress.
+    fn polls_once(&self) -> Program<'_> {
+        Box::new(move |_| {
+            self.queues[0].sleep(None, &mut || true);
+            None
+        })
+    }
+
+    /// Returns the [`Program`] of a notifier that notifies once, without progress.
+    fn notifies_once(&self) -> Program<'_> {
+        Box::new(move |_| {
+            queue::notify(&self.queues, &self.notifies);
+            None
+        })
+    }
+
+    /// Returns the [`Program`] that notifies once after all other threads have ended.
+    fn notifies_last(&self) -> Program<'_> {
+        Box::new(move |_| {
+            wait_for_others();
+            queue::notify(&self.queues, &self.notifies);
+            None
+        })
+    }
+}
+
+/// Number of publications that each notifier makes. The soak explores more.
+fn publications() -> u8 {
+    if soaks() { 2 } else { 1 }
+}
+
+/// Explores one sleeper and two notifiers.
+fn two_notifiers(start: u64, publications: u8, refuses: bool, twin: &'static str) -> Explored {
+    let shared = Shared::between_processes(start, 2, publications);
+    let threads = vec![
+        ("first notifier", shared.publishes(0)),
+        ("second notifier", shared.publishes(1)),
+        ("sleeper", shared.sleeps(0, 0)),
+    ];
+    Model { refuses, ..shared.model(threads) }.explore(twin)
+}
+
+/// Explores two sleepers and one notifier. The second sleeper's first sleep has a time limit.
+fn two_sleepers(start: u64, publications: u8, twin: &'static str) -> Explored {
+    let shared = Shared::between_processes(start, 1, publications);
+    let threads = vec![
+        ("notifier", shared.publishes(0)),
+        ("first sleeper", shared.sleeps(0, 0)),
+        ("second sleeper", shared.sleeps(0, 1)),
+    ];
+    shared.model(threads).explore(twin)
+}
+
+/// Explores a sleeper and its notifier, a second sleeper that polls once, and a second notifier that
+/// stores no progress.
+fn four_threads(start: u64, twin: &'static str) -> Explored {
+    let shared = Shared::between_processes(start, 1, 1);
+    let threads = vec![
+        ("notifier", shared.publishes(0)),
+        ("second notifier", shared.notifies_once()),
+        ("second sleeper", shared.polls_once()),
+        ("sleeper", shared.sleeps(0, 0)),
+    ];
+    shared.model(threads).explore(twin)
+}
+
+/// Explores one notifier, two sleepers, and a notification after their end. At most `deaths` of the
+/// sleepers die; the notifier may die, too, if `notifier_dies`. `limits` sleeps of each thread may
+/// end by their limit.
+fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits: u8) -> Explored {
+    let shared = Shared::between_processes(start, 1, publications);
+    let threads = vec![
+        ("first sleeper", shared.sleeps(0, 0)),
+        ("second sleeper", shared.sleeps(0, 0)),
+        ("notifier", shared.continues(0)),
+        ("last notifier", shared.notifies_last()),
+    ];
+    // A dead sleeper has no successor. A dead notifier's successor goes on with its publications.
+    let mut mortal = vec![None, None, Some(0)];
+    mortal.truncate(if notifier_dies { 3 } else { 2 });
+    Model { mortal, deaths, limits, ..shared.model(threads) }.explore("")
+}
+
+/// Explores a notifier, a sleeper that polls once, and a sleeper, with epochs of one bit.
+fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
+    let shared = Shared::between_processes(start, 1, 2);
+    let threads = vec![
+        ("notifier", shared.publishes(0)),
+        ("second sleeper", shared.polls_once()),
+        ("sleeper", shared.sleeps(0, 0)),
+    ];
+    Model { not_kept: ALL_BUT_ONE_BIT, limits, ..shared.model(threads) }.explore(twin)
+}
+
+/// Asserts that a model passes from a quiet start and from a fenced start.
+fn passes(least: usize, model: impl Fn(u64) -> Explored) {
+    for start in [QUIET, FENCED] {
+        let states = model(u64::from(start)).unwrap_or_else(|reason| panic!("{reason}"));
+        println!("{states} states from {start}");
+        assert!(states >= least, "{states} states are fewer than the {least} expected");
+    }
+}
+
+/// Asserts that a model fails for a reason that contains `reason`.
+fn fails(found: Explored, reason: &str) {
+    let found = found.expect_err("the model must fail");
+    assert!(found.contains(reason), "{found}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn no_sleeper_misses_one_of_two_notifiers_of_other_processes() {
+    passes(10_000, |start| two_notifiers(start, publications(), false, ""));
+}
+
+/// The start is in the last epoch, so the epoch comes round to zero.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn neither_of_two_sleepers_of_two_processes_is_left_asleep() {
+    passes(10_000, |start| two_sleepers(LAST_EPOCH | start, publications(), ""));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn two_sleepers_and_two_notifiers_lose_no_wake_up() {
+    passes(10_000, |start| four_threads(start, ""));
+}
+
+/// The nap in place of a refused barrier needs no limit either.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn a_refused_barrier_of_processes_loses_no_wake_up() {
+    passes(10_000, |start| two_notifiers(start, publications(), true, ""));
+}
+
+/// The death of a sleeper leaves no living sleeper asleep, even if sleeps have no limit. The next
+/// notification takes the announcement that the dead sleeper left.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn a_dead_sleeper_leaves_nobody_asleep() {
+    passes(10_000, |start| deaths(start, publications(), false, 1, 0));
+}
+
+/// Each death of a notifier costs each sleeper one limit at most. Without limits, a sleeper would
+/// sleep for ever.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
+    for start in [QUIET, FENCED] {
+        fails(deaths(u64::from(start), 1, true, 1, 0), "left asleep: ");
+    }
+    passes(10_000, |start| deaths(start, publications(), true, 1, 1));
+    if soaks() {
+        passes(10_000, |start| deaths(start, 2, true, 2, 2));
+    }
+}
+
+/// An epoch of one bit shows an epoch that comes round during one sleep: the sleeper needs a limit.
+/// The count of sleepers, and the epoch, stay whole.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn an_epoch_that_comes_round_costs_one_limit() {
+    passes(10_000, |start| one_bit(start, 1, ""));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn every_step_of_a_shared_queue_is_needed() {
+    let notifiers = |start, twin| two_notifiers(start, 2, false, twin);
+    let sleepers = |start, twin| two_sleepers(LAST_EPOCH | start, 2, twin);
+    let (quiet, fenced) = (u64::from(QUIET), u64::from(FENCED));
+    for start in [quiet, fenced] {
+        for twin in [
+            "process-barrier-left-out",
+            "notifier-unfenced",
+            "sleeper-blind",
+            "fenced-late",
+            "quiet-by-store",
+            "same-epoch",
+        ] {
+            fails(notifiers(start, twin), "left asleep: sleeper;");
+        }
+        for twin in ["announced-trusted", "other-epoch-withdrawn"] {
+            fails(sleepers(start, twin), "left asleep: ");
+        }
+    }
+    fails(four_threads(quiet, "fenced-by-waker"), "left asleep: sleeper;");
+    fails(one_bit(quiet, 1, "withdrawn-uncounted"), "ends with the word");
+    fails(one_bit(fenced, 1, "withdrawn-uncounted"), "ends with the word");
+}
+
+#[test]
+fn probe() {
+    let time = std::time::Instant::now();
+    let say = |what: &str, r: Explored| println!("PROBE {what}: {:?} {:?}", r.map_err(|e| e.chars().take(80).collect::<String>()), time.elapsed());
+    for start in [FENCED, QUIET] {
+        let start = u64::from(start);
+        say("bit 0", one_bit(start, 0, ""));
+        say("bit u", one_bit(start, 1, "withdrawn-uncounted"));
+        say("bit 1", one_bit(start, 1, ""));
+        say("fw", four_threads(start, "fenced-by-waker"));
+        say("four", four_threads(start, ""));
+    }
+}
