@@ -62,6 +62,7 @@ mod pool;
 mod publish;
 mod select;
 mod shard;
+mod shared_queue;
 mod tap;
 mod task;
 mod tombstone;
