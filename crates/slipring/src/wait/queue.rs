@@ -17,7 +17,9 @@ use super::queue_state::{
 };
 use super::shared::Shared;
 use super::shared_queue;
-use super::sync::{AtomicU64, Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, whole};
+#[cfg(not(slipring_loom))]
+use super::sync::AtomicU64;
+use super::sync::{Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, whole};
 use super::system;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The

@@ -18,7 +18,9 @@ pub(super) const FENCED: u32 = 1;
 /// Increment of the state word for each announced sleeper. A sleeper is a thread or a task.
 ///
 /// The count of sleepers overflows only at 2^31 armed tasks. The arming of each task searches all
-/// armed tasks, so arming 2^31 tasks would take years.
+/// armed tasks, so arming 2^31 tasks would take years. In a queue that processes share, 2^31 sleepers
+/// would have to die between two wake-ups; the count would then carry into the epoch, which
+/// costs each sleeper one limit.
 pub(super) const SLEEPER: u32 = 2;
 /// The bits of the state word that count the announced sleepers.
 pub(super) const SLEEPERS: u64 = 0xFFFF_FFFE;

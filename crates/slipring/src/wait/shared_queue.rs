@@ -59,8 +59,7 @@ pub(super) fn sleep(
     let word = state.word.fetch_add(u64::from(SLEEPER), Relaxed);
     let noted = epoch(word);
     // Another sleeper's announcement does not tell whether that sleeper has issued its barrier.
-    if twin!("announced-trusted": word as u32 & FENCED == 0 => word as u32 == super::queue_state::QUIET)
-    {
+    if twin!("announced-trusted": word as u32 & FENCED == 0 => word as u32 == 0) {
         let began = system::monotonic_nanos();
         if announced::fence_all_processes() {
             let ended = system::monotonic_nanos();
