@@ -151,6 +151,12 @@ fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
     Model { not_kept: ALL_BUT_ONE_BIT, limits, ..shared.model(threads) }.explore(twin)
 }
 
+/// Returns `start`, or in a usual run a fenced start: from a quiet start, the large models take half a
+/// minute each.
+fn in_soak(start: u64) -> u64 {
+    if soaks() { start } else { u64::from(FENCED) }
+}
+
 /// Asserts that a model passes from a quiet start and from a fenced start.
 fn passes(least: usize, model: impl Fn(u64) -> Explored) {
     for start in [QUIET, FENCED] {
@@ -176,7 +182,7 @@ fn no_sleeper_misses_one_of_two_notifiers_of_other_processes() {
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn neither_of_two_sleepers_of_two_processes_is_left_asleep() {
-    passes(31_000, |start| two_sleepers(LAST_EPOCH | start, publications(), ""));
+    passes(31_000, |start| two_sleepers(LAST_EPOCH | in_soak(start), publications(), ""));
 }
 
 #[test]
@@ -197,7 +203,7 @@ fn a_refused_barrier_of_processes_loses_no_wake_up() {
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_dead_sleeper_leaves_nobody_asleep() {
-    passes(19_000, |start| deaths(start, publications(), false, 1, 0));
+    passes(19_000, |start| deaths(in_soak(start), publications(), false, 1, 0));
 }
 
 /// Each death of a notifier costs each sleeper one limit at most. Without limits, a sleeper would
@@ -210,10 +216,8 @@ fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
             fails(deaths(u64::from(start), 1, true, most, 0), "left asleep: ");
         }
     }
-    passes(29_000, |start| deaths(start, publications(), true, 1, 1));
-    // With two deaths, a quiet start takes too long for a usual run.
-    let fenced = |start| if soaks() { start } else { u64::from(FENCED) };
-    passes(29_000, |start| deaths(fenced(start), publications(), true, 2, 2));
+    passes(29_000, |start| deaths(in_soak(start), publications(), true, 1, 1));
+    passes(29_000, |start| deaths(in_soak(start), publications(), true, 2, 2));
 }
 
 /// An epoch of one bit shows an epoch that comes round during one sleep: the sleeper needs a limit.
@@ -224,7 +228,7 @@ fn an_epoch_that_comes_round_costs_one_limit() {
     for start in [QUIET, FENCED] {
         fails(one_bit(u64::from(start), 0, ""), "left asleep: sleeper;");
     }
-    passes(85_000, |start| one_bit(start, 1, ""));
+    passes(85_000, |start| one_bit(in_soak(start), 1, ""));
 }
 
 #[test]
