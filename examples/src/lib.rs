@@ -1,7 +1,8 @@
 //! The code of the larger example, as a library, so that tests and programs use the same code.
 //!
-//! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. Each small example
-//! is one file and shows one feature:
+//! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. `field` is what
+//! `field_simulation.rs` and `field_analysis.rs` share, two programs with a ring between them (64-bit
+//! Linux). Each small example is one file and shows one feature:
 //!
 //! - `fizzbuzz.rs`: a diamond of two parallel stages and one behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order
@@ -14,4 +15,6 @@
 //! for `readings`, whose journal is complete by then. The small examples return the error and end
 //! with exit code 1.
 
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod field;
 pub mod readings;

@@ -1,19 +1,22 @@
 //! The programs and closed pipes, full disks, and arguments that are too large.
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use common::program;
 
 /// Time after which a program counts as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
-const ALL: [&str; 7] = [
+const ALL: [&str; 9] = [
     "readings",
     "fizzbuzz",
     "many_to_many",
@@ -21,32 +24,9 @@ const ALL: [&str; 7] = [
     "opening_hours",
     "tokio_stage",
     "epoll_loop",
+    "field_simulation",
+    "field_analysis",
 ];
-
-/// Returns the path of an example. The first call builds all examples, because cargo does not build
-/// them for a single test.
-fn program(name: &str) -> PathBuf {
-    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args([
-            "build",
-            "--quiet",
-            "--package",
-            "slipring-examples",
-            "--examples",
-            "--target-dir",
-        ]);
-        build.arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "cannot build the examples");
-        profile.join("examples")
-    });
-    FOLDER.join(name)
-}
 
 fn example(name: &str) -> Command {
     let mut command = Command::new(program(name));

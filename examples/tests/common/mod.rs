@@ -1,10 +1,13 @@
-//! Common parts of the tests: the data, and runs whose journal and summary can be compared.
+//! Common parts of the tests: the data, runs whose journal and summary can be compared, and the
+//! programs themselves.
 
 #![allow(dead_code, reason = "each test file uses only some items")]
 
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
 use indicatif::ProgressBar;
@@ -58,4 +61,29 @@ pub fn written(mode: Mode, input: &Input, job: &Job) -> (String, String) {
     );
     assert_eq!(outcome.latency.len(), outcome.summary.rows(), "a row's latency is missing");
     (journal, outcome.text)
+}
+
+/// Returns the path of an example. The first call builds all examples, because cargo does not build
+/// them for a single test.
+pub fn program(name: &str) -> PathBuf {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "--quiet",
+            "--package",
+            "slipring-examples",
+            "--examples",
+            "--target-dir",
+        ]);
+        build.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "cannot build the examples");
+        profile.join("examples")
+    });
+    FOLDER.join(name)
 }
