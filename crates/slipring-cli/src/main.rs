@@ -1,5 +1,5 @@
-//! The command `slipring`, which measures the library on the machine that it runs on. `slipring
-//! --help` describes its arguments.
+//! The command `slipring`, which shows rings between processes, and measures the library on the
+//! machine that it runs on. `slipring --help` describes its arguments.
 //!
 //! The exit code is 0 for success, 1 for a failure, and 2 for wrong arguments. A reader of standard
 //! output that closes its pipe early (`| head`) is no failure: the program saves the files that it
@@ -11,6 +11,8 @@
 mod console;
 mod destination;
 mod lab;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod ls;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Measures slipring on this machine.
+/// Shows rings between processes, and measures slipring on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "slipring", version)]
 struct Cli {
@@ -32,6 +34,8 @@ enum Command {
     /// Measures on this machine the costs and benefits of a choice
     #[command(subcommand)]
     Lab(lab::Lab),
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    Ls(ls::Args),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +52,8 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Lab(lab) }) => lab.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
         Err(answer) => {
             // Help and version are results and go to standard output. Wrong arguments go to
             // standard error and set the exit code.

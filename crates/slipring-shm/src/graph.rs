@@ -96,7 +96,7 @@ pub(crate) fn number(on_death: OnDeath) -> u8 {
 }
 
 /// What a death does, by its number in the table.
-fn on_death(number: u8) -> Option<OnDeath> {
+pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
     [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail].get(usize::from(number)).copied()
 }
 

@@ -3,6 +3,9 @@
 //! Invariants
 //! - I1: all bytes are copied by `pread`, which comes back short where a file was shortened.
 //! - I2: what the copies say is checked before it is used as an offset or count.
+//! - I3: positions of stages are copied before the seats, and both before the stamps. Each of these
+//!   words only grows, and none is ahead of what is copied later. So a running segment's summary is
+//!   old, but not contradictory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,10 +13,13 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use slipring::segment::{OnDeath, Seat};
+
 use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
+use crate::graph;
 use crate::layout::records::{Participant, Record, text};
-use crate::layout::{Checked, KIND_MESSAGES, MAX_PARTICIPANTS};
+use crate::layout::{Area, Checked, KIND_MESSAGES, LINE, MAX_PARTICIPANTS, StageRecord};
 use crate::limits::FOLDER;
 use crate::lock;
 use crate::machine::Process;
@@ -22,7 +28,14 @@ use crate::place::{Place, name_of};
 
 pub use crate::participant::Liveness;
 
-/// Summary of a segment's head, and of its participants.
+/// Number of stamps that one look reads at most, to find the last published event.
+const WALK: u64 = 1 << 16;
+
+/// Summary of a segment's head, of its stages, and of its participants.
+///
+/// The words of a running segment are copied one after the other, while processes change them. So
+/// positions, lags and seats may be of different moments, and are old when the caller sees them. They
+/// are for people; nothing may rest on them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -48,6 +61,13 @@ pub struct Summary {
     pub producers: u32,
     /// Longest time between two checks of a waiting participant for deaths.
     pub notice: Duration,
+    /// Position before which all events are published, as far as stamps and positions tell. At least
+    /// so many are, if more than 65,536 publications lie behind the furthest stage.
+    pub published: u64,
+    /// The producer's place; `None`: the segment has no ring, or many producers.
+    pub producer: Option<SeatSummary>,
+    /// Effect of the producer's death on the stages that wait for it.
+    pub producer_on_death: OnDeath,
     /// The stages, in the order of the table.
     pub stages: Vec<StageSummary>,
     /// Number of places of participants.
@@ -58,7 +78,7 @@ pub struct Summary {
     pub stale: bool,
 }
 
-/// A stage, as the stage table declares it.
+/// A stage, as the stage table declares it, and how far it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageSummary {
@@ -70,6 +90,30 @@ pub struct StageSummary {
     pub delivery: &'static str,
     /// Number of handles that it has room for.
     pub room: u32,
+    /// Names of the stages that it follows; none: it follows the producer.
+    pub after: Vec<String>,
+    /// Effect of its process's death on those that wait for it.
+    pub on_death: OnDeath,
+    /// Position before which it has released all events.
+    pub position: u64,
+    /// Position before which it was lent all events. The events from `position` to here come again if
+    /// its process dies.
+    pub held: u64,
+    /// Number of published events that it has not released.
+    pub lag: u64,
+    /// Its place.
+    pub seat: SeatSummary,
+}
+
+/// The place of a stage or of the producer, and the process that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SeatSummary {
+    /// Number of the participant that has the place; `None`: the place is free. The participant may be
+    /// dead.
+    pub participant: Option<u32>,
+    /// Number of participants that died here and were followed by another one.
+    pub deaths: u32,
 }
 
 /// A participant: its record, and the result of probing its byte.
@@ -88,9 +132,24 @@ pub struct ParticipantSummary {
     pub joined: Duration,
     /// Whether it is alive.
     pub liveness: Liveness,
+    /// Whether its process is stopped, by SIGSTOP or a debugger, as far as this process can see.
+    pub stopped: bool,
+}
+
+impl Summary {
+    /// Returns the participant with this number, if it is attached or dead.
+    ///
+    /// Example: [`inspect`].
+    pub fn participant(&self, number: u32) -> Option<&ParticipantSummary> {
+        self.participants.iter().find(|participant| participant.number == number)
+    }
 }
 
 /// Looks at the segment `name`. Safe: nothing is mapped, and nothing waits for the caller.
+///
+/// # Cost
+/// A few system calls, one for each place of a participant, and one for each publication between the
+/// furthest stage and the producer.
 ///
 /// ```
 /// # use slipring_shm::{Event, Segment};
@@ -107,10 +166,21 @@ pub struct ParticipantSummary {
 /// let summary = slipring_shm::inspect(&name)?;
 /// assert_eq!((summary.capacity, summary.participants.len()), (8, 0));
 /// assert!(!summary.stale); // its maker will attach
-/// drop(segment);
+///
+/// // SAFETY: no other program opens the segment.
+/// let attached = unsafe { segment.attach()? };
+/// let mut tx = attached.producer()?;
+/// tx.publish(|block| block.0 = 7)?;
+/// let summary = slipring_shm::inspect(&name)?;
+/// assert_eq!((summary.published, summary.stages[0].lag), (1, 1));
+/// let producer = summary.producer.as_ref().and_then(|seat| seat.participant);
+/// assert_eq!(summary.participant(producer.unwrap()).unwrap().pid, std::process::id());
+/// assert_eq!(summary.stages[0].seat.participant, None);
+///
+/// drop((tx, attached));
 /// assert!(slipring_shm::inspect(&name)?.stale);
 /// slipring_shm::remove(&name)?;
-/// # Ok::<(), slipring_shm::SegmentError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
@@ -173,12 +243,14 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
-    let stage = |stage: &crate::layout::StageRecord| StageSummary {
-        name: stage.name(),
-        writes: stage.access != 0,
-        delivery: ["each", "pool", "shards", "tap"][usize::from(stage.delivery & 3)],
-        room: stage.room,
-    };
+    // I3.
+    let lines = words(&file, &checked.areas.lines)?;
+    let seats = seats(&file, &checked.areas.seats)?;
+    let ends = checked.stages.iter().filter_map(|stage| lines.get(stage.line as usize)?.first());
+    let ends = ends.chain(seats.iter().map(|seat| &seat.boundary)).copied();
+    let published = published(&file, &checked, ends.fold(header.first, later))?;
+    let stages = checked.stages.iter();
+    let stages = stages.map(|stage| stage_summary(stage, &checked, &lines, &seats, published));
     let in_folder = path.parent() == Some(Path::new(FOLDER));
     Ok(Summary {
         name: path.file_name().filter(|_| in_folder).and_then(name_of).map(str::to_owned),
@@ -192,11 +264,110 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
         created: Duration::from_nanos(header.created),
         producers: header.producers,
         notice: Duration::from_millis(header.notice_ms.into()),
-        stages: checked.stages.iter().map(stage).collect(),
+        published,
+        producer: seats.get(checked.stages.len()).map(|seat| seat.summary.clone()),
+        producer_on_death: on_death(header.producer_on_death),
+        stages: stages.collect(),
         places: header.participants,
         participants: participants(&file, &checked)?,
         stale: held.is_none(),
     })
+}
+
+/// A copied seat.
+struct CopiedSeat {
+    summary: SeatSummary,
+    held: u64,
+    boundary: u64,
+}
+
+/// Index of the word of a seat that holds its boundary.
+const BOUNDARY: usize = 7;
+
+/// Copies the lines of an area as words. A file that was shortened gives fewer lines.
+fn words(file: &File, area: &Area) -> Result<Vec<Vec<u64>>, Problem> {
+    let bytes = file.read(area.at, area.length().unwrap_or(0) as usize)?;
+    let word = |bytes: &[u8]| u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[i]));
+    let line = |line: &[u8]| line.chunks_exact(8).map(word).collect();
+    Ok(bytes.chunks_exact(LINE as usize).map(line).collect())
+}
+
+fn seats(file: &File, area: &Area) -> Result<Vec<CopiedSeat>, Problem> {
+    let seat = |line: Vec<u64>| {
+        let words = <[u64; Seat::WORDS]>::try_from(&line[..Seat::WORDS]).ok()?;
+        let seat = Seat::copied(words);
+        let summary = SeatSummary { participant: seat.owner(), deaths: seat.deaths() };
+        Some(CopiedSeat { summary, held: seat.held(), boundary: words[BOUNDARY] })
+    };
+    Ok(words(file, area)?.into_iter().filter_map(seat).collect())
+}
+
+/// Returns the later one of two positions that are at most half of all positions apart.
+fn later(one: u64, other: u64) -> u64 {
+    if ahead(other, one) > 0 { other } else { one }
+}
+
+/// Returns how far `seq` is ahead of `of`.
+fn ahead(seq: u64, of: u64) -> i64 {
+    seq.wrapping_sub(of) as i64
+}
+
+fn on_death(number: impl Into<u32>) -> OnDeath {
+    u8::try_from(number.into()).ok().and_then(graph::on_death).unwrap_or_default()
+}
+
+fn stage_summary(
+    stage: &StageRecord,
+    checked: &Checked,
+    lines: &[Vec<u64>],
+    seats: &[CopiedSeat],
+    published: u64,
+) -> StageSummary {
+    // Of a stage that shares its events among handles, this crate knows no position yet.
+    let position = lines.get(stage.line as usize).and_then(|line| line.first());
+    let position = position.copied().unwrap_or(checked.header.first);
+    let after = checked.stages.iter().enumerate().filter(|(bit, _)| stage.after >> bit & 1 != 0);
+    let seat = seats.get(stage.first_seat as usize);
+    let free = SeatSummary { participant: None, deaths: 0 };
+    StageSummary {
+        name: stage.name(),
+        writes: stage.access != 0,
+        delivery: ["each", "pool", "shards", "tap"][usize::from(stage.delivery & 3)],
+        room: stage.room,
+        after: after.map(|(_, stage)| stage.name()).collect(),
+        on_death: on_death(stage.on_death),
+        position,
+        held: seat.map_or(position, |seat| later(position, seat.held)),
+        lag: ahead(published, position).max(0) as u64,
+        seat: seat.map_or(free, |seat| seat.summary.clone()),
+    }
+}
+
+/// Returns the end of the runs that follow `from`, the end of a run, by the stamps in the file.
+fn published(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
+    let (stamps, capacity) = (checked.areas.stamps, checked.shape.capacity);
+    let mut seq = from;
+    for _ in 0..WALK.min(capacity) {
+        let Some(at) = stamps.item(seq & (capacity - 1)) else { break };
+        let Ok(word) = <[u8; 8]>::try_from(file.read(at, 8)?) else { break };
+        match run(u64::from_ne_bytes(word), seq, capacity.trailing_zeros()) {
+            Some(length) if seq.wrapping_add(length).wrapping_sub(from) <= capacity => {
+                seq = seq.wrapping_add(length);
+            }
+            _ => break,
+        }
+    }
+    Ok(seq)
+}
+
+/// Returns the length of the run that a stamp publishes, or gives up, at `seq` in a ring of
+/// `1 << shift` slots. `None`: nothing is published there. The word's fields are those of
+/// `slipring`'s stamps: the lap plus one from bit 18 on, *claimed* in bit 17, *given up* in bit 16,
+/// and the length below.
+fn run(word: u64, seq: u64, shift: u32) -> Option<u64> {
+    let rest = word ^ (seq >> shift).wrapping_add(1) << 18;
+    let length = rest & 0xFFFF;
+    (rest >> 17 == 0 && length != 0).then_some(length)
 }
 
 fn participants(file: &File, checked: &Checked) -> Result<Vec<ParticipantSummary>, Problem> {
@@ -219,8 +390,123 @@ fn participants(file: &File, checked: &Checked) -> Result<Vec<ParticipantSummary
                 name: text(&record[48..112]),
                 joined: Duration::from_nanos(u64_at(32)),
                 liveness,
+                stopped: liveness == Liveness::Alive && process.is_stopped(),
             });
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attached, Segment};
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    struct Name(String);
+
+    impl Name {
+        fn new(test: &str) -> Name {
+            Name(format!("inspect-{test}-{}", std::process::id()))
+        }
+
+        fn attach(&self, first: u64) -> Attached<u64> {
+            let segment = Segment::create(&self.0).capacity(4).first_seq(first);
+            let segment = segment.reader("one").reader("two").after(["one"]).build().unwrap();
+            // SAFETY: only this test opens the segment.
+            unsafe { segment.attach().unwrap() }
+        }
+
+        fn look(&self) -> Summary {
+            inspect(&self.0).unwrap()
+        }
+    }
+
+    impl Drop for Name {
+        fn drop(&mut self) {
+            let _ = crate::remove(&self.0);
+        }
+    }
+
+    #[test]
+    fn positions_and_places_are_those_of_the_ring() {
+        // Positions wrap on the way.
+        let first = u64::MAX - 20;
+        let name = Name::new("positions");
+        let attached = name.attach(first);
+        let at = |count: u64| first.wrapping_add(count);
+        let new = name.look();
+        assert_eq!((new.published, new.stages[0].position, new.stages[0].lag), (first, first, 0));
+        assert_eq!(
+            (&new.stages[1].after[..], new.producer.unwrap().participant),
+            (&["one".into()][..], None)
+        );
+
+        let mut tx = attached.producer().unwrap();
+        let (mut one, mut two) = (attached.reader("one").unwrap(), attached.reader("two").unwrap());
+        for round in 0..10 {
+            // No stage has found these events, so only their stamps tell.
+            (0..3).for_each(|_| _ = tx.publish(|slot| *slot = round).unwrap());
+            let summary = name.look();
+            let stages = [&summary.stages[0], &summary.stages[1]];
+            assert_eq!(summary.published, at(3 * round + 3));
+            assert_eq!(stages.map(|stage| stage.position), [at(3 * round); 2]);
+            assert_eq!(stages.map(|stage| stage.lag), [3; 2]);
+            assert_eq!(stages.map(|stage| stage.seat.participant), [Some(1); 2]);
+
+            drop(one.batch(2).unwrap()); // lent, not released
+            let stage = &name.look().stages[0];
+            assert_eq!((stage.position, stage.held), (at(3 * round), at(3 * round + 2)));
+            one.poll(4, |_, _| ()).unwrap();
+            let summary = name.look();
+            assert_eq!((summary.stages[0].lag, summary.stages[1].lag), (0, 3));
+            two.poll(4, |_, _| ()).unwrap();
+        }
+        // A run of several slots, and one that was given up.
+        tx.claim_n(2).unwrap().publish();
+        drop(tx.claim().unwrap());
+        assert_eq!(name.look().published, at(32));
+    }
+
+    #[test]
+    fn whatever_the_words_say_there_is_a_summary() {
+        let name = Name::new("words");
+        let attached = name.attach(0);
+        let checked = attached.participation().checked().clone();
+        let mut tx = attached.producer().unwrap();
+        tx.publish(|slot| *slot = 1).unwrap();
+        std::mem::forget(tx); // its drop would close a ring that is damaged by then
+        let path = Place::named(&name.0).unwrap();
+        let file = OpenOptions::new().write(true).open(path.path().unwrap()).unwrap();
+        let areas = [
+            checked.areas.lines,
+            checked.areas.seats,
+            checked.areas.participants,
+            checked.areas.stamps,
+        ];
+        for area in areas {
+            for byte in [0xFF, 0x80, 0x01, 0x55] {
+                let bytes = vec![byte; area.length().unwrap() as usize];
+                file.write_all_at(&bytes, area.at).unwrap();
+                let summary = name.look();
+                assert_eq!((summary.stages.len(), summary.capacity), (2, 4));
+            }
+        }
+    }
+
+    #[test]
+    fn a_stamp_counts_at_its_own_position_only() {
+        for shift in [0, 3, 20] {
+            for seq in [0_u64, 7, 1 << 40, u64::MAX] {
+                let lap = (seq >> shift).wrapping_add(1) << 18;
+                assert_eq!(run(lap | 5, seq, shift), Some(5));
+                assert_eq!(run(lap | 1 << 16 | 5, seq, shift), Some(5), "given up");
+                assert_eq!(run(lap | 1 << 17 | 5, seq, shift), None, "claimed");
+                assert_eq!(run(lap, seq, shift), None, "no length");
+                assert_eq!(run(lap | 5, seq.wrapping_add(1 << shift), shift), None);
+                assert_eq!(run(0, seq, shift), None, "a new slot");
+            }
+        }
+    }
 }

@@ -122,7 +122,9 @@ pub use slipring::segment::{OnDeath, SegmentReader as Reader, SegmentWriter as W
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
-    inspect::{Liveness, ParticipantSummary, StageSummary, Summary, inspect, inspect_at, list},
+    inspect::{
+        Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary, inspect, inspect_at, list,
+    },
     remove::{remove, remove_at},
     segment::{Attached, Builder, Segment},
 };

@@ -75,6 +75,11 @@ impl Process {
             None => Seen::Unknown,
         }
     }
+
+    /// Returns whether the process is stopped, by a signal or a debugger, as far as this process sees.
+    pub fn is_stopped(&self) -> bool {
+        self.look() == Seen::Running && matches!(stat(self.pid), Some(('T' | 't', _)))
+    }
 }
 
 /// Returns state and start time of a process.

@@ -1,0 +1,217 @@
+//! `slipring ls`: the segments of shared memory there are, their places, and who has these.
+//!
+//! The command copies words and probes locks. It maps nothing, locks nothing, and disturbs nobody.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{BinaryBytes, HumanCount, HumanDuration};
+use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, Summary};
+
+use crate::console;
+
+/// The help's paragraphs on what the columns mean.
+const ABOUT_COLUMNS: &str = "\
+Columns:
+  position  events before it are released; for the producer: published
+  lag       published events that the stage has not released
+  state     alive    the process runs, or could
+            stopped  alive, but stopped by a signal or a debugger
+            dead     proven by a lock; the next process takes the place over
+            free     no process has the place; the others wait for the next one
+            held     a process that the segment does not name holds the lock
+  deaths    processes that died at this place
+
+  The figures of a running ring are of slightly different moments. A segment is
+  stale while no process is attached; it keeps all events until it is removed.
+
+Exit code:
+  0  listed, also if some segments cannot be read, which are lines of their own
+  1  the segment NAME or the folder cannot be read
+  2  wrong arguments";
+
+/// Lists rings between processes, their places, and who has these
+///
+/// Reads segments of shared memory without attaching to them. Nobody waits for
+/// this command, and it changes nothing.
+#[derive(Debug, Parser)]
+#[command(after_long_help = ABOUT_COLUMNS, verbatim_doc_comment)]
+pub struct Args {
+    /// Show this segment in detail: a name, or a path with a slash
+    name: Option<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let Some(name) = &args.name else {
+        let mut parts = Vec::new();
+        for segment in slipring_shm::list()? {
+            parts.push(match segment {
+                Ok(summary) => short(&summary),
+                // One line, whatever the system's message is.
+                Err(error) => error.to_string().replace('\n', " ") + "\n",
+            });
+        }
+        if parts.is_empty() {
+            parts.push("there are no segments in /dev/shm\n".into());
+        }
+        return console::print(&parts.join("\n"));
+    };
+    let summary = match name.to_string_lossy().contains('/') {
+        true => slipring_shm::inspect_at(name)?,
+        false => slipring_shm::inspect(name)?,
+    };
+    console::print(&detailed(&summary))
+}
+
+/// A table without lines, indented by two, whose columns in `right` are aligned to the right.
+fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table.add_rows(rows);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if right.contains(&number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
+}
+
+/// Returns how long ago a time since 1970 was.
+fn age(since: Duration) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{} ago", HumanDuration(now.saturating_sub(since)))
+}
+
+fn state(participant: &ParticipantSummary) -> &'static str {
+    match participant.liveness {
+        Liveness::Alive if participant.stopped => "stopped",
+        Liveness::Alive => "alive",
+        Liveness::Dead => "dead",
+        Liveness::Free => "free",
+        _ => "held",
+    }
+}
+
+/// Returns who has a place, the state, and the number of deaths there.
+fn owner(summary: &Summary, seat: &SeatSummary) -> [String; 3] {
+    let Some(number) = seat.participant else {
+        return ["-".into(), "free".into(), seat.deaths.to_string()];
+    };
+    match summary.participant(number) {
+        Some(participant) => {
+            let dead = participant.liveness == Liveness::Dead;
+            let deaths = seat.deaths.saturating_add(dead.into());
+            [process(participant), state(participant).into(), deaths.to_string()]
+        }
+        // It left while this program looked.
+        None => ["-".into(), "free".into(), seat.deaths.to_string()],
+    }
+}
+
+fn process(participant: &ParticipantSummary) -> String {
+    format!("{} (pid {})", participant.name, participant.pid)
+}
+
+/// Returns the rows of the producer and of the stages.
+fn places(summary: &Summary) -> Vec<Vec<String>> {
+    let producer = summary.producer.iter().map(|seat| {
+        let place = ["producer".into(), summary.published.to_string(), String::new()];
+        [place, owner(summary, seat)].concat()
+    });
+    let stages = summary.stages.iter().map(|stage| {
+        let place = [stage.name.clone(), stage.position.to_string(), stage.lag.to_string()];
+        [place, owner(summary, &stage.seat)].concat()
+    });
+    producer.chain(stages).collect()
+}
+
+const PLACES: [&str; 6] = ["place", "position", "lag", "process", "state", "deaths"];
+/// Columns of [`PLACES`] with numbers.
+const NUMBERS: [usize; 3] = [1, 2, 5];
+
+fn name(summary: &Summary) -> String {
+    summary.name.clone().unwrap_or_else(|| summary.path.display().to_string())
+}
+
+/// Describes a segment in a few lines.
+fn short(summary: &Summary) -> String {
+    let Summary { type_name, type_version, capacity, length, created, .. } = summary;
+    let mut text = format!(
+        "{}: {type_name} v{type_version}, {} slots, {}, made {}{}\n",
+        name(summary),
+        HumanCount(*capacity),
+        BinaryBytes(*length),
+        age(*created),
+        if summary.stale { "; stale: no process is attached" } else { "" }
+    );
+    text += &table(&PLACES, &places(summary), &NUMBERS);
+    text
+}
+
+fn effect(on_death: OnDeath) -> &'static str {
+    match on_death {
+        OnDeath::Wait => "wait",
+        OnDeath::Tell => "tell",
+        OnDeath::Fail => "fail",
+    }
+}
+
+/// Describes a segment in detail.
+fn detailed(summary: &Summary) -> String {
+    let mut text = short(summary);
+    let _ = writeln!(
+        text,
+        "\n  file {}; an event has {} bytes; deaths are noticed within {:?}",
+        summary.path.display(),
+        HumanCount(summary.event_size),
+        summary.notice
+    );
+
+    let mut rows = Vec::new();
+    if summary.producer.is_some() {
+        let effect = effect(summary.producer_on_death).into();
+        rows.push(vec![
+            "producer".into(),
+            "publishes".into(),
+            String::new(),
+            effect,
+            String::new(),
+        ]);
+    }
+    for stage in &summary.stages {
+        let after = if stage.after.is_empty() { "producer".into() } else { stage.after.join(", ") };
+        let again = match stage.held == stage.position {
+            true => "-".into(),
+            false => format!("{}..{}", stage.position, stage.held),
+        };
+        let access = if stage.writes { "writes" } else { "reads" }.into();
+        let effect = effect(stage.on_death).into();
+        rows.push(vec![stage.name.clone(), access, after, effect, again]);
+    }
+    text.push('\n');
+    text += &table(&["place", "access", "after", "on death", "lent, not released"], &rows, &[]);
+
+    let _ = writeln!(
+        text,
+        "\n  {} of {} participants",
+        summary.participants.len(),
+        HumanCount(summary.places.into())
+    );
+    let row = |participant: &ParticipantSummary| {
+        let ParticipantSummary { number, pid, uid, name, joined, .. } = participant;
+        let [number, pid, uid] = [number, pid, uid].map(|number| number.to_string());
+        vec![number, name.clone(), pid, uid, age(*joined), state(participant).into()]
+    };
+    let rows: Vec<_> = summary.participants.iter().map(row).collect();
+    if !rows.is_empty() {
+        let header = ["number", "name", "pid", "user", "attached", "state"];
+        text += &table(&header, &rows, &[0, 2, 3]);
+    }
+    text
+}

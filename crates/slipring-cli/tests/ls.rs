@@ -1,0 +1,221 @@
+//! `slipring ls` as a user runs it: beside living, stopped and dead processes, and damaged files. The
+//! tests judge no time.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+#[path = "../../slipring/tests/common/watchdog.rs"]
+mod watchdog;
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use slipring_shm::Segment;
+use watchdog::watched;
+
+const ROLE: &str = "SLIPRING_CLI_TEST_ROLE";
+
+/// A name of a segment, whose file goes with the value.
+struct Name(String);
+
+impl Name {
+    fn new(test: &str) -> Name {
+        Name(format!("test-ls-{test}-{}", std::process::id()))
+    }
+
+    fn path(&self) -> PathBuf {
+        format!("/dev/shm/{}.slipring", self.0).into()
+    }
+
+    fn make(&self) -> Segment<u64> {
+        let segment = Segment::create(&self.0).capacity(4).writer("scale");
+        segment.reader("store").after(["scale"]).build().unwrap()
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.path());
+    }
+}
+
+/// Runs the program. Returns exit code, standard output and standard error.
+fn ls(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
+    let output = command.arg("ls").args(arguments).stdin(Stdio::null()).output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code().unwrap(), out, err)
+}
+
+/// Returns the whole list.
+fn list() -> String {
+    let (code, out, err) = ls(&[]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    out
+}
+
+/// Returns the lines about one segment of the list.
+fn part(name: &Name) -> Vec<String> {
+    let all = list();
+    let begin = format!("{}:", name.0);
+    let lines = all.lines().skip_while(|line| !line.starts_with(&begin));
+    let end = |line: &&str| !line.is_empty();
+    lines.take_while(end).map(str::to_owned).collect()
+}
+
+/// Returns the words of the line about a place.
+#[track_caller]
+fn place<'a>(lines: &'a [String], place: &str) -> Vec<&'a str> {
+    let words = |line: &'a String| line.split_whitespace().collect::<Vec<_>>();
+    let mut found = lines.iter().skip(1).map(words).filter(|words| words.first() == Some(&place));
+    found.next().unwrap_or_else(|| panic!("no line about {place}: {lines:#?}"))
+}
+
+/// A child that takes the place `store`, reads an event, and keeps the next one.
+struct Holder(Child);
+
+impl Holder {
+    fn start(name: &Name) -> Holder {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, &name.0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        assert!(out.lines().any(|line| line.unwrap() == "holds"), "the child ended");
+        Holder(child)
+    }
+
+    fn signal(&self, signal: &str) {
+        let mut kill = Command::new("kill");
+        assert!(kill.args([signal, &self.0.id().to_string()]).status().unwrap().success());
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        stat.rsplit(')').next().unwrap().trim().starts_with('T')
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does nothing, unless a [`Holder`] started it.
+#[test]
+fn plays_a_role() {
+    let Ok(name) = std::env::var(ROLE) else { return };
+    // SAFETY: only these tests open the segment.
+    let attached = unsafe { Segment::<u64>::open(&name).unwrap().attach_as("holder").unwrap() };
+    let mut store = attached.reader("store").unwrap();
+    store.batch(1).unwrap().release();
+    let _kept = store.batch(1).unwrap();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nholds").unwrap();
+    out.flush().unwrap();
+    // Until the parent ends.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn places_tell_who_is_there_and_how_far() {
+    let _watched = watched();
+    let name = Name::new("places");
+    // SAFETY: only these tests open the segment.
+    let attached = unsafe { name.make().attach_as("maker").unwrap() };
+    let lines = part(&name);
+    assert!(lines[0].contains("u64 v1, 4 slots, "), "{lines:#?}");
+    assert!(!lines[0].contains("stale"), "{lines:#?}");
+    for free in ["producer", "scale", "store"] {
+        assert_eq!(place(&lines, free).last_chunk(), Some(&["-", "free", "0"]), "{lines:#?}");
+    }
+
+    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
+    (0..4).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    scale.poll(3, |slot, _| *slot *= 2).unwrap();
+    let mut holder = Holder::start(&name);
+    let (own, pid) = (format!("{})", std::process::id()), format!("{})", holder.0.id()));
+    let lines = part(&name);
+    assert_eq!(place(&lines, "producer"), ["producer", "4", "maker", "(pid", &own, "alive", "0"]);
+    assert_eq!(place(&lines, "scale"), ["scale", "3", "1", "maker", "(pid", &own, "alive", "0"]);
+    assert_eq!(place(&lines, "store"), ["store", "1", "3", "holder", "(pid", &pid, "alive", "0"]);
+
+    holder.signal("-STOP");
+    while !holder.is_stopped() {
+        std::thread::yield_now();
+    }
+    assert_eq!(place(&part(&name), "store")[6..], ["stopped", "0"]);
+    holder.kill();
+    let dead = ["store", "1", "3", "holder", "(pid", &pid, "dead", "1"];
+    assert_eq!(place(&part(&name), "store"), dead);
+
+    // The next one recovers the dead one.
+    let mut second = Holder::start(&name);
+    let lines = part(&name);
+    assert_eq!(place(&lines, "store")[1..3], ["2", "2"], "{lines:#?}");
+    assert_eq!(place(&lines, "store")[6..], ["alive", "1"], "{lines:#?}");
+    second.kill();
+    drop((tx, scale, attached));
+    let lines = part(&name);
+    assert!(lines[0].contains("stale: no process is attached"), "{lines:#?}");
+    assert_eq!(place(&lines, "producer"), ["producer", "4", "-", "free", "0"]);
+    assert_eq!(place(&lines, "store")[6..], ["dead", "2"], "{lines:#?}");
+}
+
+#[test]
+fn one_segment_is_shown_in_detail() {
+    let _watched = watched();
+    let name = Name::new("detail");
+    // SAFETY: only these tests open the segment.
+    let attached = unsafe { name.make().attach_as("maker").unwrap() };
+    let mut tx = attached.producer().unwrap();
+    let mut scale = attached.writer("scale").unwrap();
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    drop(scale.batch(2).unwrap());
+    let path = name.path();
+    for asked in [name.0.as_str(), path.to_str().unwrap()] {
+        let (code, out, err) = ls(&[asked]);
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        let pid = std::process::id().to_string();
+        for shown in [path.to_str().unwrap(), "0..2", "writes", "1 of 64 participants", &pid] {
+            assert!(out.contains(shown), "{shown}: {out}");
+        }
+        assert!(out.lines().all(|line| line == line.trim_end()), "{out:?}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_a_line_of_the_list() {
+    let _watched = watched();
+    let [good, shortened, foreign, open] =
+        ["good", "shortened", "foreign", "open"].map(|test| Name::new(&format!("damaged-{test}")));
+    drop((good.make(), shortened.make(), open.make()));
+    let file = OpenOptions::new().write(true).open(shortened.path()).unwrap();
+    file.set_len(70_000).unwrap();
+    let mut create = OpenOptions::new();
+    create.write(true).create_new(true).mode(0o600);
+    create.open(foreign.path()).unwrap().write_all_at(&[b'x'; 100_000], 0).unwrap();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o644)).unwrap();
+
+    let all = list();
+    assert!(part(&good).len() == 5, "{all}");
+    for bad in [&shortened, &foreign, &open] {
+        let path = bad.path().display().to_string();
+        let lines: Vec<&str> = all.lines().filter(|line| line.contains(&path)).collect();
+        let [line] = lines[..] else { panic!("not one line about {path}: {all}") };
+        assert!(line.starts_with("segment ") && line.matches(": ").count() > 1, "{line}");
+        let (code, out, err) = ls(&[&bad.0]);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert!(err.contains(line), "{err}");
+    }
+    let (code, out, err) = ls(&["test-ls-none"]);
+    assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
+}
