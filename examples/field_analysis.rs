@@ -15,6 +15,7 @@
 mod linux {
     use std::io::{self, StdoutLock, Write as _};
     use std::sync::atomic::Ordering::Relaxed;
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use anyhow::{Context as _, Result, bail, ensure};
@@ -25,7 +26,7 @@ mod linux {
         ANALYSIS, Block, COLD, HOT, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
         theory,
     };
-    use slipring_shm::Segment;
+    use slipring_shm::{Problem, Segment};
 
     /// An analysis of the fields that `field_simulation` publishes
     #[derive(Parser)]
@@ -154,10 +155,19 @@ mod linux {
             false => None,
         };
         let end = analyse(&args, &mut out)?;
-        // The run is over and read, so the segment has served its purpose. While the simulation is
-        // still attached, it stays.
-        if end == End::Closed && slipring_shm::remove(&args.name).is_ok() {
-            writeln!(out, "removed segment `{}`", args.name)?;
+        // The run is over and read, so the segment has served its purpose. The simulation has closed
+        // it and is about to leave.
+        for _ in 0..if end == End::Closed { 100 } else { 0 } {
+            match slipring_shm::remove(&args.name) {
+                Ok(()) => {
+                    writeln!(out, "removed segment `{}`", args.name)?;
+                    break;
+                }
+                Err(error) if matches!(error.problem(), Problem::InUse { .. }) => {
+                    thread::sleep(TURN);
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

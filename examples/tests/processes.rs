@@ -102,6 +102,11 @@ fn block(line: &str) -> Option<(u64, &str, bool)> {
     Some((step.parse().ok()?, figures.trim_end_matches("  again"), announced))
 }
 
+/// Returns the step of the last line, if that line is about a block.
+fn last_step(lines: &[String]) -> Option<u64> {
+    lines.last().and_then(|line| block(line)).map(|(step, ..)| step)
+}
+
 /// Checks all lines of all analyses of one run: each step in order, no step twice unless announced,
 /// and the same figures each time. Returns the number of repetitions.
 #[track_caller]
@@ -128,7 +133,7 @@ fn check(lines: &[String], steps: u64) -> usize {
 fn kill_while_it_holds(name: &Name) -> Vec<String> {
     let mut analysis = Running::start("field_analysis", &[&name.0, "--hold", "600000"]);
     let mut lines = Vec::new();
-    while !lines.last().is_some_and(|line: &String| block(line).is_some()) {
+    while last_step(&lines).is_none() {
         lines.push(analysis.line().expect("the analysis ended before its first block"));
     }
     lines.extend(analysis.kill());
@@ -138,9 +143,8 @@ fn kill_while_it_holds(name: &Name) -> Vec<String> {
 /// Starts an analysis, and kills it when it prints `step`. Returns its lines.
 fn kill_at(name: &Name, step: u64) -> Vec<String> {
     let mut analysis = Running::start("field_analysis", &[&name.0, "--hold", "5"]);
-    let mut lines: Vec<String> = Vec::new();
-    let reached = |line: &String| block(line).is_some_and(|(found, ..)| found >= step);
-    while !lines.last().is_some_and(reached) {
+    let mut lines = Vec::new();
+    while last_step(&lines).is_none_or(|last| last < step) {
         lines.push(analysis.line().expect("the analysis ended before that step"));
     }
     lines.extend(analysis.kill());
@@ -185,8 +189,7 @@ fn no_kill_of_the_simulation_loses_a_step() {
     let mut analysis = Running::start("field_analysis", &[&name.0, "--hold", "2"]);
     let mut lines = Vec::new();
     for step in [5, 12, 20] {
-        let reached = |line: &String| block(line).is_some_and(|(found, ..)| found >= step);
-        while !lines.last().is_some_and(reached) {
+        while last_step(&lines).is_none_or(|last| last < step) {
             lines.push(analysis.line().expect("the analysis ended before that step"));
         }
         simulation.kill();

@@ -179,7 +179,7 @@ fn one_segment_is_shown_in_detail() {
     let mut tx = attached.producer().unwrap();
     let mut scale = attached.writer("scale").unwrap();
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
-    drop(scale.batch(2).unwrap());
+    assert_eq!(scale.batch(2).unwrap().len(), 2); // lent, not released
     let path = name.path();
     for asked in [name.0.as_str(), path.to_str().unwrap()] {
         let (code, out, err) = ls(&[asked]);

@@ -63,6 +63,17 @@
 //! of death, excludes other recoverers, and may take the place. No time-out and no process number
 //! counts as proof.
 //!
+//! # Looking at it
+//!
+//! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
+//! they disturb nobody. `slipring ls` prints that. The examples `field_simulation` and
+//! `field_analysis` are a pair of programs to try, and to kill.
+//!
+//! # What is not here yet
+//!
+//! Several producers, pools, shards and taps between processes; events whose size is known at run time
+//! only; other languages. The speed is not measured yet.
+//!
 //! # Where it works
 //!
 //! On 64-bit Linux. On other systems the crate compiles, and making or opening a segment returns
