@@ -112,7 +112,7 @@ impl Block {
         Measures { minimum, maximum, heat }
     }
 
-    /// Draws the row through the middle, one character for 4 columns.
+    /// Draws the row through the middle of the plate without its edges, one character for 6 columns.
     pub fn profile(&self) -> String {
         const SHADES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let shade = |cells: &[f64]| {
@@ -120,7 +120,7 @@ impl Block {
             let part = (mean - COLD) / (HOT - COLD) * (SHADES.len() - 1) as f64;
             SHADES[(part.round() as usize).min(SHADES.len() - 1)]
         };
-        self.cells[HEIGHT / 2].chunks(4).map(shade).collect()
+        self.cells[HEIGHT / 2][32..WIDTH - 32].chunks(6).map(shade).collect()
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
         let mut block = Block::new_box_zeroed().unwrap();
         block.begin();
         let profile = block.profile();
-        assert_eq!(profile.chars().count(), WIDTH / 4);
+        assert_eq!(profile.chars().count(), 32);
         assert_eq!(profile.split('▁').filter(|part| !part.is_empty()).count(), 2, "{profile}");
     }
 }
