@@ -13,6 +13,8 @@ mod destination;
 mod lab;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod ls;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod rm;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ enum Command {
     Lab(lab::Lab),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Ls(ls::Args),
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    Rm(rm::Args),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +58,8 @@ fn run() -> Result<ExitCode> {
         Ok(Cli { command: Command::Lab(lab) }) => lab.run().map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        Ok(Cli { command: Command::Rm(args) }) => rm::run(&args),
         Err(answer) => {
             // Help and version are results and go to standard output. Wrong arguments go to
             // standard error and set the exit code.

@@ -1,4 +1,4 @@
-//! `slipring ls` as a user runs it: beside living, stopped and dead processes, and damaged files. The
+//! `slipring ls` and `slipring rm` as a user runs them: beside living, stopped and dead processes, and damaged files. The
 //! tests judge no time.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
@@ -40,12 +40,16 @@ impl Drop for Name {
     }
 }
 
-/// Runs the program. Returns exit code, standard output and standard error.
-fn ls(arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
-    let output = command.arg("ls").args(arguments).stdin(Stdio::null()).output().unwrap();
+/// Runs a command of the program. Returns exit code, standard output and standard error.
+fn run(command: &str, arguments: &[&str]) -> (i32, String, String) {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_slipring"));
+    let output = program.arg(command).args(arguments).stdin(Stdio::null()).output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     (output.status.code().unwrap(), out, err)
+}
+
+fn ls(arguments: &[&str]) -> (i32, String, String) {
+    run("ls", arguments)
 }
 
 /// Returns the whole list.
@@ -218,4 +222,26 @@ fn a_damaged_file_is_a_line_of_the_list() {
     }
     let (code, out, err) = ls(&["test-ls-none"]);
     assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
+}
+
+#[test]
+fn only_segments_without_a_living_process_are_removed() {
+    let _watched = watched();
+    let (used, left, none) = (Name::new("used"), Name::new("left"), Name::new("none"));
+    let segment = used.make();
+    // SAFETY: only this test knows the segment.
+    let attached = unsafe { segment.attach() }.unwrap();
+    drop(left.make());
+    let path = left.path();
+    let (code, out, err) = run("rm", &[&used.0, path.to_str().unwrap(), &none.0]);
+    assert_eq!(code, 1);
+    assert_eq!(out, format!("removed {}\n", path.display()));
+    let errors: Vec<&str> = err.lines().collect();
+    assert!(errors[0].contains(&used.0) && errors[0].contains("participant 1"), "{err}");
+    assert!(errors[1].contains(&none.0) && errors[1].contains("there is none"), "{err}");
+    assert!(used.path().exists() && !path.exists());
+    drop((attached, segment));
+    assert_eq!(run("rm", &[&used.0]), (0, format!("removed {}\n", used.0), String::new()));
+    assert_eq!(run("rm", &[]).0, 2);
+    assert_eq!(run("rm", &["--stale", "a"]).0, 2);
 }

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slipring::segment::{OnDeath, Seat};
+use slipring::segment::{OnDeath, Seat, run_of};
 
 use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
@@ -281,9 +281,6 @@ struct CopiedSeat {
     boundary: u64,
 }
 
-/// Index of the word of a seat that holds its boundary.
-const BOUNDARY: usize = 7;
-
 /// Copies the lines of an area as words. A file that was shortened gives fewer lines.
 fn words(file: &File, area: &Area) -> Result<Vec<Vec<u64>>, Problem> {
     let bytes = file.read(area.at, area.length().unwrap_or(0) as usize)?;
@@ -297,7 +294,7 @@ fn seats(file: &File, area: &Area) -> Result<Vec<CopiedSeat>, Problem> {
         let words = <[u64; Seat::WORDS]>::try_from(&line[..Seat::WORDS]).ok()?;
         let seat = Seat::copied(words);
         let summary = SeatSummary { participant: seat.owner(), deaths: seat.deaths() };
-        Some(CopiedSeat { summary, held: seat.held(), boundary: words[BOUNDARY] })
+        Some(CopiedSeat { summary, held: seat.held(), boundary: seat.boundary() })
     };
     Ok(words(file, area)?.into_iter().filter_map(seat).collect())
 }
@@ -350,7 +347,7 @@ fn published(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> 
     for _ in 0..WALK.min(capacity) {
         let Some(at) = stamps.item(seq & (capacity - 1)) else { break };
         let Ok(word) = <[u8; 8]>::try_from(file.read(at, 8)?) else { break };
-        match run(u64::from_ne_bytes(word), seq, capacity.trailing_zeros()) {
+        match run_of(u64::from_ne_bytes(word), seq, capacity) {
             Some(length) if seq.wrapping_add(length).wrapping_sub(from) <= capacity => {
                 seq = seq.wrapping_add(length);
             }
@@ -358,16 +355,6 @@ fn published(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> 
         }
     }
     Ok(seq)
-}
-
-/// Returns the length of the run that a stamp publishes, or gives up, at `seq` in a ring of
-/// `1 << shift` slots. `None`: nothing is published there. The word's fields are those of
-/// `slipring`'s stamps: the lap plus one from bit 18 on, *claimed* in bit 17, *given up* in bit 16,
-/// and the length below.
-fn run(word: u64, seq: u64, shift: u32) -> Option<u64> {
-    let rest = word ^ (seq >> shift).wrapping_add(1) << 18;
-    let length = rest & 0xFFFF;
-    (rest >> 17 == 0 && length != 0).then_some(length)
 }
 
 fn participants(file: &File, checked: &Checked) -> Result<Vec<ParticipantSummary>, Problem> {
@@ -492,21 +479,6 @@ mod tests {
                 file.write_all_at(&bytes, area.at).unwrap();
                 let summary = name.look();
                 assert_eq!((summary.stages.len(), summary.capacity), (2, 4));
-            }
-        }
-    }
-
-    #[test]
-    fn a_stamp_counts_at_its_own_position_only() {
-        for shift in [0, 3, 20] {
-            for seq in [0_u64, 7, 1 << 40, u64::MAX] {
-                let lap = (seq >> shift).wrapping_add(1) << 18;
-                assert_eq!(run(lap | 5, seq, shift), Some(5));
-                assert_eq!(run(lap | 1 << 16 | 5, seq, shift), Some(5), "given up");
-                assert_eq!(run(lap | 1 << 17 | 5, seq, shift), None, "claimed");
-                assert_eq!(run(lap, seq, shift), None, "no length");
-                assert_eq!(run(lap | 5, seq.wrapping_add(1 << shift), shift), None);
-                assert_eq!(run(0, seq, shift), None, "a new slot");
             }
         }
     }

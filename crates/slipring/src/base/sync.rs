@@ -69,7 +69,7 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
 /// A value on a 128-byte cache line of its own. x86 processors fetch neighbouring 64-byte lines in
 /// pairs (Intel's optimisation manual, "spatial prefetcher"). Some aarch64 processors have lines of
 /// 128 bytes (Apple's M1).
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
 /// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and

@@ -432,6 +432,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             return 0;
         }
         let (slots, mut end) = (self.state.slots, self.live_end);
+        // Other processes write the stamps of a segment, so the walk is bounded by the ring.
+        let least = if R::SEATED { least.min(self.state.core.capacity()) } else { least };
         while end.wrapping_sub(self.next) < least
             && let Run::Live(run) = slots.run_at(end)
         {

@@ -57,6 +57,7 @@ impl LocalCounts {
 }
 
 /// The counts of all handles of one party.
+#[repr(C)]
 #[derive(Default)]
 pub(crate) struct Party {
     pub(crate) events: Statistic,

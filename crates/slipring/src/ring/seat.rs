@@ -77,7 +77,7 @@ impl Seat {
     }
 
     /// Returns the end of the last run that the stage has found (I3).
-    pub(crate) fn boundary(&self) -> u64 {
+    pub fn boundary(&self) -> u64 {
         edge::bounded::see(&self.boundary)
     }
 

@@ -84,13 +84,16 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Returns the meaning of a stamp that was loaded for position `seq`.
+/// Returns the meaning of a stamp that was loaded for position `seq`. A length that no run has means
+/// that no event is published: the slots of a new segment are zero, and so in the lap before a lap
+/// field of zero they have the right lap.
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
     let rest = word ^ field(seq, shift);
-    if rest < TOMBSTONE {
+    let is_length = |len: u64| len.wrapping_sub(1) < MAX_RUN;
+    if is_length(rest) {
         Run::Live(rest)
-    } else if rest >> LAP_SHIFT == 0 {
+    } else if rest & !(TOMBSTONE - 1) == TOMBSTONE && is_length(rest & (TOMBSTONE - 1)) {
         Run::Tombstone(rest & (TOMBSTONE - 1))
     } else {
         Run::Unpublished
@@ -121,6 +124,22 @@ mod tests {
                 "{shift}: more than two laps"
             );
         }
+    }
+
+    /// The words of a segment may hold anything. What no producer stores is no run.
+    #[test]
+    fn a_stamp_without_a_length_is_no_run() {
+        for shift in [0, 3, 18] {
+            for seq in [0, 5, u64::MAX] {
+                let lap = field(seq, shift);
+                for rest in
+                    [0, MAX_RUN + 1, TOMBSTONE, TOMBSTONE | (MAX_RUN + 1), 2 << 16, 3 << 16 | 1]
+                {
+                    assert_eq!(read(lap ^ rest, seq, shift), Run::Unpublished, "{rest:x}");
+                }
+            }
+        }
+        assert_eq!(read(0, u64::MAX, 2), Run::Unpublished);
     }
 
     #[test]

@@ -19,6 +19,7 @@ const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
 /// The words of a status, on a line that seldom changes.
+#[repr(C)]
 #[derive(Default)]
 pub(crate) struct StatusWords {
     /// [`CLOSED`], [`HALTED`], [`FAILED`].

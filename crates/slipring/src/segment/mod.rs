@@ -31,3 +31,4 @@ pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentWriter};
 pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
+pub use ring::run_of;

@@ -18,6 +18,7 @@ use crate::ring::owner::Owner;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
+use crate::ring::stamp::{self, Run};
 use crate::ring::words::ahead;
 
 /// The producer of a segment.
@@ -26,6 +27,15 @@ pub type SegmentProducer<E> = Producer<E>;
 pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
 pub type SegmentWriter<E> = Consumer<E, Writing, Seated>;
+
+/// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`, in a
+/// ring of `capacity` slots; `None`: none. For reports about a segment.
+pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
+    match stamp::read(word, seq, capacity.trailing_zeros()) {
+        Run::Live(len) | Run::Tombstone(len) => Some(len),
+        Run::Unpublished => None,
+    }
+}
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E> {

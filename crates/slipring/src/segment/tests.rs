@@ -140,7 +140,7 @@ impl Segment {
 #[test]
 fn two_rings_over_one_memory_are_one_ring() {
     let _watched = crate::watchdog::watched();
-    for start in [0, 5, u64::MAX - 3] {
+    for start in [0, 5, u64::MAX - 3, u64::MAX - 99] {
         let segment = Segment::new(
             4,
             start,
