@@ -106,6 +106,7 @@ pub fn attach(
             Some(Attempt::Attached(participation)) => {
                 step!("attached");
                 participation.mapping.populate()?;
+                step!("populated");
                 return Ok(Attempt::Attached(participation));
             }
             Some(Attempt::Replaced) => return Ok(Attempt::Replaced),

@@ -15,6 +15,9 @@ use slipring_shm::parts::{File, lock, on_each_step};
 use slipring_shm::{Attached, Event, Problem, Segment, SegmentError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub mod oracle;
+pub mod trace;
+
 #[path = "../../../slipring/tests/common/watchdog.rs"]
 mod watchdog;
 pub use watchdog::watched;
@@ -130,6 +133,12 @@ pub struct Role {
 
 const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
 const STEP: &str = "SLIPRING_SHM_TEST_STEP";
+
+/// Has this process be killed at `step`. Only for a child of one thread, forked from a role.
+pub fn kill_at(step: &str) {
+    // SAFETY: no other thread of the child reads its environment.
+    unsafe { std::env::set_var(STEP, format!("kill {step}")) };
+}
 
 /// A program and its arguments, in front of the test binary.
 pub type Wrapper<'a> = &'a [&'a str];

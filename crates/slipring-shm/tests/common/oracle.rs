@@ -1,0 +1,394 @@
+//! What must be true of a stream whatever process was killed: each published event reaches each stage
+//! in order and once, except the events that a successor announces as redelivered, and nothing of an
+//! unfinished publication is seen.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use slipring::{ClaimError, Producer, WaitError};
+use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Writer};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An event that knows its position and its publisher.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Numbered {
+    pub seq: u64,
+    pub by: u64,
+    check: u64,
+    /// Two words that a stage that writes changes one after the other.
+    once: u64,
+    twice: u64,
+}
+
+impl Event for Numbered {
+    const NAME: &'static str = "test/Numbered";
+    const VERSION: u32 = 1;
+}
+
+fn mix(seq: u64, by: u64) -> u64 {
+    (seq ^ by.rotate_left(32) ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+}
+
+impl Numbered {
+    /// Fills the event, word by word.
+    pub fn fill(&mut self, seq: u64, by: u64) {
+        (self.seq, self.by, self.once, self.twice) = (seq, by, 0, 0);
+        self.check = mix(seq, by);
+    }
+
+    #[track_caller]
+    fn assert_whole(&self, seq: u64) {
+        assert_eq!((self.seq, self.check), (seq, mix(seq, self.by)), "{self:?}");
+    }
+
+    /// What the stage that writes does.
+    fn change(&mut self) {
+        self.once = !self.seq;
+        self.twice = !self.seq;
+    }
+}
+
+/// Names of the stages: the first, and one behind it.
+pub const STAGES: [&str; 2] = ["first", "later"];
+
+/// How often each stage has handled each event, and what producers have published. The words lie in
+/// memory that forked children share, so they outlive a kill.
+pub struct Journal {
+    words: &'static [AtomicU64],
+    events: usize,
+}
+
+/// Words of a journal before the counts.
+const HEADER: usize = 4;
+/// Added to the count of an event that a stage handles as a redelivered one.
+const AGAIN: u64 = 1 << 32;
+
+impl Journal {
+    /// Makes a journal of a stream of at most `events` events.
+    pub fn new(events: usize) -> Journal {
+        let count = HEADER + STAGES.len() * events;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory at an address that the kernel chooses, which is never unmapped.
+        let words = unsafe {
+            let first = libc::mmap(std::ptr::null_mut(), count * 8, access, flags, -1, 0);
+            assert_ne!(first, libc::MAP_FAILED);
+            std::slice::from_raw_parts(first.cast::<AtomicU64>(), count)
+        };
+        Journal { words, events }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, SeqCst));
+    }
+
+    fn count(&self, stage: usize, seq: u64) -> &AtomicU64 {
+        &self.words[HEADER + stage * self.events + seq as usize]
+    }
+
+    /// The position before which all events are published, as far as the producers know.
+    pub fn published(&self) -> &AtomicU64 {
+        &self.words[0]
+    }
+
+    /// A word for the test.
+    pub fn note(&self) -> &AtomicU64 {
+        &self.words[1]
+    }
+
+    /// Asserts that a stage has handled each event before `end`, and that it was told of each that it
+    /// handled again.
+    #[track_caller]
+    pub fn assert_complete(&self, stage: usize, end: u64) {
+        for seq in 0..end {
+            let count = self.count(stage, seq).load(SeqCst);
+            assert!(count == 1 || count >= AGAIN, "{}: {count} times {seq}", STAGES[stage]);
+        }
+        for seq in end..self.events as u64 {
+            assert_eq!(self.count(stage, seq).load(SeqCst), 0, "{seq} was never published");
+        }
+    }
+}
+
+/// The handle of a stage, with what it must see next.
+pub struct Stage {
+    hand: Hand,
+    number: usize,
+    next: u64,
+    pub redelivered: Range<u64>,
+    /// Whether the first stage writes.
+    writes: bool,
+    /// The position from which on a successor of the producer has published; `u64::MAX`: none has.
+    successor_from: u64,
+}
+
+enum Hand {
+    Reads(Reader<Numbered>),
+    Writes(Writer<Numbered>),
+}
+
+impl Stage {
+    fn handle(
+        (number, writes, successor_from): (usize, bool, u64),
+        next: &mut u64,
+        redelivered: &Range<u64>,
+        journal: &Journal,
+        event: &Numbered,
+        seq: u64,
+    ) {
+        assert_eq!(seq, *next, "{}: in order", STAGES[number]);
+        *next += 1;
+        event.assert_whole(seq);
+        assert!(seq < successor_from || event.by == SUCCESSOR, "{seq}: of an unfinished claim");
+        let new = !redelivered.contains(&seq);
+        let counted = if new { 1 } else { 1 + AGAIN };
+        let before = journal.count(number, seq).fetch_add(counted, SeqCst);
+        assert!(!new || before == 0, "{}: {} came again, unannounced", STAGES[number], seq);
+        if number == 0 && new {
+            assert_eq!((event.once, event.twice), (0, 0), "touched before, and not announced");
+        }
+        if number == 1 && writes {
+            assert_eq!((event.once, event.twice), (!seq, !seq), "released half-changed");
+        }
+    }
+
+    /// Handles and releases up to `max` events that are available now.
+    pub fn poll(&mut self, max: usize, journal: &Journal) -> Result<usize, WaitError> {
+        let Stage { hand, number, next, redelivered, writes, successor_from } = self;
+        let stage = (*number, *writes, *successor_from);
+        match hand {
+            Hand::Reads(reader) => reader.poll(max, |event, at| {
+                Stage::handle(stage, next, redelivered, journal, event, at.seq);
+            }),
+            Hand::Writes(writer) => writer.poll(max, |event, at| {
+                Stage::handle(stage, next, redelivered, journal, event, at.seq);
+                event.change();
+            }),
+        }
+    }
+
+    /// Waits for events, handles up to `max` of them, and releases them.
+    pub fn batch(&mut self, max: usize, journal: &Journal) -> Result<usize, WaitError> {
+        let Stage { hand, number, next, redelivered, writes, successor_from } = self;
+        let stage = (*number, *writes, *successor_from);
+        macro_rules! batch {
+            ($handle:expr, $events:ident => $iterator:expr, $change:expr) => {{
+                #[allow(unused_mut, reason = "a batch that is read")]
+                let mut $events = $handle.batch(max)?;
+                let first = $events.first_seq();
+                let mut seq = first;
+                for event in $iterator {
+                    Stage::handle(stage, next, redelivered, journal, event, seq);
+                    #[allow(clippy::redundant_closure_call, reason = "a macro")]
+                    ($change)(event);
+                    seq += 1;
+                }
+                $events.release();
+                Ok((seq - first) as usize)
+            }};
+        }
+        match hand {
+            Hand::Reads(reader) => batch!(reader, events => events.iter(), |_: &Numbered| ()),
+            Hand::Writes(writer) => {
+                batch!(writer, events => events.iter_mut(), |event: &mut Numbered| event.change())
+            }
+        }
+    }
+
+    /// Handles up to `max` events that are available now, and does not release them.
+    pub fn hold(&mut self, max: usize, journal: &Journal) {
+        let Stage { hand, number, next, redelivered, writes, successor_from } = self;
+        let stage = (*number, *writes, *successor_from);
+        macro_rules! hold {
+            ($handle:expr, $batch:ident => $events:expr, $change:expr) => {{
+                #[allow(unused_mut, reason = "a batch that is read")]
+                let mut $batch = $handle.try_batch(max).unwrap();
+                for (event, seq) in $events.zip(next.clone()..) {
+                    Stage::handle(stage, next, redelivered, journal, event, seq);
+                    #[allow(clippy::redundant_closure_call, reason = "a macro")]
+                    ($change)(event);
+                }
+                $batch.hold();
+            }};
+        }
+        match hand {
+            Hand::Reads(reader) => hold!(reader, batch => batch.iter(), |_: &Numbered| ()),
+            Hand::Writes(writer) => {
+                hold!(writer, batch => batch.iter_mut(), |event: &mut Numbered| event.change());
+            }
+        }
+    }
+
+    /// Handles all events until the stream ends.
+    pub fn drain(&mut self, journal: &Journal) {
+        loop {
+            match self.batch(3, journal) {
+                Ok(_) => {}
+                Err(WaitError::Closed) => return,
+                Err(WaitError::PeerDead(_)) => {}
+                Err(error) => panic!("{}: {error}", STAGES[self.number]),
+            }
+        }
+    }
+}
+
+
+/// The shape of a ring.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub capacity: u64,
+    /// Whether the first stage writes.
+    pub writes: bool,
+    pub notice: Duration,
+}
+
+/// A segment, and this process as one participant of it.
+pub struct World {
+    pub segment: Segment<Numbered>,
+    pub me: Attached<Numbered>,
+    pub shape: Shape,
+}
+
+pub fn join(segment: &Segment<Numbered>) -> Attached<Numbered> {
+    // SAFETY: only these tests know the segment. A child that is forked makes its own attachment.
+    unsafe { segment.attach() }.unwrap()
+}
+
+/// Repeats a call while it finds a place taken: a killed process holds its places until the kernel
+/// has taken its memory down.
+pub fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> Result<T, SegmentError> {
+    loop {
+        match take() {
+            Err(error) if matches!(error.problem(), Problem::Taken { .. } | Problem::Busy) => {
+                thread::sleep(Duration::from_micros(200));
+            }
+            result => return result,
+        }
+    }
+}
+
+impl World {
+    /// Makes a segment without a name.
+    pub fn new(shape: Shape) -> World {
+        let builder = Segment::create_memfd("kills").capacity(shape.capacity).notice(shape.notice);
+        let builder = match shape.writes {
+            true => builder.writer(STAGES[0]),
+            false => builder.reader(STAGES[0]),
+        };
+        let segment = builder.reader(STAGES[1]).after([STAGES[0]]).build().unwrap();
+        let me = join(&segment);
+        World { segment, me, shape }
+    }
+
+    /// Takes the place of a stage.
+    pub fn stage(&self, by: &Attached<Numbered>, number: usize) -> Stage {
+        let writes = self.shape.writes;
+        let (hand, redelivered, next) = if writes && number == 0 {
+            let writer = retry(|| by.writer(STAGES[0])).unwrap();
+            let (redelivered, next) = (writer.redelivered(), writer.next_seq());
+            (Hand::Writes(writer), redelivered, next)
+        } else {
+            let reader = retry(|| by.reader(STAGES[number])).unwrap();
+            let (redelivered, next) = (reader.redelivered(), reader.next_seq());
+            (Hand::Reads(reader), redelivered, next)
+        };
+        Stage { hand, number, next, redelivered, writes, successor_from: u64::MAX }
+    }
+
+    /// Takes the producer's place. `None`: the ring is closed.
+    pub fn producer(&self, by: &Attached<Numbered>) -> Option<Producer<Numbered>> {
+        match retry(|| by.producer()) {
+            Ok(producer) => Some(producer),
+            Err(error) if matches!(error.problem(), Problem::Over) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Publishes one event, and notes it.
+pub fn publish(tx: &mut Producer<Numbered>, by: u64, journal: &Journal) {
+    let seq = journal.published().load(SeqCst);
+    assert_eq!(tx.publish(|slot| slot.fill(seq, by)).unwrap(), seq);
+    journal.published().store(seq + 1, SeqCst);
+}
+
+/// Handles of this process.
+#[derive(Default)]
+pub struct Hands {
+    pub tx: Option<Producer<Numbered>>,
+    pub stages: [Option<Stage>; 2],
+    /// A process that runs the first stage until the stream ends.
+    pub first: Option<libc::pid_t>,
+}
+
+/// Who publishes after a kill.
+const SUCCESSOR: u64 = 999;
+
+/// Has the survivors and newcomers finish a stream, and checks all of it. `unsure` is the number of
+/// events of the publication that a killed producer was in, `run` the number that its successor
+/// publishes together first.
+pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, run: u64) {
+    let sure = journal.published().load(SeqCst);
+    // What a survivor sees now of an unfinished publication, it has seen for good.
+    for stage in hands.stages.iter_mut().flatten() {
+        while stage.poll(usize::MAX, journal).unwrap_or(0) != 0 {}
+        assert!(stage.next <= sure || stage.next == sure + unsure, "{sure}: {}", stage.next);
+    }
+    let newcomer = join(&world.segment);
+    let successor = hands.tx.is_none();
+    let mut tx = hands.tx.take().or_else(|| world.producer(&newcomer));
+    let remote = hands.first.take();
+    let mut stages: Vec<Stage> = (0..2)
+        .filter(|&number| number != 0 || remote.is_none())
+        .map(|number| hands.stages[number].take().unwrap_or_else(|| world.stage(&newcomer, number)))
+        .collect();
+    let mut end = sure;
+    if let Some(tx) = &mut tx {
+        for sent in 0..world.shape.capacity.min(32) + 3 {
+            let count = if sent == 0 { run } else { 1 };
+            end = loop {
+                match tx.try_claim_n(count as usize) {
+                    Ok(mut slots) => {
+                        let first = slots.first_seq();
+                        if sent == 0 && successor {
+                            // The position is not known before the first claim of a successor.
+                            let known = first == sure || first == sure + unsure;
+                            assert!(known, "{sure}, {unsure}: {first}");
+                            stages.iter_mut().for_each(|stage| {
+                                stage.successor_from = first;
+                                assert!(stage.next <= first, "{} of {first}", stage.next);
+                            });
+                        } else {
+                            assert_eq!(first, end);
+                        }
+                        let slots_of = slots.iter_mut().zip(first..);
+                        slots_of.for_each(|(slot, seq)| slot.fill(seq, SUCCESSOR));
+                        assert_eq!(slots.publish(), first);
+                        break first + count;
+                    }
+                    Err(ClaimError::Gated { .. }) => {
+                        for stage in &mut stages {
+                            stage.poll(2.max(count as usize / 2), journal).unwrap();
+                        }
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            };
+        }
+    }
+    let closed_before = tx.is_none();
+    drop(tx);
+    for stage in &mut stages {
+        stage.drain(journal);
+    }
+    if let Some(pid) = remote {
+        assert_eq!(super::trace::wait(pid), 0, "the other process failed");
+    }
+    let reached = stages.last().unwrap().next;
+    assert!(reached == end || closed_before && reached == sure + unsure, "{end}: {reached}");
+    (0..2).for_each(|number| journal.assert_complete(number, reached));
+}

@@ -1,0 +1,213 @@
+//! Child processes that are stopped and killed between two machine instructions.
+//!
+//! A [`Victim`] is a fork of this process, which is its tracer. The fork shares all addresses with
+//! its siblings, so a place that one victim came to names the same instruction in another.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libc::{c_int, c_long, pid_t};
+
+/// Exit code of a victim that may not be traced.
+const REFUSED: c_int = 77;
+
+/// Called by a victim: stops it, and has its tracer go on.
+pub fn mark() {
+    // SAFETY: stops the calling process.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// Forks, and runs `body` in the child, which ends with it. A panic is exit code 101.
+pub fn fork(body: impl FnOnce()) -> pid_t {
+    // SAFETY: this process has one thread, so the child may do what the parent may.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        // SAFETY: asks to be killed when the parent ends.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
+        // SAFETY: ends the child without the parent's destructors.
+        unsafe { libc::_exit(code) };
+    }
+    pid
+}
+
+/// Waits for a change of a child's state.
+pub fn wait(pid: pid_t) -> c_int {
+    let mut status = 0;
+    // SAFETY: `status` is valid.
+    let waited = unsafe { libc::waitpid(pid, &mut status, libc::__WALL) };
+    assert_eq!(waited, pid, "waitpid");
+    status
+}
+
+/// Kills a child and waits for its end.
+pub fn kill(pid: pid_t) {
+    // SAFETY: the child is ours, and was not waited for to its end.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    while !libc::WIFSIGNALED(wait(pid)) {}
+}
+
+/// Where a victim stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At a [`mark`].
+    Mark,
+    /// Behind a single instruction, or at a breakpoint.
+    Trap,
+}
+
+/// A traced child.
+pub struct Victim {
+    pub pid: pid_t,
+    ended: bool,
+}
+
+impl Victim {
+    /// Starts a child, and lets it run to its first [`mark`]. `None`: it may not be traced.
+    pub fn start(body: impl FnOnce()) -> Option<Victim> {
+        let pid = fork(|| {
+            // SAFETY: makes the parent the tracer.
+            if unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } != 0 {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(REFUSED) };
+            }
+            body();
+        });
+        let status = wait(pid);
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == REFUSED {
+            return None;
+        }
+        let victim = Victim { pid, ended: false };
+        assert_eq!(victim.stopped(status), Stop::Mark, "the victim failed before its first mark");
+        Some(victim)
+    }
+
+    fn stopped(&self, status: c_int) -> Stop {
+        assert!(libc::WIFSTOPPED(status), "the victim ended by itself: status {status:#x}");
+        match libc::WSTOPSIG(status) {
+            libc::SIGSTOP => Stop::Mark,
+            libc::SIGTRAP => Stop::Trap,
+            signal => panic!("the victim got signal {signal}"),
+        }
+    }
+
+    fn request(&self, request: libc::c_uint, address: usize, data: usize) -> c_long {
+        // SAFETY: the child is stopped; a request of a stopped child changes that child only.
+        let result = unsafe { libc::ptrace(request, self.pid, address, data) };
+        assert_ne!(result, -1, "ptrace {request}: {}", std::io::Error::last_os_error());
+        result
+    }
+
+    fn resume(&self, request: libc::c_uint) -> Stop {
+        self.request(request, 0, 0);
+        self.stopped(wait(self.pid))
+    }
+
+    /// Runs one instruction. A system call is one instruction.
+    pub fn step(&self) -> Stop {
+        self.resume(libc::PTRACE_SINGLESTEP)
+    }
+
+    /// Runs to the next mark or breakpoint.
+    pub fn run(&self) -> Stop {
+        self.resume(libc::PTRACE_CONT)
+    }
+
+    /// Lets the victim run on its own.
+    pub fn let_go(&self) {
+        self.request(libc::PTRACE_CONT, 0, 0);
+    }
+
+    /// Kills the victim.
+    pub fn kill(mut self) {
+        self.ended = true;
+        kill(self.pid);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn registers(&self) -> libc::user_regs_struct {
+        let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
+        self.request(libc::PTRACE_GETREGS, 0, registers.as_mut_ptr() as usize);
+        // SAFETY: the kernel has filled it.
+        unsafe { registers.assume_init() }
+    }
+
+    /// Returns the address of the next instruction.
+    #[cfg(target_arch = "x86_64")]
+    pub fn at(&self) -> u64 {
+        self.registers().rip
+    }
+
+    /// Returns whether the next instruction is the system call `number`.
+    #[cfg(target_arch = "x86_64")]
+    pub fn is_before(&self, number: c_long) -> bool {
+        let registers = self.registers();
+        let peek = libc::PTRACE_PEEKTEXT;
+        // SAFETY: reads the stopped child's memory; an error reads as -1, which is no system call.
+        let code = unsafe { libc::ptrace(peek, self.pid, registers.rip, 0) };
+        code as u64 & 0xFFFF == 0x050F && registers.rax == number as u64
+    }
+
+    /// Runs until the instruction at `address` is the next for the `count`th time, from now on. The
+    /// present instruction counts, too. Returns whether the victim came there before its next mark.
+    #[cfg(target_arch = "x86_64")]
+    pub fn run_to(&self, address: u64, count: usize) -> bool {
+        let address_of = address as usize;
+        let mut left = count - usize::from(self.at() == address);
+        if left == 0 {
+            return true;
+        }
+        if self.at() == address && self.step() == Stop::Mark {
+            return false;
+        }
+        let code = self.request(libc::PTRACE_PEEKTEXT, address_of, 0) as usize;
+        loop {
+            if self.at() == address {
+                left -= 1;
+                if left == 0 {
+                    return true;
+                }
+                if self.step() == Stop::Mark {
+                    return false;
+                }
+                continue;
+            }
+            self.request(libc::PTRACE_POKETEXT, address_of, code & !0xFF | 0xCC);
+            let stop = self.run();
+            self.request(libc::PTRACE_POKETEXT, address_of, code);
+            if stop == Stop::Mark {
+                return false;
+            }
+            let mut registers = self.registers();
+            assert_eq!(registers.rip, address + 1, "another trap");
+            registers.rip = address;
+            self.request(libc::PTRACE_SETREGS, 0, &raw const registers as usize);
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        if !self.ended {
+            kill(self.pid);
+        }
+    }
+}
+
+/// The instructions of one run of a call: for each, its address, and how often it came before.
+#[derive(Default)]
+pub struct Path {
+    pub places: Vec<(u64, usize)>,
+    seen: HashMap<u64, usize>,
+    /// Index of the instruction before which the survivors act; `None`: they do not act.
+    pub acts_at: Option<usize>,
+}
+
+impl Path {
+    pub fn push(&mut self, address: u64) {
+        let seen = self.seen.entry(address).or_default();
+        *seen += 1;
+        self.places.push((address, *seen));
+    }
+}

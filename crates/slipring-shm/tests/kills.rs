@@ -1,0 +1,524 @@
+//! Processes that are killed at each named step, and between two machine instructions of each call.
+//! Survivors and newcomers then finish the stream, and the oracle checks all of it.
+//!
+//! No survivor waits longer than a notice, and the time that the kernel takes to end a process. No
+//! test asserts a time: a wait that never ends is found by the watchdog.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use common::oracle::*;
+use common::trace::{Path, Stop, Victim, fork, mark, wait};
+use common::*;
+use slipring::Wait;
+
+#[test]
+fn plays_a_role() {
+    // No watchdog: its thread would be lost in the forked children. The parent has one.
+    play(&[("steps", role_steps), ("instructions", role_instructions)]);
+}
+
+/// Starts a role that tests by itself, and waits for its report.
+fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
+    let mut role = Role::start(role, values);
+    loop {
+        match role.hear().as_str() {
+            "done" => break,
+            "refused" => return skip("ptrace is not permitted here: no kills between instructions"),
+            said => println!("{said}"),
+        }
+    }
+    assert!(role.end().success());
+}
+
+const SMALL: Shape = Shape { capacity: 16, writes: false, notice: Duration::from_millis(2) };
+const WRITES: Shape = Shape { writes: true, ..SMALL };
+/// Three runs of a publication, and room behind them.
+const LONG: Shape = Shape { capacity: 1 << 17, ..SMALL };
+/// Length of a publication of three runs, and of the longest run.
+const LONG_LEN: u64 = 70_000;
+const MAX_RUN: u64 = 1 << 15;
+
+/// The events of the largest stream.
+const EVENTS: usize = 110_000;
+
+/// A call in which a process is killed.
+struct Call {
+    name: &'static str,
+    shape: Shape,
+    /// Number of events that the victim publishes in the call.
+    unsure: u64,
+    /// Takes the handles of the survivors, and puts the ring into a state.
+    survivors: fn(&World, &Journal) -> Hands,
+    /// The victim's life: a mark before the call, and one after it.
+    victim: fn(&World, &Journal),
+    /// What the survivors do when the victim is about to sleep for the first time.
+    act: Option<fn(&mut Hands, &Journal)>,
+}
+
+/// All stages; the victim is the producer.
+fn stages(world: &World, _: &Journal) -> Hands {
+    Hands { stages: [0, 1].map(|number| Some(world.stage(&world.me, number))), ..Hands::default() }
+}
+
+/// The producer, which has published `count` events, and the stages but `victim`.
+fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands {
+    let mut tx = world.producer(&world.me).unwrap();
+    let mut hands = stages_but(world, victim);
+    for _ in 0..count {
+        publish(&mut tx, 1, journal);
+    }
+    if let (1, Some(first)) = (victim, &mut hands.stages[0]) {
+        first.poll(usize::MAX, journal).unwrap();
+    }
+    hands.tx = Some(tx);
+    hands
+}
+
+fn stages_but(world: &World, victim: usize) -> Hands {
+    let stages =
+        [0, 1].map(|number| (number != victim).then(|| world.stage(&world.me, number)));
+    Hands { stages, ..Hands::default() }
+}
+
+fn all_but_first(world: &World, journal: &Journal) -> Hands {
+    all_but(world, journal, 0, 7)
+}
+
+fn all_but_later(world: &World, journal: &Journal) -> Hands {
+    all_but(world, journal, 1, 7)
+}
+
+fn idle_but_first(world: &World, journal: &Journal) -> Hands {
+    all_but(world, journal, 0, 0)
+}
+
+fn everyone(world: &World, journal: &Journal) -> Hands {
+    all_but(world, journal, 2, 3)
+}
+
+/// A stage of a dead process that was lent four events and has released one.
+fn dead_first(world: &World, journal: &Journal) -> Hands {
+    let hands = all_but(world, journal, 0, 7);
+    let dead = fork(|| {
+        let mut first = world.stage(&join(&world.segment), 0);
+        first.poll(1, journal).unwrap();
+        first.hold(3, journal);
+        kill_me();
+    });
+    wait(dead);
+    hands
+}
+
+/// The same of the stage behind it.
+fn dead_later(world: &World, journal: &Journal) -> Hands {
+    let hands = all_but(world, journal, 1, 7);
+    let dead = fork(|| {
+        let mut later = world.stage(&join(&world.segment), 1);
+        later.poll(1, journal).unwrap();
+        later.hold(3, journal);
+        kill_me();
+    });
+    wait(dead);
+    hands
+}
+
+/// A producer of a dead process, which died while it filled.
+fn dead_producer(world: &World, journal: &Journal) -> Hands {
+    let hands = stages(world, journal);
+    let dead = fork(|| {
+        let mut tx = world.producer(&join(&world.segment)).unwrap();
+        (0..3).for_each(|_| publish(&mut tx, 1, journal));
+        let mut claim = tx.claim_n(4).unwrap();
+        claim[0].fill(3, 1);
+        kill_me();
+    });
+    wait(dead);
+    hands
+}
+
+fn kill_me() {
+    // SAFETY: ends this process.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// Another process runs the first stage and sleeps.
+fn sleeping_first(world: &World, journal: &Journal) -> Hands {
+    let pid = fork(|| {
+        let me = join(&world.segment).wait(Wait::Blocking).unwrap();
+        let mut first = world.stage(&me, 0);
+        journal.note().store(1, SeqCst);
+        first.drain(journal);
+    });
+    let hands = Hands { first: Some(pid), ..stages_but(world, 0) };
+    until(|| journal.note().load(SeqCst) == 1);
+    let asleep = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") S ");
+    until(asleep);
+    hands
+}
+
+/// The victim is a producer that has published `count` events.
+fn producer(world: &World, journal: &Journal, count: u64) -> slipring::Producer<Numbered> {
+    let me = join(&world.segment).wait(Wait::Blocking).unwrap();
+    let mut tx = world.producer(&me).unwrap();
+    (0..count).for_each(|_| publish(&mut tx, 1, journal));
+    tx
+}
+
+fn victim_publishes(world: &World, journal: &Journal) {
+    let mut tx = producer(world, journal, 5);
+    mark();
+    tx.publish(|slot| slot.fill(5, 1)).unwrap();
+    mark();
+}
+
+fn victim_wakes(world: &World, journal: &Journal) {
+    let mut tx = producer(world, journal, 0);
+    mark();
+    tx.publish(|slot| slot.fill(0, 1)).unwrap();
+    mark();
+}
+
+fn victim_publishes_a_run(world: &World, journal: &Journal) {
+    let mut tx = producer(world, journal, 9);
+    mark();
+    let mut claim = tx.claim_n(5).unwrap();
+    claim.iter_mut().zip(9..).for_each(|(slot, seq)| slot.fill(seq, 1));
+    claim.publish();
+    mark();
+}
+
+fn victim_publishes_long(world: &World, journal: &Journal) {
+    let mut tx = producer(world, journal, 3);
+    let mut claim = tx.claim_n(LONG_LEN as usize).unwrap();
+    claim.iter_mut().zip(3..).for_each(|(slot, seq)| slot.fill(seq, 1));
+    mark();
+    claim.publish();
+    mark();
+}
+
+fn victim_fills_the_ring(world: &World, journal: &Journal) {
+    let mut tx = producer(world, journal, 16);
+    mark();
+    tx.publish(|slot| slot.fill(16, 1)).unwrap();
+    mark();
+}
+
+fn victim_closes(world: &World, journal: &Journal) {
+    let tx = producer(world, journal, 5);
+    mark();
+    drop(tx);
+    mark();
+}
+
+fn victim_polls<const STAGE: usize>(world: &World, journal: &Journal) {
+    let mut stage = world.stage(&join(&world.segment), STAGE);
+    stage.poll(2, journal).unwrap();
+    mark();
+    stage.poll(1, journal).unwrap();
+    mark();
+}
+
+fn victim_batches<const STAGE: usize>(world: &World, journal: &Journal) {
+    let mut stage = world.stage(&join(&world.segment), STAGE);
+    mark();
+    stage.batch(3, journal).unwrap();
+    mark();
+}
+
+fn victim_waits(world: &World, journal: &Journal) {
+    let me = join(&world.segment).wait(Wait::Blocking).unwrap();
+    let mut first = world.stage(&me, 0);
+    mark();
+    first.batch(3, journal).unwrap();
+    mark();
+}
+
+fn victim_attaches(world: &World, _: &Journal) {
+    mark();
+    let attached = join(&world.segment);
+    mark();
+    drop(attached);
+}
+
+fn victim_takes(world: &World, _: &Journal) {
+    let me = join(&world.segment);
+    mark();
+    let first = world.stage(&me, 0);
+    mark();
+    drop(first);
+}
+
+fn victim_succeeds(world: &World, _: &Journal) {
+    let me = join(&world.segment);
+    mark();
+    let tx = world.producer(&me);
+    mark();
+    std::mem::forget(tx);
+}
+
+fn victim_drops(world: &World, journal: &Journal) {
+    let me = join(&world.segment);
+    let mut first = world.stage(&me, 0);
+    first.poll(2, journal).unwrap();
+    first.hold(2, journal);
+    mark();
+    drop(first);
+    mark();
+}
+
+fn victim_leaves(world: &World, _: &Journal) {
+    let me = join(&world.segment);
+    mark();
+    drop(me);
+    mark();
+}
+
+fn act_publish(hands: &mut Hands, journal: &Journal) {
+    publish(hands.tx.as_mut().unwrap(), 1, journal);
+}
+
+fn act_poll(hands: &mut Hands, journal: &Journal) {
+    hands.stages.iter_mut().flatten().for_each(|stage| _ = stage.poll(3, journal).unwrap());
+}
+
+#[rustfmt::skip]
+const CALLS: [Call; 18] = {
+    const fn call(
+        name: &'static str,
+        shape: Shape,
+        unsure: u64,
+        survivors: fn(&World, &Journal) -> Hands,
+        victim: fn(&World, &Journal),
+    ) -> Call {
+        Call { name, shape, unsure, survivors, victim, act: None }
+    }
+    const fn acting(call: Call, act: fn(&mut Hands, &Journal)) -> Call {
+        Call { act: Some(act), ..call }
+    }
+    [
+        call("publish", SMALL, 1, stages, victim_publishes),
+        call("claim_n and publish", SMALL, 5, stages, victim_publishes_a_run),
+        call("publish three runs", LONG, LONG_LEN, stages, victim_publishes_long),
+        acting(call("publish into a full ring", SMALL, 1, stages, victim_fills_the_ring), act_poll),
+        call("publish for a sleeper", Shape { notice: Duration::from_millis(20), ..SMALL }, 1, sleeping_first, victim_wakes),
+        call("close", SMALL, 0, stages, victim_closes),
+        call("poll", SMALL, 0, all_but_first, victim_polls::<0>),
+        call("poll as a later stage", SMALL, 0, all_but_later, victim_polls::<1>),
+        call("poll as a writer", WRITES, 0, all_but_first, victim_polls::<0>),
+        call("batch and release", SMALL, 0, all_but_first, victim_batches::<0>),
+        call("batch and release as a later stage", WRITES, 0, all_but_later, victim_batches::<1>),
+        call("batch and release as a writer", WRITES, 0, all_but_first, victim_batches::<0>),
+        acting(call("wait for an event", SMALL, 0, idle_but_first, victim_waits), act_publish),
+        call("attach", SMALL, 0, everyone, victim_attaches),
+        call("take a dead stage's place", WRITES, 0, dead_first, victim_takes),
+        call("take a dead producer's place", SMALL, 0, dead_producer, victim_succeeds),
+        call("drop a reader", SMALL, 0, all_but_first, victim_drops),
+        call("leave", SMALL, 0, everyone, victim_leaves),
+    ]
+};
+
+impl Call {
+    fn run_victim(&self, world: &World, journal: &Journal) -> Option<Victim> {
+        Victim::start(|| (self.victim)(world, journal))
+    }
+
+    fn finish(&self, world: &World, hands: Hands, journal: &Journal) {
+        let run = if self.shape.capacity == LONG.capacity { MAX_RUN } else { 1 };
+        finish(world, hands, journal, self.unsure, run);
+    }
+
+    /// Runs the call once, instruction by instruction, and checks the stream after its end.
+    fn path(&self, journal: &Journal) -> Option<Path> {
+        journal.clear();
+        let world = World::new(self.shape);
+        let mut hands = (self.survivors)(&world, journal);
+        let victim = self.run_victim(&world, journal)?;
+        let mut path = Path::default();
+        loop {
+            if path.acts_at.is_none()
+                && let Some(act) = self.act
+                && victim.is_before(libc::SYS_futex)
+            {
+                path.acts_at = Some(path.places.len());
+                act(&mut hands, journal);
+            }
+            path.push(victim.at());
+            if victim.step() == Stop::Mark {
+                break;
+            }
+        }
+        victim.kill();
+        assert!(self.act.is_none() || path.acts_at.is_some(), "{} never slept", self.name);
+        self.finish(&world, hands, journal);
+        Some(path)
+    }
+
+    /// Kills a victim in front of the instruction `index` of a path. Returns whether the victim came
+    /// there.
+    fn kill_at(&self, journal: &Journal, path: &Path, index: usize) -> bool {
+        journal.clear();
+        let world = World::new(self.shape);
+        let mut hands = (self.survivors)(&world, journal);
+        let victim = self.run_victim(&world, journal).expect("the first was not refused");
+        let (address, mut count) = path.places[index];
+        let mut came = true;
+        if let (Some(act), Some(acts_at)) = (self.act, path.acts_at)
+            && acts_at <= index
+        {
+            let (sleeps, nth) = path.places[acts_at];
+            came = victim.run_to(sleeps, nth);
+            act(&mut hands, journal);
+            // Those that came before are not met again.
+            let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
+            count -= before;
+        }
+        came = came && victim.run_to(address, count);
+        victim.kill();
+        self.finish(&world, hands, journal);
+        came
+    }
+}
+
+/// Number of places of a call at which a victim is killed, unless all are asked for.
+const PLACES: usize = 200;
+
+fn role_instructions() {
+    let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
+    let journal = Journal::new(EVENTS);
+    let small = Journal::new(64);
+    for call in CALLS.iter().filter(|call| value("CALLS").split(';').any(|name| name == call.name)) {
+        let began = Instant::now();
+        let journal = if call.shape.capacity == LONG.capacity { &journal } else { &small };
+        let Some(path) = call.path(journal) else { return say("refused") };
+        let places = match call.shape.capacity == LONG.capacity {
+            true => PLACES / 4,
+            false => PLACES,
+        };
+        let count = path.places.len();
+        let places = if all { count } else { count.min(places) };
+        let came = (0..places)
+            .filter(|place| call.kill_at(journal, &path, place * count / places))
+            .count();
+        say(format!(
+            "{}: {count} instructions, killed at {came} of {places} in {:.1} s",
+            call.name,
+            began.elapsed().as_secs_f32()
+        ));
+        // A run may differ from the one that was recorded, by times and by addresses of memory.
+        assert!(came * 4 >= places * 3, "{}: most victims took another path", call.name);
+    }
+    say("done");
+}
+
+/// Steps of attaching, of taking a place, and of leaving.
+const STEPS: [&str; 19] = [
+    "registered", "opened", "guarded", "compared", "mapped", "taken", "unguarded", "closed",
+    "attached", "populated", "taking", "claim-opened", "claimed", "buried", "recovered", "unclaimed",
+    "seated", "leaving", "left",
+];
+
+/// Handles and leaves.
+fn life_of_a_stage<const STAGE: usize>(world: &World, journal: &Journal) {
+    let mut stage = world.stage(&join(&world.segment), STAGE);
+    stage.poll(2, journal).unwrap();
+    stage.hold(2, journal);
+}
+
+/// Publishes and closes.
+fn life_of_a_producer(world: &World, journal: &Journal) {
+    let mut tx = world.producer(&join(&world.segment)).unwrap();
+    (0..4).for_each(|_| publish(&mut tx, 1, journal));
+}
+
+fn role_steps() {
+    let journal = Journal::new(64);
+    let lives: [(Shape, fn(&World, &Journal) -> Hands, fn(&World, &Journal)); 4] = [
+        (SMALL, dead_first, life_of_a_stage::<0>),
+        (WRITES, dead_first, life_of_a_stage::<0>),
+        (WRITES, dead_later, life_of_a_stage::<1>),
+        (SMALL, dead_producer, life_of_a_producer),
+    ];
+    for (number, (shape, survivors, life)) in lives.into_iter().enumerate() {
+        for step in STEPS {
+            journal.clear();
+            let world = World::new(shape);
+            let hands = survivors(&world, &journal);
+            let victim = fork(|| {
+                kill_at(step);
+                life(&world, &journal);
+            });
+            let status = wait(victim);
+            let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL;
+            assert!(killed, "life {number} never came to `{step}`: {status:#x}");
+            finish(&world, hands, &journal, 0, 1);
+        }
+    }
+    say("done");
+}
+
+/// A process that dies at a named step of attaching, of recovering a dead process whose place it takes,
+/// or of leaving, costs no event.
+#[test]
+fn a_process_killed_at_any_step_loses_nothing() {
+    let _watched = watched();
+    test_in_a_role("steps", &[]);
+}
+
+/// Kills victims between two instructions of calls. The default is a sample of the instructions;
+/// `SLIPRING_KILL_ALL=1` asks for all of them.
+fn kill_in(calls: &[&str]) {
+    assert!(calls.iter().all(|name| CALLS.iter().any(|call| call.name == *name)));
+    test_in_a_role("instructions", &[("CALLS", &calls.join(";"))]);
+}
+
+#[test]
+fn a_producer_killed_at_any_instruction_loses_nothing() {
+    let _watched = watched();
+    kill_in(&["publish", "claim_n and publish", "publish into a full ring", "close"]);
+}
+
+#[test]
+fn a_producer_killed_in_a_long_publication_leaves_nothing_of_it() {
+    let _watched = watched();
+    kill_in(&["publish three runs"]);
+}
+
+#[test]
+fn a_producer_killed_while_it_wakes_a_sleeper_costs_a_notice() {
+    let _watched = watched();
+    kill_in(&["publish for a sleeper"]);
+}
+
+#[test]
+fn a_reader_killed_at_any_instruction_loses_nothing() {
+    let _watched = watched();
+    kill_in(&["poll", "batch and release", "wait for an event", "drop a reader"]);
+}
+
+#[test]
+fn a_later_stage_killed_at_any_instruction_loses_nothing() {
+    let _watched = watched();
+    kill_in(&["poll as a later stage", "batch and release as a later stage"]);
+}
+
+#[test]
+fn a_writer_killed_at_any_instruction_announces_what_it_touched() {
+    let _watched = watched();
+    kill_in(&["poll as a writer", "batch and release as a writer"]);
+}
+
+#[test]
+fn a_process_killed_while_it_attaches_or_leaves_loses_nothing() {
+    let _watched = watched();
+    kill_in(&["attach", "leave"]);
+}
+
+#[test]
+fn a_process_killed_while_it_recovers_another_is_recovered() {
+    let _watched = watched();
+    kill_in(&["take a dead stage's place", "take a dead producer's place"]);
+}
