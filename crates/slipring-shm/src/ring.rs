@@ -9,6 +9,7 @@ use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use slipring::Wait;
@@ -21,7 +22,7 @@ use crate::create::Initial;
 use crate::errors::Problem;
 use crate::layout::records::Participant;
 use crate::layout::{Areas, HEAD, LINE};
-use crate::participant::{Participation, bury};
+use crate::participant::{Liveness, Participation, bury};
 
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
@@ -34,6 +35,10 @@ impl Proof for Participation {
 
     fn pid(&self, number: u32) -> u32 {
         self.record(number).map_or(0, |record| record.pid.load(Relaxed))
+    }
+
+    fn is_own_process(&self) -> bool {
+        self.mapping().is_ours()
     }
 }
 
@@ -150,7 +155,14 @@ pub(crate) fn take(participation: &Participation, seat: &Seat, stage: &str) -> R
         if owner == own {
             return Err(taken());
         }
-        let Some(claim) = participation.claim_dead(owner)? else { return Err(taken()) };
+        let Some(claim) = participation.claim_dead(owner)? else {
+            match participation.liveness(owner)? {
+                Liveness::Alive | Liveness::HeldByReader => return Err(taken()),
+                // Another process recovers the owner, or looks for a place of its own.
+                _ => thread::sleep(Duration::from_millis(1)),
+            }
+            continue;
+        };
         let checked = participation.checked();
         bury(participation.mapping(), &checked.areas, owner);
         claim.finish();

@@ -598,6 +598,11 @@ impl<E: Event> Attached<E> {
         }
         let seat = ring.seat(ring.producer_party());
         ring::take(&self.inner, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
+        // The producer before may have closed the ring since, and closes it before it frees the place.
+        if ring.is_over() {
+            seat.free(self.participant());
+            return Err(self.failed(Problem::Over));
+        }
         // SAFETY: the seat was just taken, so no other handle exists.
         Ok(unsafe { ring.producer() })
     }

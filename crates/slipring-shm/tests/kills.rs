@@ -27,7 +27,9 @@ fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     loop {
         match role.hear().as_str() {
             "done" => break,
-            "refused" => return skip("ptrace is not permitted here: no kills between instructions"),
+            "refused" => {
+                return skip("ptrace is not permitted here: no kills between instructions");
+            }
             said => println!("{said}"),
         }
     }
@@ -79,8 +81,7 @@ fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands
 }
 
 fn stages_but(world: &World, victim: usize) -> Hands {
-    let stages =
-        [0, 1].map(|number| (number != victim).then(|| world.stage(&world.me, number)));
+    let stages = [0, 1].map(|number| (number != victim).then(|| world.stage(&world.me, number)));
     Hands { stages, ..Hands::default() }
 }
 
@@ -402,7 +403,8 @@ fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     let journal = Journal::new(EVENTS);
     let small = Journal::new(64);
-    for call in CALLS.iter().filter(|call| value("CALLS").split(';').any(|name| name == call.name)) {
+    for call in CALLS.iter().filter(|call| value("CALLS").split(';').any(|name| name == call.name))
+    {
         let began = Instant::now();
         let journal = if call.shape.capacity == LONG.capacity { &journal } else { &small };
         let Some(path) = call.warm_up(journal).and_then(|()| call.path(journal)) else {
@@ -430,9 +432,25 @@ fn role_instructions() {
 
 /// Steps of attaching, of taking a place, and of leaving.
 const STEPS: [&str; 19] = [
-    "registered", "opened", "guarded", "compared", "mapped", "taken", "unguarded", "closed",
-    "attached", "populated", "taking", "claim-opened", "claimed", "buried", "recovered", "unclaimed",
-    "seated", "leaving", "left",
+    "registered",
+    "opened",
+    "guarded",
+    "compared",
+    "mapped",
+    "taken",
+    "unguarded",
+    "closed",
+    "attached",
+    "populated",
+    "taking",
+    "claim-opened",
+    "claimed",
+    "buried",
+    "recovered",
+    "unclaimed",
+    "seated",
+    "leaving",
+    "left",
 ];
 
 /// Handles and leaves.

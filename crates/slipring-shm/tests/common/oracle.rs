@@ -236,7 +236,6 @@ impl Stage {
     }
 }
 
-
 /// The shape of a ring.
 #[derive(Clone, Copy)]
 pub struct Shape {

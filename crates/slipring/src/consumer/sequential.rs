@@ -148,6 +148,19 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
+    /// Checks the last position of a closed ring, whose word other processes write, for a stage that
+    /// has not reached it. Returns an error if the stage can never reach it.
+    #[inline]
+    fn false_end(&self) -> Option<WaitError> {
+        let last = self.state.control().status.last_position()?;
+        // The events up to the last position fit into the ring, because this stage has released none
+        // of them. All of them are published, so a stage that goes by stamps finds them.
+        let beyond = last.wrapping_sub(self.released) > self.state.core.capacity();
+        let behind = ahead(last, self.next) < 0;
+        let missing = self.reads_stamps && last != self.next && !self.has_available();
+        (beyond || behind || missing).then_some(WaitError::Damaged)
+    }
+
     /// Releases the handled events before `seq`. Also releases the tombstones that directly follow
     /// the released events.
     pub(crate) fn release_until(&mut self, seq: u64) {
@@ -487,12 +500,23 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         if R::SEATED && self.state.damaged {
             return Some(WaitError::Damaged);
         }
-        self.role.refusal(self.state.control()).or_else(|| self.state.control().ended(self.next))
+        let ended = self
+            .role
+            .refusal(self.state.control())
+            .or_else(|| self.state.control().ended(self.next));
+        if R::SEATED && ended.is_none() { self.false_end() } else { ended }
     }
 }
 
 impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
+        if R::SEATED {
+            if self.state.control().is_own_process() {
+                self.flush();
+                self.role.leave(&self.state, self.released); // SYNC[seated]: last
+            }
+            return;
+        }
         self.disarm();
         // No other handle ever releases the events that a dropped handle held.
         self.role.leave(&self.state, self.released);

@@ -379,6 +379,9 @@ impl<E, L: Layout> Clone for Producer<E, L, Many> {
 
 impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
     fn drop(&mut self) {
+        if !self.core.control.is_own_process() {
+            return;
+        }
         self.give_up_open_claim();
         self.disarm();
         let control = &self.core.control;

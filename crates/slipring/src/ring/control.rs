@@ -25,7 +25,7 @@ use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::status::Status;
 use crate::ring::waits::Waits;
-use crate::ring::words::ClaimWord;
+use crate::ring::words::{ClaimWord, ahead};
 use crate::wait::queue::{QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
 
@@ -178,6 +178,12 @@ impl Control {
 
     pub(crate) fn quiet_check(&self) -> QuietCheck {
         self.waits.quiet_check(&self.plan)
+    }
+
+    /// Returns whether the words of the ring are this process's to use. In a forked child, the memory
+    /// of a segment is not mapped.
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.proof.is_own_process())
     }
 
     // Endings. See `Status`.
@@ -346,19 +352,29 @@ impl Control {
         if peers.is_check_due() { self.watch(peers, &waiter) } else { None }
     }
 
-    /// Checks the party that a waiter waits for. Returns the error of the wait, if that party's
+    /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits for
+    /// a publication. Stages form no circle, so a walk along these stages ends.
+    fn holds_up(&self, party: usize) -> Option<usize> {
+        let stage = self.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
+        let position = self.positions.position(&self.plan, party);
+        let (frontier, upstream) = self.upstream(party, position);
+        (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
+    }
+
+    /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
+    /// Returns the error of the wait, if that party's
     /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
     #[cold]
     fn watch(&self, peers: &Peers, waiter: &Waiter) -> Option<WaitError> {
         let mut party = self.slowest(waiter);
-        let mut dead = peers.dead_owner(party);
-        // A stage that lives may itself wait for a stage that does not.
-        for _ in 0..self.plan.stages.len() {
-            let Some(next) = self.awaited_by(party).filter(|_| dead.is_none()) else { break };
-            (party, dead) = (next, peers.dead_owner(next));
-        }
-        let (owner, on_death) = dead?;
-        let (stage, pid) = (self.name(party), peers.proof.pid(owner));
+        let (owner, on_death) = loop {
+            if let Some(dead) = peers.dead_owner(party) {
+                break dead;
+            }
+            party = self.holds_up(party)?;
+        };
+        let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };
+        let stage = self.name(party);
         let seq = match party == self.producer_party() {
             true => waiter.at,
             false => self.position(party),
@@ -368,15 +384,6 @@ impl Control {
             return None;
         }
         Some(WaitError::PeerDead(Box::new(PeerDead { stage, pid, seq })))
-    }
-
-    /// Returns the stage for which a stage waits, if that stage follows another one and has released
-    /// all that was released to it.
-    fn awaited_by(&self, party: usize) -> Option<usize> {
-        self.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
-        let at = self.position(party);
-        let (released, slowest) = self.upstream(party, at);
-        (released == at).then_some(slowest)
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {

@@ -21,6 +21,12 @@ pub trait Proof: Send + Sync {
 
     /// Returns the process id of a participant, for messages; 0: it is not known.
     fn pid(&self, number: u32) -> u32;
+
+    /// Returns whether the calling process is the one that attached. A forked child inherits handles,
+    /// but not the memory of the segment.
+    fn is_own_process(&self) -> bool {
+        true
+    }
 }
 
 /// What becomes of the parties that wait for a stage or a producer whose process has died.
@@ -103,13 +109,19 @@ impl Peers {
         self.refusals.is_check_due(self.notice)
     }
 
-    /// Returns the participant that owns the seat of a party and is proven dead. `None`: the seat is
-    /// free, its owner lives, or no party is to hear of the owner's death.
+    /// Returns the participant that owns the seat of a party and is proven dead; 0: the last owner has
+    /// died, and its seat was recovered and not taken since. `None`: the last owner has left, the owner
+    /// lives, or no party is to hear of the owner's death.
     pub(crate) fn dead_owner(&self, party: usize) -> Option<(u32, OnDeath)> {
         let seat = &self.seats.get(party)?.0;
         let on_death = self.on_death[party];
-        let owner = seat.owner()?;
-        let is_dead = on_death != OnDeath::Wait && self.proof.is_dead(owner);
+        if on_death == OnDeath::Wait {
+            return None;
+        }
+        let Some(owner) = seat.owner() else {
+            return seat.last_owner_died().then_some((0, on_death));
+        };
+        let is_dead = self.proof.is_dead(owner);
         // If the seat has another owner by now, that owner took the place of the dead one.
         (is_dead && seat.owner() == Some(owner)).then_some((owner, on_death))
     }

@@ -71,6 +71,12 @@ impl Seat {
         self.deaths.load(Relaxed) as u32
     }
 
+    /// Returns whether the seat is free, because its last owner died and was recovered.
+    pub(crate) fn last_owner_died(&self) -> bool {
+        let owner = self.owner.load(Acquire);
+        owner & PARTICIPANT == 0 && owner != 0 && self.deaths.load(Relaxed) >> 32 == owner >> 32
+    }
+
     /// Returns the position before which the stage was lent all events.
     pub fn held(&self) -> u64 {
         self.held.load(Relaxed)
@@ -147,8 +153,10 @@ mod tests {
         assert_eq!((seat.owner(), seat.deaths()), (None, 0));
         assert_eq!(seat.take(3), Ok(()));
         seat.bury(4);
+        assert!(!seat.last_owner_died());
         seat.bury(3);
         seat.bury(3);
+        assert!(seat.last_owner_died());
         assert_eq!((seat.owner(), seat.deaths()), (None, 1));
         assert_eq!(seat.take(3), Ok(()));
         // A recovery that died between its two steps is repeated.
@@ -157,5 +165,9 @@ mod tests {
         seat.owner.store(owner, Relaxed);
         seat.bury(3);
         assert_eq!((seat.owner(), seat.deaths()), (None, 2));
+        assert_eq!(seat.take(5), Ok(()));
+        assert!(!seat.last_owner_died());
+        seat.free(5);
+        assert!(!seat.last_owner_died(), "the last owner left");
     }
 }

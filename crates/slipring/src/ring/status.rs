@@ -227,6 +227,13 @@ impl Status {
             .then_some(WaitError::Closed)
     }
 
+    /// Returns the last position of a closed graph that was not halted and has not failed. All
+    /// publications before the close are visible to the caller's next poll.
+    pub(crate) fn last_position(&self) -> Option<u64> {
+        let bits = edge::closed::see(&self.words.0.bits);
+        (bits == CLOSED).then(|| self.words.0.final_seq.load(Relaxed))
+    }
+
     /// Returns the time at which all waits of the graph end, if the graph has a deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline.map(|(deadline, _)| deadline)

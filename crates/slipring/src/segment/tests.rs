@@ -460,6 +460,89 @@ fn random_words_are_an_error_at_most() {
     }
 }
 
+/// A closed ring whose last position no stage can reach is damaged, and no stage waits for it.
+#[test]
+fn a_last_position_that_nobody_can_reach_is_damage() {
+    let _watched = crate::watchdog::watched();
+    for last in [0, 2, 4, 12, u64::MAX] {
+        let stages = vec![stage("first", &[], OnDeath::Wait), stage("second", &[0], OnDeath::Wait)];
+        let segment = Segment::new(8, 0, stages);
+        let mut tx = segment.producer(1);
+        let (mut first, mut second) = (segment.reader(2, 0), segment.reader(3, 1));
+        (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+        drop(tx);
+        // SAFETY: the second word of the status is an atomic word, and is the last position.
+        let word = unsafe { segment.areas.status.cast::<AtomicU64>().add(1).as_ref() };
+        assert_eq!(word.swap(last, Ordering::Relaxed), 3);
+        assert!(matches!(first.for_each(|_, _| ()), Err(WaitError::Damaged)), "{last}");
+        assert_eq!(first.next_seq(), 3);
+        // The stage behind it may wait for a position that the first stage can still reach.
+        if last != 4 {
+            assert!(matches!(second.for_each(|_, _| ()), Err(WaitError::Damaged)), "{last}");
+        }
+    }
+}
+
+/// A death is told also if the dead one's seat was recovered, and no process has taken it since.
+#[test]
+fn a_death_is_told_until_the_seat_is_taken() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(2, 0, vec![stage("only", &[], OnDeath::Tell)]);
+    let mut tx = segment.producer(1);
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    let reader = segment.reader(2, 0);
+    segment.kill(2, reader);
+    segment.bury(2);
+    for _ in 0..2 {
+        let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
+        assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
+    }
+    drop(segment.reader(3, 0));
+    let soon = std::time::Instant::now() + Duration::from_millis(20);
+    let error = tx.publish_by(soon, |_| ()).unwrap_err();
+    assert!(matches!(error, ClaimError::TimedOut { .. }), "the last owner left: {error}");
+}
+
+/// A party that waits for a stage that waits for a dead one is told, too.
+#[test]
+fn a_death_is_told_along_the_stages() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![
+        stage("first", &[], OnDeath::Tell),
+        stage("second", &[0], OnDeath::Tell),
+        stage("third", &[1], OnDeath::Tell),
+    ];
+    let segment = Segment::new(2, 0, stages);
+    let mut tx = segment.producer(1);
+    let first = segment.reader(2, 0);
+    let _others = (segment.reader(3, 1), segment.reader(4, 2));
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    segment.kill(2, first);
+    let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
+    let WaitError::PeerDead(dead) = error else { panic!("{error}") };
+    assert_eq!((dead.stage.as_str(), dead.pid), ("first", 1002));
+}
+
+/// The events of a stream are counted once, however many producers there were.
+#[test]
+fn producers_count_their_own_events() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(8, 5, vec![stage("only", &[], OnDeath::Wait)]);
+    let mut reader = segment.reader(9, 0);
+    for number in 1..4 {
+        let mut tx = segment.producer(number);
+        (0..2).for_each(|_| _ = tx.publish(|slot| *slot = 0).unwrap());
+        // A full ring, so that the producer waits, and flushes its counts.
+        (0..6).for_each(|_| _ = tx.publish(|slot| *slot = 0).unwrap());
+        tx.publish_by(std::time::Instant::now(), |_| ()).unwrap_err();
+        segment.kill(number, tx);
+        segment.bury(number);
+        reader.poll(usize::MAX, |_, _| ()).unwrap();
+        let report = segment.attach(20).report();
+        assert_eq!(report.stages.last().unwrap().events, u64::from(number) * 8);
+    }
+}
+
 #[test]
 fn a_declaration_without_a_stage_is_refused() {
     let none =

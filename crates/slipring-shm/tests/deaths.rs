@@ -1,0 +1,394 @@
+//! What processes learn of each other: real processes that are stopped, killed, replaced and forked
+//! while others wait for them.
+//!
+//! A survivor learns of a death within a notice, and the time that the kernel takes to end a process.
+//! No test asserts a time: a wait that never ends is found by the watchdog.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::oracle::{Numbered, STAGES, join, retry};
+use common::trace::{fork, wait};
+use common::*;
+use rustix::process::Signal;
+use slipring::{ClaimError, PRODUCER, Producer, Wait, WaitError};
+use slipring_shm::{Attached, OnDeath, Problem, Reader, Segment};
+
+#[test]
+fn plays_a_role() {
+    // No watchdog: its thread would be lost in a forked child. The parent has one.
+    play(&[
+        ("read", role_read),
+        ("publish", role_publish),
+        ("exec", role_exec),
+        ("fork", role_fork),
+    ]);
+}
+
+fn open() -> Attached<Numbered> {
+    let wait: Wait = value("WAIT").parse().unwrap();
+    join(&Segment::open(value("NAME")).unwrap()).wait(wait).unwrap()
+}
+
+/// Reads to the stream's end, and says each error of a wait.
+fn role_read() {
+    let me = open();
+    let mut reader = retry(|| me.reader(&value("STAGE"))).unwrap();
+    say("taken");
+    let mut next = reader.next_seq();
+    loop {
+        match reader.batch(usize::MAX) {
+            Ok(batch) => {
+                for event in batch.iter() {
+                    assert_eq!(event.seq, next);
+                    next += 1;
+                }
+                batch.release();
+            }
+            Err(WaitError::Closed) => break say(format!("closed {next}")),
+            Err(WaitError::PeerDead(dead)) => say(format!("dead {} {}", dead.stage, dead.pid)),
+            Err(error) => break say(format!("error {error}")),
+        }
+    }
+}
+
+/// Publishes as many events as each line asks for, and says where it is. Ends at the line `close`.
+fn role_publish() {
+    let me = open();
+    let mut tx = retry(|| me.producer()).unwrap();
+    say("taken");
+    loop {
+        let asked = listen();
+        let Ok(count) = asked.parse::<u64>() else { break };
+        let mut last = Ok(0);
+        for _ in 0..count {
+            last = publish(&mut tx);
+        }
+        match last {
+            Ok(seq) => say(format!("at {seq}")),
+            Err(WaitError::PeerDead(dead)) => say(format!("dead {} {}", dead.stage, dead.pid)),
+            Err(error) => say(format!("error {error}")),
+        }
+    }
+    drop(tx);
+    say("ended");
+}
+
+fn publish(tx: &mut Producer<Numbered>) -> Result<u64, WaitError> {
+    let mut slot = tx.claim()?;
+    let seq = slot.seq();
+    slot.fill(seq, 1);
+    Ok(slot.publish())
+}
+
+/// A named segment of four slots with the stages `first` and, behind it, `later`.
+struct Graph {
+    name: Name,
+    me: Attached<Numbered>,
+    on_death: OnDeath,
+}
+
+impl Graph {
+    fn new(on_death: OnDeath, notice_ms: u64) -> Graph {
+        let name = Name::new();
+        let builder = Segment::create(&name.0).capacity(4).notice(Duration::from_millis(notice_ms));
+        let builder = builder.reader(STAGES[0]).on_death(on_death);
+        let builder = builder.reader(STAGES[1]).after([STAGES[0]]).on_death(on_death);
+        let segment = builder.producer_on_death(on_death).build().unwrap();
+        Graph { me: join(&segment), name, on_death }
+    }
+
+    fn start(&self, role: &str, stage: &str) -> Role {
+        self.start_with(role, stage, &Wait::Blocking)
+    }
+
+    fn start_with(&self, role: &str, stage: &str, wait: &Wait) -> Role {
+        let wait = wait.to_string();
+        let values = [("NAME", self.name.0.as_str()), ("STAGE", stage), ("WAIT", &wait)];
+        let mut role = Role::start(role, &values);
+        assert_eq!(role.hear(), "taken");
+        role
+    }
+
+    fn producer(&self) -> Producer<Numbered> {
+        retry(|| self.me.producer()).unwrap()
+    }
+
+    fn reader(&self, stage: usize) -> Reader<Numbered> {
+        retry(|| self.me.reader(STAGES[stage])).unwrap()
+    }
+
+    /// Fills the ring.
+    fn fill(&self) -> Producer<Numbered> {
+        let mut tx = self.producer();
+        while tx.remaining() != 0 {
+            publish(&mut tx).unwrap();
+        }
+        tx
+    }
+}
+
+fn asleep(role: &Role) {
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", role.pid())).unwrap();
+    until(|| stat().contains(") S "));
+}
+
+/// Kills a role, and leaves it as a zombie.
+fn kill(role: &Role) -> u32 {
+    role.signal(Signal::KILL);
+    role.pid()
+}
+
+/// Reads all events of a stage that are there.
+fn read(reader: &mut Reader<Numbered>) {
+    let mut next = reader.next_seq();
+    let handle = |event: &Numbered, at: slipring::At| {
+        assert_eq!((event.seq, at.seq), (next, next));
+        next += 1;
+    };
+    reader.poll(usize::MAX, handle).unwrap();
+}
+
+#[test]
+fn every_wait_strategy_passes_messages_between_processes() {
+    let _watched = watched();
+    for strategy in Wait::all() {
+        let graph = Graph::new(OnDeath::Wait, 20);
+        let mut roles = STAGES.map(|stage| graph.start_with("read", stage, &strategy));
+        let mut tx = graph.start_with("publish", "", &strategy);
+        // More than the ring has room for, so that the producer waits, too; and then pauses.
+        for turn in 0..3u64 {
+            tx.tell("30");
+            assert_eq!(tx.hear(), format!("at {}", turn * 30 + 29), "{strategy}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        tx.tell("close");
+        assert_eq!(tx.hear(), "ended");
+        roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 90", "{strategy}"));
+    }
+}
+
+/// With a notice of a second, the sleepers are woken by the close and not by their own clock.
+#[test]
+fn a_close_wakes_the_sleepers_of_other_processes() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Wait, 1000);
+    let mut roles = STAGES.map(|stage| graph.start("read", stage));
+    let tx = graph.producer();
+    roles.iter().for_each(asleep);
+    drop(tx);
+    roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 0"));
+    assert!(matches!(graph.me.producer().unwrap_err().problem(), Problem::Over));
+}
+
+/// A stopped process is alive: whoever waits for it waits, and is told nothing.
+#[test]
+fn a_stopped_reader_is_waited_for() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Fail, 1);
+    let mut roles = STAGES.map(|stage| graph.start("read", stage));
+    roles[0].signal(Signal::STOP);
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", roles[0].pid())).unwrap();
+    until(|| stat().contains(") T "));
+    let mut tx = graph.fill();
+    let error = tx.publish_by(Instant::now() + Duration::from_millis(100), |_| ()).unwrap_err();
+    assert!(matches!(error, ClaimError::TimedOut { .. }), "{error}");
+    assert_problem!(graph.me.reader(STAGES[0]), Problem::Taken { .. });
+    roles[0].signal(Signal::CONT);
+    assert_eq!(publish(&mut tx).unwrap(), 4);
+    drop(tx);
+    roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 5"));
+}
+
+#[test]
+fn a_producer_that_waits_learns_of_a_readers_death_as_declared() {
+    let _watched = watched();
+    for (on_death, victim) in
+        [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail].into_iter().flat_map(|d| [(d, 0), (d, 1)])
+    {
+        let graph = Graph::new(on_death, 5);
+        let survivor = graph.reader(1 - victim);
+        let role = graph.start("read", STAGES[victim]);
+        let mut tx = graph.start("publish", "");
+        // The victim does not run any more when the ring gets full.
+        role.signal(Signal::STOP);
+        tx.tell("5");
+        asleep(&tx);
+        // A zombie is dead, too.
+        let pid = kill(&role);
+        let mut survivor = survivor;
+        if graph.on_death == OnDeath::Tell {
+            if victim == 1 {
+                until(|| survivor.poll(8, |_, _| ()).unwrap() == 0);
+            }
+            assert_eq!(tx.hear(), format!("dead {} {pid}", STAGES[victim]));
+        }
+        if graph.on_death == OnDeath::Fail {
+            if victim == 1 {
+                until(|| survivor.poll(8, |_, _| ()).unwrap_or(0) == 0);
+            }
+            let said = tx.hear();
+            let mine = survivor.batch(1).map(drop).unwrap_err().to_string();
+            let newcomer = graph.reader(victim).batch(1).map(drop).unwrap_err().to_string();
+            for heard in [said, mine, newcomer] {
+                let names = heard.contains(STAGES[victim]) && heard.contains(&pid.to_string());
+                assert!(names, "{}, {pid}: {heard}", STAGES[victim]);
+            }
+            continue;
+        }
+        // A successor takes the place, and the producer goes on.
+        let mut successor = graph.reader(victim);
+        if graph.on_death == OnDeath::Tell {
+            tx.tell("1");
+        }
+        let mut seen = false;
+        let heard = loop {
+            read(&mut successor);
+            read(&mut survivor);
+            if !seen {
+                seen = successor.next_seq() >= 4;
+                continue;
+            }
+            break tx.hear();
+        };
+        assert_eq!(heard, "at 4");
+        assert_eq!(role.pid(), pid);
+    }
+}
+
+#[test]
+fn readers_that_sleep_learn_of_the_producers_death_as_declared() {
+    let _watched = watched();
+    for on_death in [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail] {
+        let graph = Graph::new(on_death, 5);
+        let mut first = graph.start("read", STAGES[0]);
+        let mut later = graph.start("read", STAGES[1]);
+        let mut tx = graph.start("publish", "");
+        tx.tell("3");
+        assert_eq!(tx.hear(), "at 2");
+        asleep(&first);
+        let pid = kill(&tx);
+        match on_death {
+            OnDeath::Tell => assert_eq!(first.hear(), format!("dead {PRODUCER} {pid}")),
+            OnDeath::Fail => {
+                let newcomer = join(&Segment::open(&graph.name.0).unwrap());
+                for role in [&mut first, &mut later] {
+                    let heard = role.hear();
+                    let names = heard.contains(PRODUCER) && heard.contains(&pid.to_string());
+                    assert!(names && heard.starts_with("error"), "{pid}: {heard}");
+                }
+                assert_problem!(newcomer.producer(), Problem::Over);
+                continue;
+            }
+            OnDeath::Wait => {}
+        }
+        let mut tx = graph.producer();
+        assert_eq!(publish(&mut tx).unwrap(), 3);
+        drop(tx);
+        for role in [&mut first, &mut later] {
+            let heard = loop {
+                match role.hear() {
+                    told if told.starts_with("dead") => assert_eq!(on_death, OnDeath::Tell),
+                    heard => break heard,
+                }
+            };
+            assert_eq!(heard, "closed 4");
+        }
+    }
+}
+
+/// Takes a place and becomes another program.
+fn role_exec() {
+    let me = open();
+    let _first = retry(|| me.reader(STAGES[0])).unwrap();
+    say("taken");
+    listen();
+    panic!("{}", Command::new("sleep").arg("300").exec());
+}
+
+#[test]
+fn exec_leaves_the_place() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Tell, 1);
+    let mut tx = graph.fill();
+    let mut role = graph.start("exec", "");
+    role.tell("go on");
+    let error = tx.publish(|_| ()).unwrap_err();
+    let WaitError::PeerDead(dead) = &error else { panic!("{error}") };
+    assert_eq!((dead.stage.as_str(), dead.pid), (STAGES[0], role.pid()));
+    let (mut first, mut later) = (graph.reader(0), graph.reader(1));
+    read(&mut first);
+    read(&mut later);
+    assert_eq!(publish(&mut tx).unwrap(), 4);
+    role.kill();
+}
+
+/// Forks a child that drops all that it inherited, and says how it ended.
+fn role_fork() {
+    let me = open();
+    let mut first = Some(retry(|| me.reader(STAGES[0])).unwrap());
+    let mut tx = Some(retry(|| me.producer()).unwrap());
+    let mut me = Some(me);
+    publish(tx.as_mut().unwrap()).unwrap();
+    let child = fork(|| {
+        drop(tx.take());
+        drop(first.take());
+        drop(me.take());
+    });
+    assert_eq!(wait(child), 0, "dropping inherited handles does nothing");
+    say("taken");
+    listen();
+    publish(tx.as_mut().unwrap()).unwrap();
+    read(first.as_mut().unwrap());
+    assert_eq!(first.as_ref().unwrap().next_seq(), 2);
+}
+
+#[test]
+fn a_forked_child_can_drop_inherited_handles() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Fail, 1);
+    let mut role = graph.start("fork", "");
+    assert_problem!(graph.me.producer(), Problem::Taken { .. });
+    assert_problem!(graph.me.reader(STAGES[0]), Problem::Taken { .. });
+    role.tell("go on");
+    assert!(role.wait().success());
+    let mut later = graph.reader(1);
+    assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
+}
+
+/// While another process recovers a dead one, or looks for a place for itself, nobody is told that the
+/// dead one has its place.
+#[test]
+fn a_dead_owner_is_never_said_to_have_its_place() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Wait, 1);
+    let reader = graph.start("read", STAGES[0]);
+    kill(&reader);
+    let values = [("NAME", graph.name.0.as_str()), ("STAGE", STAGES[0]), ("WAIT", "blocking")];
+    let mut recoverer = Role::stopping("read", "claimed", &values);
+    assert_problem!(graph.me.reader(STAGES[0]), Problem::Busy);
+    recoverer.tell("go on");
+    assert_eq!(recoverer.hear(), "taken");
+    drop(graph.producer());
+    assert_eq!(recoverer.hear(), "closed 0");
+}
+
+/// A producer that comes while the one before closes finds the ring closed, and publishes nothing.
+#[test]
+fn no_producer_follows_a_close() {
+    let _watched = watched();
+    let graph = Graph::new(OnDeath::Wait, 1);
+    let mut tx = graph.producer();
+    publish(&mut tx).unwrap();
+    let values = [("NAME", graph.name.0.as_str()), ("STAGE", ""), ("WAIT", "blocking")];
+    // The role has found the ring open.
+    let mut late = Role::stopping("publish", "taking", &values);
+    drop(tx);
+    late.tell("go on");
+    assert!(!late.wait().success(), "the ring is closed");
+    assert_eq!(graph.reader(0).for_each(|_, _| ()).unwrap(), 1);
+}
