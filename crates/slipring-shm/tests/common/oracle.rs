@@ -95,6 +95,11 @@ impl Journal {
         &self.words[0]
     }
 
+    /// The number of events of the publication that a producer is in.
+    pub fn unsure(&self) -> &AtomicU64 {
+        &self.words[2]
+    }
+
     /// A word for the test.
     pub fn note(&self) -> &AtomicU64 {
         &self.words[1]
