@@ -70,8 +70,12 @@ fn stages(world: &World, _: &Journal) -> Hands {
 fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands {
     let mut tx = world.producer(&world.me).unwrap();
     let mut hands = stages_but(world, victim);
-    for _ in 0..count {
-        publish(&mut tx, 1, journal);
+    let mut left = count;
+    while left > 0 {
+        // Runs, so that a stage may release in the middle of one.
+        let len = left.min(4);
+        publish_run(&mut tx, len, 1, journal);
+        left -= len;
     }
     if let (1, Some(first)) = (victim, &mut hands.stages[0]) {
         first.poll(usize::MAX, journal).unwrap();
@@ -331,6 +335,12 @@ impl Call {
     fn finish(&self, world: &World, hands: Hands, journal: &Journal) {
         let run = if self.shape.capacity == LONG.capacity { MAX_RUN } else { 1 };
         finish(world, hands, journal, self.unsure, run);
+        // The death of the one before the victim is counted, whoever counted it.
+        match self.name {
+            "take a dead stage's place" => assert!(world.deaths(0) >= 1, "not counted"),
+            "take a dead producer's place" => assert!(world.deaths(2) >= 1, "not counted"),
+            _ => {}
+        }
     }
 
     /// Finishes a stream whose victim is killed at once. From now on, what this process does the first
@@ -351,16 +361,23 @@ impl Call {
         let mut hands = (self.survivors)(&world, journal);
         let victim = self.run_victim(&world, journal)?;
         let mut path = Path::default();
+        let mut copy = world.memory().to_vec();
         loop {
-            if path.acts_at.is_none()
-                && let Some(act) = self.act
-                && victim.is_before(libc::SYS_futex)
-            {
-                path.acts_at = Some(path.places.len());
-                act(&mut hands, journal);
-            }
-            path.push(victim.at());
-            if victim.step() == Stop::Mark {
+            let acts = |path: &mut Path, call| {
+                if let (libc::SYS_futex, None, Some(act)) = (call, path.acts_at, self.act) {
+                    path.acts_at = Some(path.places.len() - 1);
+                    act(&mut hands, journal);
+                }
+            };
+            let changed = || {
+                let memory = world.memory();
+                let changed = copy != memory;
+                if changed {
+                    copy.copy_from_slice(memory);
+                }
+                changed
+            };
+            if path.step(&victim, acts, changed) == Stop::Mark {
                 break;
             }
         }
@@ -396,8 +413,9 @@ impl Call {
     }
 }
 
-/// Number of places of a call at which a victim is killed, unless all are asked for.
-const PLACES: usize = 200;
+/// Number of instructions of a call, all over it, before which a victim is killed, unless all are
+/// asked for. Victims are also killed behind each change of the segment, and around each system call.
+const PLACES: usize = 150;
 
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
@@ -410,18 +428,18 @@ fn role_instructions() {
         let Some(path) = call.warm_up(journal).and_then(|()| call.path(journal)) else {
             return say("refused");
         };
-        let places = match call.shape.capacity == LONG.capacity {
+        let count = path.places.len();
+        let places = path.kills(match call.shape.capacity == LONG.capacity {
+            _ if all => count,
             true => PLACES / 4,
             false => PLACES,
-        };
-        let count = path.places.len();
-        let places = if all { count } else { count.min(places) };
-        let came = (0..places)
-            .filter(|place| call.kill_at(journal, &path, place * count / places))
-            .count();
+        });
+        let came = places.iter().filter(|&&place| call.kill_at(journal, &path, place)).count();
+        let places = places.len();
         say(format!(
-            "{}: {count} instructions, killed at {came} of {places} in {:.1} s",
+            "{}: {count} instructions, {} states, killed at {came} of {places} in {:.1} s",
             call.name,
+            path.changes.len(),
             began.elapsed().as_secs_f32()
         ));
         // A run may differ from the one that was recorded, by times and by addresses of memory.

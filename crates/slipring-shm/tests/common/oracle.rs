@@ -8,6 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use slipring::{ClaimError, Producer, WaitError};
+use slipring::segment::Seat;
+use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Writer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -288,6 +290,21 @@ impl World {
         World { segment, me, shape }
     }
 
+    /// Returns the bytes that processes change. Only while none of them runs.
+    pub fn memory(&self) -> &[u8] {
+        let mapping = self.me.participation().mapping();
+        let (head, length) = (HEAD as usize, mapping.length());
+        // SAFETY: mapped; the caller has stopped who could write.
+        unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
+    }
+
+    /// Returns how many owners of a party's seat have died.
+    pub fn deaths(&self, party: u64) -> u32 {
+        let participation = self.me.participation();
+        let seats = &participation.checked().areas.seats;
+        participation.mapping().record::<Seat>(seats, party).unwrap().deaths()
+    }
+
     /// Takes the place of a stage.
     pub fn stage(&self, by: &Attached<Numbered>, number: usize) -> Stage {
         let writes = self.shape.writes;
@@ -318,6 +335,15 @@ pub fn publish(tx: &mut Producer<Numbered>, by: u64, journal: &Journal) {
     let seq = journal.published().load(SeqCst);
     assert_eq!(tx.publish(|slot| slot.fill(seq, by)).unwrap(), seq);
     journal.published().store(seq + 1, SeqCst);
+}
+
+/// Publishes several events together, and notes them.
+pub fn publish_run(tx: &mut Producer<Numbered>, len: u64, by: u64, journal: &Journal) {
+    let first = journal.published().load(SeqCst);
+    let mut claim = tx.claim_n(len as usize).unwrap();
+    claim.iter_mut().zip(first..).for_each(|(slot, seq)| slot.fill(seq, by));
+    assert_eq!(claim.publish(), first);
+    journal.published().store(first + len, SeqCst);
 }
 
 /// Handles of this process.

@@ -139,14 +139,13 @@ impl Victim {
         self.registers().rip
     }
 
-    /// Returns whether the next instruction is the system call `number`.
+    /// Returns the system call that the next instruction is, if it is one.
     #[cfg(target_arch = "x86_64")]
-    pub fn is_before(&self, number: c_long) -> bool {
-        let registers = self.registers();
+    fn system_call(&self, registers: &libc::user_regs_struct) -> Option<c_long> {
         let peek = libc::PTRACE_PEEKTEXT;
         // SAFETY: reads the stopped child's memory; an error reads as -1, which is no system call.
         let code = unsafe { libc::ptrace(peek, self.pid, registers.rip, 0) };
-        code as u64 & 0xFFFF == 0x050F && registers.rax == number as u64
+        (code as u64 & 0xFFFF == 0x050F).then_some(registers.rax as c_long)
     }
 
     /// Runs until the instruction at `address` is the next for the `count`th time, from now on. The
@@ -195,19 +194,60 @@ impl Drop for Victim {
     }
 }
 
-/// The instructions of one run of a call: for each, its address, and how often it came before.
+/// The instructions of one run of a call.
 #[derive(Default)]
 pub struct Path {
+    /// For each instruction its address, and how often the address came, this time included.
     pub places: Vec<(u64, usize)>,
-    seen: HashMap<u64, usize>,
+    /// The first instruction, those behind a change of the shared memory, and those in front of a
+    /// system call and behind it. A kill anywhere else leaves what a kill at the last of them leaves.
+    pub changes: Vec<usize>,
+    seen: HashMap<u64, (usize, bool)>,
     /// Index of the instruction before which the survivors act; `None`: they do not act.
     pub acts_at: Option<usize>,
 }
 
 impl Path {
-    pub fn push(&mut self, address: u64) {
-        let seen = self.seen.entry(address).or_default();
+    /// Runs one instruction of a victim. `before` is called with the system call that it is, and
+    /// `changed` says afterwards whether the shared memory has changed since its last call.
+    #[cfg(target_arch = "x86_64")]
+    pub fn step(
+        &mut self,
+        victim: &Victim,
+        before: impl FnOnce(&mut Path, c_long),
+        changed: impl FnOnce() -> bool,
+    ) -> Stop {
+        let index = self.places.len();
+        let registers = victim.registers();
+        let call = || victim.system_call(&registers);
+        let (seen, calls) =
+            self.seen.entry(registers.rip).or_insert_with(|| (0, call().is_some()));
         *seen += 1;
-        self.places.push((address, *seen));
+        let (seen, calls) = (*seen, *calls);
+        self.places.push((registers.rip, seen));
+        if index == 0 {
+            self.changes.push(0);
+        }
+        if calls {
+            before(self, registers.rax as c_long);
+            self.changes.push(index);
+        }
+        let stop = victim.step();
+        if stop == Stop::Trap && (changed() || calls) {
+            self.changes.push(index + 1);
+        }
+        stop
+    }
+
+    /// Returns the places for `samples` kills all over the path, and at each change.
+    pub fn kills(&self, samples: usize) -> Vec<usize> {
+        let count = self.places.len();
+        let samples = samples.min(count);
+        let spread = (0..samples).map(|sample| sample * count / samples);
+        let mut places: Vec<usize> = spread.chain(self.changes.iter().copied()).collect();
+        places.retain(|&place| place < count);
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 }
