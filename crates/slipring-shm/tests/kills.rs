@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use common::oracle::*;
 use common::trace::{Path, Stop, Victim, fork, mark, wait};
 use common::*;
+use libc::c_long;
 use slipring::Wait;
 
 #[test]
 fn plays_a_role() {
     // No watchdog: its thread would be lost in the forked children. The parent has one.
-    play(&[("steps", role_steps), ("instructions", role_instructions)]);
+    play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
 }
 
 /// Starts a role that tests by itself, and waits for its report.
@@ -516,6 +517,29 @@ fn role_steps() {
 fn a_process_killed_at_any_step_loses_nothing() {
     let _watched = watched();
     test_in_a_role("steps", &[]);
+}
+
+/// A sleeper that is woken between its announcement and its sleep.
+fn role_wake() {
+    let journal = Journal::new(64);
+    let world = World::new(SMALL);
+    let mut hands = idle_but_first(&world, &journal);
+    let Some(sleeper) = Victim::start(|| victim_waits(&world, &journal)) else {
+        return say("refused");
+    };
+    sleeper.run_to_call(libc::SYS_futex);
+    act_publish(&mut hands, &journal);
+    assert_eq!(sleeper.finish_call(), -c_long::from(libc::EAGAIN), "it does not fall asleep");
+    sleeper.kill();
+    finish(&world, hands, &journal, 0, 1);
+    say("done");
+}
+
+/// A wake-up raises the epoch, so a sleeper that it finds awake does not sleep for a notice.
+#[test]
+fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
+    let _watched = watched();
+    test_in_a_role("wake", &[]);
 }
 
 /// Kills victims between two instructions of calls. The default is a sample of the instructions;

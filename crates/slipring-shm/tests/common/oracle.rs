@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use slipring::{ClaimError, Producer, WaitError};
 use slipring::segment::Seat;
+use slipring::{ClaimError, Producer, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Writer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -398,6 +398,12 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                         let slots_of = slots.iter_mut().zip(first..);
                         slots_of.for_each(|(slot, seq)| slot.fill(seq, SUCCESSOR));
                         assert_eq!(slots.publish(), first);
+                        if count > 1 {
+                            // Before the next event hides what a dead producer may have left there.
+                            for stage in &mut stages {
+                                while stage.poll(usize::MAX, journal).unwrap() != 0 {}
+                            }
+                        }
                         break first + count;
                     }
                     Err(ClaimError::Gated { .. }) => {

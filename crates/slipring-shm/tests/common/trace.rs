@@ -139,6 +139,26 @@ impl Victim {
         self.registers().rip
     }
 
+    /// Runs to the begin of the next system call `number`.
+    #[cfg(target_arch = "x86_64")]
+    pub fn run_to_call(&self, number: c_long) {
+        loop {
+            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap, "no such call");
+            let begins = self.registers().orig_rax as c_long == number;
+            if begins {
+                return;
+            }
+            assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap, "no such call");
+        }
+    }
+
+    /// Finishes the system call that has begun, and returns its result.
+    #[cfg(target_arch = "x86_64")]
+    pub fn finish_call(&self) -> c_long {
+        assert_eq!(self.resume(libc::PTRACE_SYSCALL), Stop::Trap);
+        self.registers().rax as c_long
+    }
+
     /// Returns the system call that the next instruction is, if it is one.
     #[cfg(target_arch = "x86_64")]
     fn system_call(&self, registers: &libc::user_regs_struct) -> Option<c_long> {
@@ -220,8 +240,7 @@ impl Path {
         let index = self.places.len();
         let registers = victim.registers();
         let call = || victim.system_call(&registers);
-        let (seen, calls) =
-            self.seen.entry(registers.rip).or_insert_with(|| (0, call().is_some()));
+        let (seen, calls) = self.seen.entry(registers.rip).or_insert_with(|| (0, call().is_some()));
         *seen += 1;
         let (seen, calls) = (*seen, *calls);
         self.places.push((registers.rip, seen));
