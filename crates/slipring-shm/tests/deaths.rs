@@ -20,7 +20,9 @@ use slipring_shm::{Attached, OnDeath, Problem, Reader, Segment};
 
 #[test]
 fn plays_a_role() {
-    // No watchdog: its thread would be lost in a forked child. The parent has one.
+    let _watched = watched();
+    // A thread would be lost in a forked child. The process that waits for this one has a watchdog.
+    drop(_watched);
     play(&[
         ("read", role_read),
         ("publish", role_publish),

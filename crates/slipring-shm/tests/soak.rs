@@ -16,7 +16,9 @@ use slipring::Wait;
 
 #[test]
 fn plays_a_role() {
-    // No watchdog: its thread would be lost in the forked children. The parent has one.
+    let _watched = watched();
+    // A thread would be lost in forked children. The process that waits for this one has a watchdog.
+    drop(_watched);
     play(&[("soak", role_soak)]);
 }
 
