@@ -416,6 +416,9 @@ impl Call {
         }
         came = came && victim.run_to(address, count);
         victim.kill();
+        if self.name == "close" && world.owner(2).is_none() {
+            assert!(world.producer(&world.me).is_none(), "the place is free before the close");
+        }
         self.finish(&world, hands, journal);
         came
     }

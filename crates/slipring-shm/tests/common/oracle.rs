@@ -298,11 +298,20 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Returns how many owners of a party's seat have died.
-    pub fn deaths(&self, party: u64) -> u32 {
+    fn seat(&self, party: u64) -> &Seat {
         let participation = self.me.participation();
         let seats = &participation.checked().areas.seats;
-        participation.mapping().record::<Seat>(seats, party).unwrap().deaths()
+        participation.mapping().record::<Seat>(seats, party).unwrap()
+    }
+
+    /// Returns how many owners of a party's seat have died.
+    pub fn deaths(&self, party: u64) -> u32 {
+        self.seat(party).deaths()
+    }
+
+    /// Returns the participant that owns a party's seat.
+    pub fn owner(&self, party: u64) -> Option<u32> {
+        self.seat(party).owner()
     }
 
     /// Takes the place of a stage.
