@@ -22,6 +22,11 @@ use crate::lock::{self, GUARD, Hold};
 use crate::participant::NAPS;
 use crate::place::Place;
 
+/// Number of attempts in a row at which a participant must be found before it counts as attached. A
+/// child that another thread is about to start holds copies of descriptors for a moment, and so
+/// perhaps the byte of a participant that has just left.
+const LEAVING: u32 = 20;
+
 /// Removes the segment `name`, if no process is attached to it. A damaged segment, or one of an
 /// earlier boot, is removed as well.
 ///
@@ -56,11 +61,15 @@ pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
 
 fn remove_place(place: &Place) -> Result<(), SegmentError> {
     let Some(path) = place.path() else { return Ok(()) };
+    let mut in_use = 0;
     for _ in 0..NAPS {
-        match try_remove(path).map_err(|problem| SegmentError::at(place, problem))? {
-            true => return Ok(()),
-            false => thread::sleep(Duration::from_millis(1)),
+        match try_remove(path) {
+            Ok(true) => return Ok(()),
+            Ok(false) => in_use = 0,
+            Err(Problem::InUse { .. }) if in_use < LEAVING => in_use += 1,
+            Err(problem) => return Err(SegmentError::at(place, problem)),
         }
+        thread::sleep(Duration::from_millis(1));
     }
     Err(SegmentError::at(place, Problem::Busy))
 }
