@@ -99,6 +99,16 @@ macro_rules! twin {
 }
 pub(crate) use twin;
 
+/// `may_die!()` marks a store that other processes read. In a model, the current thread may end right
+/// before the store, as if its process had died there. Outside of models the macro is empty.
+macro_rules! may_die {
+    () => {
+        #[cfg(all(test, slipring_loom))]
+        crate::loom_models::mortal::step();
+    };
+}
+pub(crate) use may_die;
+
 #[cfg(all(test, slipring_loom))]
 thread_local! {
     /// Name of the chosen twin; empty: none. All threads of a model share this value, because all

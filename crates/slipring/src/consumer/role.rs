@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use crate::base::sync::Relaxed;
+use crate::base::sync::{Relaxed, twin};
 use crate::consumer::position::ConsumerState;
 use crate::errors::WaitError;
 use crate::ring::control::Control;
@@ -109,12 +109,13 @@ impl Role for SeatRole {
     fn lend(&self, end: u64) {
         if ahead(end, self.held.get()) > 0 {
             self.held.set(end);
-            self.seat().hold(end);
+            twin!("held-late": self.seat().hold(end) => ());
         }
     }
 
     #[inline(always)]
     fn bound(&self, end: u64) {
+        twin!("held-late": () => self.seat().hold(self.held.get()));
         self.seat().bound(end);
     }
 

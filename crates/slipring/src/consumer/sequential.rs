@@ -384,8 +384,9 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
                 self.prepare_release();
             }
             self.released = self.next;
-            self.role.bound(self.live_end);
+            twin!("boundary-late": self.role.bound(self.live_end) => ());
             self.state.control().release(self.line, self.next << self.shift, self.state.notifies());
+            twin!("boundary-late": () => self.role.bound(self.live_end));
         }
     }
 

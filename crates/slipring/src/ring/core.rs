@@ -35,16 +35,26 @@ pub(crate) struct Core<E, L: Layout> {
     /// What keeps the slots mapped; `None`: the slots lie on the heap, and the core frees them.
     mapping: Option<Mapping>,
     #[cfg(slipring_loom)]
-    cells: Box<[Watched]>,
+    cells: WatchedEvents,
 }
 
 /// Stand-in for an event in a model. The model checker fails if two accesses to one event race.
 #[cfg(slipring_loom)]
-struct Watched(loom::cell::UnsafeCell<()>);
+pub(crate) struct Watched(loom::cell::UnsafeCell<()>);
 
 // SAFETY: nothing is inside to race for. The checker's purpose is to report races.
 #[cfg(slipring_loom)]
 unsafe impl Sync for Watched {}
+
+/// A stand-in for each event of a ring. In a model of several processes, all of them share it.
+#[cfg(slipring_loom)]
+pub(crate) type WatchedEvents = crate::base::sync::Arc<[Watched]>;
+
+/// Makes the stand-ins for the events of a ring.
+#[cfg(slipring_loom)]
+pub(crate) fn watched_events(capacity: usize) -> WatchedEvents {
+    (0..capacity).map(|_| Watched(loom::cell::UnsafeCell::new(()))).collect()
+}
 
 impl<E, L: Layout> Core<E, L> {
     /// Makes a [`Core`] from slots that are allocated and not filled yet. The drop of the [`Core`]
@@ -59,9 +69,7 @@ impl<E, L: Layout> Core<E, L> {
     ) -> Self {
         Core {
             #[cfg(slipring_loom)]
-            cells: (0..control.plan.capacity)
-                .map(|_| Watched(loom::cell::UnsafeCell::new(())))
-                .collect(),
+            cells: watched_events(control.plan.capacity),
             shard_ids,
             control,
             slots,
@@ -79,6 +87,10 @@ impl<E, L: Layout> Core<E, L> {
         let shard_ids = control.plan.stages.iter().map(|_| None).collect();
         // SAFETY: the core of a mapping frees no slots.
         let mut core = unsafe { Core::new(control, slots, shard_ids) };
+        #[cfg(all(test, slipring_loom))]
+        if let Some(segment) = mapping.downcast_ref::<crate::segment::heap::Words>() {
+            core.cells = segment.events.clone();
+        }
         core.mapping = Some(mapping);
         core
     }

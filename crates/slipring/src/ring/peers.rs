@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::shared::Shared;
-use crate::base::sync::{Arc, Line, Relaxed, Statistic};
+use crate::base::sync::{Arc, Line, Relaxed, Statistic, twin};
 use crate::ring::seat::Seat;
 
 /// Says whether the participants of a segment live.
@@ -123,6 +123,7 @@ impl Peers {
         };
         let is_dead = self.proof.is_dead(owner);
         // If the seat has another owner by now, that owner took the place of the dead one.
-        (is_dead && seat.owner() == Some(owner)).then_some((owner, on_death))
+        let still = twin!("owner-unchecked": seat.owner() == Some(owner) => true);
+        (is_dead && still).then_some((owner, on_death))
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::base::edge;
 use crate::base::sync::{Acquire, SeqCst};
-use crate::base::sync::{AtomicU64, Relaxed, compiler_fence, twin};
+use crate::base::sync::{AtomicU64, Relaxed, compiler_fence, may_die, twin};
 
 /// The participant in an owner's word.
 const PARTICIPANT: u64 = 0xFFFF_FFFF;
@@ -113,10 +113,12 @@ impl Seat {
         if owner & PARTICIPANT != u64::from(dead) {
             return;
         }
+        twin!("freed-before-counted": () => self.free(dead));
         let deaths = self.deaths.load(Relaxed);
-        if deaths >> 32 != owner >> 32 {
+        if twin!("generation-uncompared": deaths >> 32 != owner >> 32 => true) {
             // One store per generation, so that a repeated recovery counts the death once.
             let count = (deaths as u32).wrapping_add(1);
+            may_die!();
             self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
         }
         self.free(dead);
@@ -125,10 +127,11 @@ impl Seat {
     /// Stores that the stage is lent all events before `end` (I2).
     #[inline(always)]
     pub(crate) fn hold(&self, end: u64) {
+        may_die!();
         self.held.store(end, Relaxed);
         // Only the death of this process reads the word, and a death comes between two instructions.
         // So the order of the instructions suffices.
-        twin!("held-late": compiler_fence(SeqCst) => ());
+        compiler_fence(SeqCst);
     }
 
     /// Stores the end of the last run that the stage has found, before a release (I3).

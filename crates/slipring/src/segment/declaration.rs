@@ -71,6 +71,11 @@ impl Declaration {
     /// Makes the plan of the ring. All parties may sleep, because each process chooses the strategies
     /// of its own handles.
     pub(super) fn plan(&self) -> Result<Plan, BuildError> {
+        self.plan_for(&Wait::Blocking)
+    }
+
+    /// Makes the plan of the ring, if all parties of all processes wait by `wait`.
+    pub(super) fn plan_for(&self, wait: &Wait) -> Result<Plan, BuildError> {
         let spec = |stage: &StageDeclaration| {
             let access = if stage.writes { Access::Write } else { Access::Read };
             StageSpec::new(&stage.name, access, Delivery::Each, &stage.after)
@@ -85,7 +90,7 @@ impl Declaration {
             return Err(BuildError::Declaration { problem });
         }
         let specs = self.stages.iter().map(spec).collect();
-        Plan::new(specs, self.capacity, false, &Wait::Blocking, &Wait::Blocking)
+        Plan::new(specs, self.capacity, false, wait, wait)
     }
 
     /// Returns how much memory the ring needs for events of type `E`.

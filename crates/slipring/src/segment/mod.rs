@@ -18,6 +18,8 @@
 
 mod areas;
 mod declaration;
+#[cfg(all(test, slipring_loom))]
+pub(crate) mod heap;
 mod participant;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]

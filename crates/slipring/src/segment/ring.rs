@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use super::areas::Areas;
 use super::declaration::Declaration;
 use super::participant::Participant;
+use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Reading, Seated, Writing, sealed};
 use crate::consumer::role::SeatRole;
@@ -15,6 +16,7 @@ use crate::producer::Producer;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
+use crate::ring::plan::Plan;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
@@ -61,6 +63,20 @@ impl<E> SegmentRing<E> {
     ) -> Result<SegmentRing<E>, BuildError> {
         let mut plan = declaration.plan()?;
         plan.choose_wait(&participant.wait, &participant.producer_wait);
+        // SAFETY: the caller's promise.
+        unsafe { SegmentRing::planned(plan, declaration, areas, participant) }
+    }
+
+    /// Makes the ring of one process from a plan.
+    ///
+    /// # Safety
+    /// As for [`SegmentRing::over`]. The plan has the lines and queues of the declaration's.
+    pub(super) unsafe fn planned(
+        plan: Plan,
+        declaration: &Declaration,
+        areas: &Areas,
+        participant: &Participant,
+    ) -> Result<SegmentRing<E>, BuildError> {
         let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
         // SAFETY: the caller's promise.
         let board = unsafe { areas.board(&plan, declaration, participant) };
@@ -73,6 +89,11 @@ impl<E> SegmentRing<E> {
         // SAFETY: as above.
         let core = unsafe { Core::over(control, View(slots), areas.mapping.clone()) };
         Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
+    }
+
+    #[cfg(all(test, slipring_loom))]
+    pub(crate) fn control(&self) -> &Control {
+        &self.core.control
     }
 
     /// Returns the seat of a party: of the stage with this index, or of the producer, whose index
@@ -109,9 +130,12 @@ impl<E> SegmentRing<E> {
         let control = &self.core.control;
         let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
         // A first stage exists, because the stages form no circle.
-        let boundary = self.seat(first_stage.unwrap_or(0)).boundary();
+        let first_stage = first_stage.unwrap_or(0);
+        let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
+        let boundary = self.seat(walked).boundary();
+        let boundary = twin!("walk-from-released": boundary => control.position(first_stage));
         let next = recovery::first_unpublished(&self.core, boundary);
-        recovery::clear_stray_stamps(&self.core, next);
+        twin!("strays-uncleared": recovery::clear_stray_stamps(&self.core, next) => ());
         let learned = control.learner(control.producer_party());
         Producer::resume(self.core.clone(), next, learned)
     }
@@ -142,13 +166,13 @@ impl<E> SegmentRing<E> {
             seat: NonNull::from(seat),
             participant: self.participant,
             again: (released, if ahead(held, released) > 0 { held } else { released }),
-            held: Cell::new(held),
+            held: Cell::new(twin!("held-back": held => released)),
         };
         let learned = control.learner(stage);
         let line = (control.plan.stages[stage].line, 0);
         let mut position =
             SequentialPosition::begin(self.core.clone(), stage, role, line, released, learned);
-        position.know_until(seat.boundary());
+        twin!("boundary-ignored": position.know_until(seat.boundary()) => ());
         Consumer::seated(position)
     }
 }

@@ -4,7 +4,7 @@
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -432,12 +432,18 @@ fn random_words_are_an_error_at_most() {
         let words = memory.bytes.size() / 8;
         for _ in 0..20 {
             for _ in 0..random.usize(1..words) {
-                // SAFETY: the word lies in the memory; all threads use it by atomic accesses, or have
-                // no reference to the event that it belongs to.
-                let word = unsafe {
-                    &*memory.first.as_ptr().cast::<AtomicU64>().add(random.usize(..words))
-                };
-                word.store(random.u64(..) >> random.u32(..64), Ordering::Relaxed);
+                let value = random.u64(..) >> random.u32(..64);
+                // SAFETY: the word lies in the memory.
+                let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
+                // SAFETY: all threads use the word by atomic accesses of this size, or have no
+                // reference to the event that it belongs to. The status bits have 32 bits.
+                unsafe {
+                    if at.cast() == segment.areas.status {
+                        at.cast::<AtomicU32>().as_ref().store(value as u32, Ordering::Relaxed);
+                    } else {
+                        at.as_ref().store(value, Ordering::Relaxed);
+                    }
+                }
             }
             let _ = tx.try_publish(|slot| *slot = 1);
             let _ = tx.publish_by(std::time::Instant::now(), |slot| *slot = 1);

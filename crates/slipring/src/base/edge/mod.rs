@@ -21,7 +21,8 @@ pub(crate) mod announced;
 // `announced` imports `sync` and `system` by `super`. In `queue_model.rs`, the modules `sync` and
 // `system` belong to the simulated machine.
 use super::sync::{
-    self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
+    self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence,
+    may_die, twin,
 };
 use super::system;
 
@@ -32,6 +33,7 @@ pub(crate) mod slot_published {
     /// Stores a stamp, after the events of its run were written.
     #[inline(always)]
     pub(crate) fn stamp(slot: &AtomicU64, word: u64) {
+        may_die!();
         slot.store(word, twin!("stamp-relaxed": Release => Relaxed));
     }
 
@@ -69,6 +71,7 @@ pub(crate) mod released {
     /// Stores a position after the handler has returned for every event before that position.
     #[inline(always)]
     pub(crate) fn release(line: &AtomicU64, word: u64) {
+        may_die!();
         line.store(word, twin!("released-relaxed": Release => Relaxed));
     }
 
@@ -126,6 +129,7 @@ pub(crate) mod bounded {
     /// Stores the end of the last run that a first stage has found, before the stage releases.
     #[inline(always)]
     pub(crate) fn bound(boundary: &AtomicU64, end: u64) {
+        may_die!();
         boundary.store(end, twin!("boundary-relaxed": Release => Relaxed));
     }
 
@@ -152,6 +156,7 @@ pub(crate) mod seated {
     /// Frees a seat, after its owner has settled all words of the seat.
     #[inline(always)]
     pub(crate) fn free(owner: &AtomicU64, word: u64) {
+        may_die!();
         owner.store(word, twin!("seat-freed-relaxed": Release => Relaxed));
     }
 }

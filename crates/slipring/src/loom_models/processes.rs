@@ -1,0 +1,256 @@
+//! Models of rings between processes. Each process of a model has a `SegmentRing`, and so a `Control`,
+//! of its own; all of them have one board, which lies on the heap. A process dies as
+//! [`mortal`](super::mortal) says.
+//!
+//! The kernel orders what a process did before its death before what a process does that found the
+//! proof of the death. Therefore most models let one thread live twice: as the process that dies, and
+//! as its successor. The models have up to three threads, on rings of 1 to 4 slots.
+
+use std::ops::Range;
+use std::sync::Mutex as Plain;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::mortal::lives;
+use super::*;
+use crate::base::sync::{Acquire, AtomicU64, Relaxed, Release, twin};
+use crate::errors::{Cause, WaitError};
+use crate::segment::heap::HeapSegment;
+use crate::segment::{
+    Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing, SegmentWriter,
+    StageDeclaration,
+};
+
+/// States of the lock byte of a participant.
+const FREE: u64 = 0;
+const HELD: u64 = 1;
+
+/// The lock bytes of the participants. The kernel frees the byte of a process that dies.
+struct Bytes([AtomicU64; 8]);
+
+impl Bytes {
+    fn byte(&self, number: u32) -> &AtomicU64 {
+        &self.0[number as usize]
+    }
+
+    /// Takes the byte of a dead participant, which proves its death and excludes other recoverers.
+    fn claim_dead(&self, number: u32) -> bool {
+        let byte = self.byte(number);
+        twin!("recovered-unlocked":
+            byte.compare_exchange(FREE, HELD, Acquire, Acquire).is_ok() =>
+            byte.load(Acquire) == FREE
+        )
+    }
+
+    /// Frees a byte: by the death of its holder, or at the end of a recovery.
+    fn unlock(&self, number: u32) {
+        self.byte(number).store(FREE, Release);
+    }
+}
+
+impl Proof for Bytes {
+    fn is_dead(&self, number: u32) -> bool {
+        self.byte(number).load(Acquire) == FREE
+    }
+
+    fn pid(&self, number: u32) -> u32 {
+        1000 + number
+    }
+}
+
+/// A segment, and the lock bytes of its participants. All of them are held at first.
+struct Segment {
+    memory: HeapSegment,
+    bytes: Arc<Bytes>,
+    wait: Wait,
+}
+
+type Stage<'a> = (Access, &'a [usize], OnDeath);
+
+impl Segment {
+    fn new(capacity: usize, stages: &[Stage], wait: Wait) -> Arc<Segment> {
+        let stage = |(i, &(access, after, on_death)): (usize, &Stage)| StageDeclaration {
+            name: format!("s{i}"),
+            writes: access == Access::Write,
+            after: after.to_vec(),
+            on_death,
+        };
+        let declaration = Declaration {
+            capacity,
+            start: START,
+            stages: stages.iter().enumerate().map(stage).collect(),
+            producer_on_death: OnDeath::Tell,
+        };
+        Arc::new(Segment {
+            memory: HeapSegment::new(declaration),
+            bytes: Arc::new(Bytes(std::array::from_fn(|_| AtomicU64::new(HELD)))),
+            wait,
+        })
+    }
+
+    /// A segment whose processes never sleep, and so issue no fence.
+    fn unfenced(capacity: usize, stages: &[(Access, &[usize])]) -> Arc<Segment> {
+        let stages: Vec<Stage> =
+            stages.iter().map(|&(access, after)| (access, after, OnDeath::Wait)).collect();
+        Segment::new(capacity, &stages, Wait::BusySpin)
+    }
+
+    fn attach_with(&self, number: u32, notice: Duration) -> SegmentRing<u64> {
+        self.memory.attach(number, self.bytes.clone(), notice, &self.wait)
+    }
+
+    fn attach(&self, number: u32) -> SegmentRing<u64> {
+        self.attach_with(number, futex::UNTIMED * 2)
+    }
+
+    /// Takes the seat of a party for `number`. `None`: it has an owner.
+    fn seated(&self, number: u32, party: usize) -> Option<SegmentRing<u64>> {
+        let ring = self.attach(number);
+        ring.seat(party).take(number).is_ok().then_some(ring)
+    }
+
+    fn producer(&self, number: u32, parties: usize) -> SegmentProducer<u64> {
+        let ring = self.seated(number, parties).expect("a free seat");
+        // SAFETY: the seat was taken.
+        unsafe { ring.producer() }
+    }
+
+    fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
+        let ring = self.seated(number, stage).expect("a free seat");
+        // SAFETY: the seat was taken.
+        unsafe { ring.reader(stage) }
+    }
+
+    fn writer(&self, number: u32, stage: usize) -> Option<SegmentWriter<u64>> {
+        // SAFETY: the seat was taken.
+        self.seated(number, stage).map(|ring| unsafe { ring.writer(stage) })
+    }
+}
+
+/// Returns the distance of a position from the ring's first position.
+fn offset(seq: u64) -> usize {
+    seq.wrapping_sub(START) as usize
+}
+
+/// What a stage has seen, in all of its lives.
+#[derive(Default)]
+struct Seen {
+    /// The event at each position.
+    events: Vec<u64>,
+    /// The next position that the present process is lent.
+    next: usize,
+    /// The position before which the stage has released all events.
+    released: usize,
+    /// Positions that an earlier process of the stage may have been lent.
+    again: Range<usize>,
+    /// Number of positions that earlier processes of the stage were lent.
+    touched: usize,
+}
+
+impl Seen {
+    /// Begins the life of another process of the stage.
+    fn follow(&mut self, reader: &SegmentReader<u64>) {
+        let again = reader.redelivered();
+        self.again = offset(again.start)..offset(again.end);
+        self.touched = self.events.len();
+        self.next = offset(reader.next_seq());
+        assert_eq!(self.next, self.released, "a successor begins elsewhere");
+        assert!(self.again.end >= self.touched, "a half-written event is not announced");
+    }
+
+    /// Asks for `max` events, and releases the first `released` of them one by one.
+    fn lend(&mut self, reader: &mut SegmentReader<u64>, max: usize, released: usize) {
+        let Some(mut batch) = available(reader.try_batch(max)) else { return };
+        self.next = self.released;
+        for (index, &event) in batch.iter().enumerate() {
+            let at = offset(batch.first_seq()) + index;
+            assert_eq!(at, self.next, "an event is skipped, or comes out of order");
+            self.next += 1;
+            match self.events.get(at) {
+                Some(&before) => assert_eq!(event, before, "a position was published twice"),
+                None => self.events.push(event),
+            }
+        }
+        for _ in 0..released.min(batch.len()) {
+            batch.release_front(1);
+            self.released += 1;
+        }
+    }
+}
+
+/// Publishes runs of these lengths, with at most `tries` attempts in total. Each event is `first` plus
+/// its position. Returns the number of published events.
+fn publish_runs(
+    tx: &mut SegmentProducer<u64>,
+    first: u64,
+    runs: &[usize],
+    tries: usize,
+) -> usize {
+    let (mut runs, mut published) = (runs.iter(), 0);
+    let mut run = runs.next();
+    for _ in 0..tries {
+        let Some(&len) = run else { break };
+        let at = offset(tx.next_seq()) as u64;
+        let Ok(mut claim) = tx.try_claim_n(len) else { continue };
+        (0..len).for_each(|index| claim[index] = first + at + index as u64);
+        claim.publish();
+        published += len;
+        run = runs.next();
+    }
+    published
+}
+
+/// A stage dies after `stores` stores, while the producer publishes `runs`, and laps where it can.
+/// Its successor goes on. The first process asks for two events and releases one, and so on.
+fn a_stage_dies(stores: usize, capacity: usize, runs: &'static [usize], least: usize) {
+    explore_unfenced(least, None, move || {
+        let segment = Segment::unfenced(capacity, &[(Access::Read, &[])]);
+        let (mut tx, mut first) = (segment.producer(1, 1), segment.reader(2, 0));
+        let of_stage = segment.clone();
+        let living = thread::spawn(move || {
+            let mut seen = Seen::default();
+            lives(stores, || {
+                seen.lend(&mut first, 2, 1);
+                seen.lend(&mut first, 2, 1);
+            });
+            of_stage.attach(3).seat(0).bury(2);
+            let mut second = of_stage.reader(3, 0);
+            seen.follow(&second);
+            seen.lend(&mut second, 1, 1);
+            (seen, first, second)
+        });
+        let published = publish_runs(&mut tx, 0, runs, runs.len() + 1);
+        let (mut seen, first, mut second) = living.join().unwrap();
+        for _ in 0..published {
+            seen.lend(&mut second, 4, 4);
+        }
+        assert_eq!(seen.events, (0..published as u64).collect::<Vec<_>>(), "events were lost");
+        (tx, first, second)
+    });
+}
+
+#[test]
+fn loom_a_stage_dies_in_a_small_ring() {
+    (0..6).for_each(|stores| a_stage_dies(stores, 2, &[2, 1, 1], 1));
+}
+
+#[test]
+fn loom_a_stage_dies_among_several_runs() {
+    (0..6).for_each(|stores| a_stage_dies(stores, 4, &[2, 1, 2, 1], 1));
+}
+
+#[test]
+fn loom_twin_boundary_late() {
+    caught("processes::loom_a_stage_dies_in_a_small_ring", "boundary-late", Caught::Message("lost"));
+}
+
+#[test]
+fn loom_twin_boundary_ignored() {
+    caught("processes::loom_a_stage_dies_in_a_small_ring", "boundary-ignored", Caught::Message("lost"));
+}
+
+#[test]
+fn loom_twin_held_late() {
+    caught("processes::loom_a_stage_dies_in_a_small_ring", "held-late", Caught::Message("half-written"));
+}
