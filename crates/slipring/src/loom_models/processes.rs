@@ -78,7 +78,7 @@ impl Segment {
         };
         let declaration = Declaration {
             capacity,
-            start: START,
+            start: 0,
             stages: stages.iter().enumerate().map(stage).collect(),
             producer_on_death: OnDeath::Tell,
         };
@@ -128,11 +128,6 @@ impl Segment {
     }
 }
 
-/// Returns the distance of a position from the ring's first position.
-fn offset(seq: u64) -> usize {
-    seq.wrapping_sub(START) as usize
-}
-
 /// What a stage has seen, in all of its lives.
 #[derive(Default)]
 struct Seen {
@@ -152,10 +147,11 @@ impl Seen {
     /// Begins the life of another process of the stage.
     fn follow(&mut self, reader: &SegmentReader<u64>) {
         let again = reader.redelivered();
-        self.again = offset(again.start)..offset(again.end);
+        self.again = again.start as usize..again.end as usize;
         self.touched = self.events.len();
-        self.next = offset(reader.next_seq());
-        assert_eq!(self.next, self.released, "a successor begins elsewhere");
+        self.next = reader.next_seq() as usize;
+        assert!(self.next >= self.released, "a released event comes again");
+        self.released = self.next;
         assert!(self.again.end >= self.touched, "a half-written event is not announced");
     }
 
@@ -164,7 +160,7 @@ impl Seen {
         let Some(mut batch) = available(reader.try_batch(max)) else { return };
         self.next = self.released;
         for (index, &event) in batch.iter().enumerate() {
-            let at = offset(batch.first_seq()) + index;
+            let at = batch.first_seq() as usize + index;
             assert_eq!(at, self.next, "an event is skipped, or comes out of order");
             self.next += 1;
             match self.events.get(at) {
@@ -191,7 +187,7 @@ fn publish_runs(
     let mut run = runs.next();
     for _ in 0..tries {
         let Some(&len) = run else { break };
-        let at = offset(tx.next_seq()) as u64;
+        let at = tx.next_seq();
         let Ok(mut claim) = tx.try_claim_n(len) else { continue };
         (0..len).for_each(|index| claim[index] = first + at + index as u64);
         claim.publish();
@@ -253,4 +249,122 @@ fn loom_twin_boundary_ignored() {
 #[test]
 fn loom_twin_held_late() {
     caught("processes::loom_a_stage_dies_in_a_small_ring", "held-late", Caught::Message("half-written"));
+}
+
+/// A stage dies twice, and the second process was lent less than the first. The third one still
+/// announces what the first one was lent.
+#[test]
+fn loom_a_stage_dies_again() {
+    explore_unfenced(1, None, || {
+        let segment = Segment::unfenced(4, &[(Access::Read, &[])]);
+        let mut tx = segment.producer(1, 1);
+        publish_runs(&mut tx, 0, &[1, 1, 1], 3);
+        let mut seen = Seen::default();
+        let mut readers = Vec::new();
+        for (number, max) in [(2, 3), (3, 1), (4, 3)] {
+            let mut reader = segment.reader(number, 0);
+            seen.follow(&reader);
+            seen.lend(&mut reader, max, 0);
+            readers.push(reader);
+            segment.attach(5).seat(0).bury(number);
+        }
+        (tx, readers)
+    });
+}
+
+#[test]
+fn loom_twin_held_back() {
+    caught("processes::loom_a_stage_dies_again", "held-back", Caught::Message("half-written"));
+}
+
+const ELSEWHERE: Caught = Caught::Message("a successor begins elsewhere");
+
+/// A producer dies after `stores` stores, while the stages read and release, also inside of a run. Its
+/// successor goes on, and publishes `after`. `stages` says how many stages follow each other.
+fn a_producer_dies(
+    stores: usize,
+    (capacity, stages): (usize, usize),
+    (before, after): (&'static [usize], &'static [usize]),
+    least: usize,
+) {
+    explore_unfenced(least, None, move || {
+        const SECOND: u64 = 100;
+        let all = [(Access::Read, &[][..]), (Access::Read, &[0][..])];
+        let segment = Segment::unfenced(capacity, &all[..stages]);
+        let mut first = segment.producer(1, stages);
+        let mut readers: Vec<_> =
+            (0..stages).map(|stage| segment.reader(2 + stage as u32, stage)).collect();
+        let reading = thread::spawn(move || {
+            let mut seen: Vec<_> = readers.iter().map(|_| Seen::default()).collect();
+            for _ in 0..2 {
+                for (reader, seen) in readers.iter_mut().zip(&mut seen) {
+                    seen.lend(reader, 4, 1);
+                }
+            }
+            (seen, readers)
+        });
+        let mut published = 0;
+        lives(stores, || {
+            for run in before {
+                published += publish_runs(&mut first, 0, &[*run], 2);
+            }
+        });
+        segment.attach(5).seat(stages).bury(1);
+        let mut second = segment.producer(5, stages);
+        let begins = second.next_seq() as usize;
+        let torn = before.iter().any(|run| published + run == begins);
+        assert!(begins == published || torn, "a successor begins elsewhere");
+        let end = begins + publish_runs(&mut second, SECOND, after, after.len() + 1);
+        let (mut seen, mut readers) = reading.join().unwrap();
+        let expected = (0..end as u64).map(|at| if (at as usize) < begins { at } else { SECOND + at });
+        let expected: Vec<u64> = expected.collect();
+        for (reader, seen) in readers.iter_mut().zip(&mut seen) {
+            (0..end + 1).for_each(|_| seen.lend(reader, 4, 4));
+            assert_eq!(seen.events, expected, "not each event once");
+        }
+        (first, second, readers)
+    });
+}
+
+/// Each publication needs the release of the one before.
+#[test]
+fn loom_a_producer_dies_in_a_small_ring() {
+    (0..3).for_each(|stores| a_producer_dies(stores, (1, 1), (&[1, 1], &[1]), 1));
+}
+
+#[test]
+fn loom_twin_boundary_late_of_a_producer() {
+    caught("processes::loom_a_producer_dies_in_a_small_ring", "boundary-late", ELSEWHERE);
+}
+
+/// The stage releases a part of the run that the producer leaves.
+#[test]
+fn loom_a_producer_dies_behind_a_run() {
+    (0..2).for_each(|stores| a_producer_dies(stores, (2, 1), (&[2], &[1, 1]), 1));
+}
+
+#[test]
+fn loom_twin_walk_from_released() {
+    caught("processes::loom_a_producer_dies_behind_a_run", "walk-from-released", ELSEWHERE);
+}
+
+/// The publication in which the producer dies has two runs.
+#[test]
+fn loom_a_producer_dies_between_two_stamps() {
+    (0..3).for_each(|stores| a_producer_dies(stores, (4, 1), (&[4], &[3, 1]), 1));
+}
+
+#[test]
+fn loom_twin_strays_uncleared() {
+    caught("processes::loom_a_producer_dies_between_two_stamps", "strays-uncleared", Caught::Race);
+}
+
+#[test]
+fn loom_a_producer_dies_before_two_stages() {
+    a_producer_dies(1, (2, 2), (&[2], &[1]), 1);
+}
+
+#[test]
+fn loom_twin_walk_from_later() {
+    caught("processes::loom_a_producer_dies_before_two_stages", "walk-from-later", ELSEWHERE);
 }

@@ -3,8 +3,8 @@
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
@@ -48,6 +48,8 @@ struct Segment {
     declaration: Declaration,
     areas: Areas,
     dead: Arc<Dead>,
+    /// The handles of dead processes, which are dropped when the test is over.
+    dead_handles: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
 }
 
 fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {
@@ -92,7 +94,7 @@ impl Segment {
         };
         // SAFETY: the areas were laid out as the declaration needs them.
         unsafe { begin(&declaration, &areas) }.unwrap();
-        Segment { declaration, areas, dead: Arc::default() }
+        Segment { declaration, areas, dead: Arc::default(), dead_handles: Mutex::default() }
     }
 
     fn attach(&self, number: u32) -> SegmentRing<u64> {
@@ -124,15 +126,16 @@ impl Segment {
         unsafe { ring.reader(stage) }
     }
 
-    /// Kills a participant: its handles are forgotten, and its seats are recovered.
+    /// Recovers the seats of a dead participant.
     fn bury(&self, number: u32) {
         let ring = self.attach(60);
         (0..=ring.producer_party()).for_each(|party| ring.seat(party).bury(number));
         self.dead.0.fetch_and(!(1 << number), Ordering::Relaxed);
     }
 
-    fn kill<T>(&self, number: u32, handle: T) {
-        std::mem::forget(handle);
+    /// Kills a participant, whose handle stays as it is.
+    fn kill<T: Send + 'static>(&self, number: u32, handle: T) {
+        self.dead_handles.lock().unwrap().push(Box::new(handle));
         self.dead.0.fetch_or(1 << number, Ordering::Relaxed);
     }
 }
