@@ -48,7 +48,7 @@ pub(crate) fn fence_notifier() {
 /// Orders the store of the graph's end before the loads of all queues' state words.
 #[inline(always)]
 pub(crate) fn fence_ending() {
-    fence(SeqCst);
+    twin!("ending-unfenced": fence(SeqCst) => ());
 }
 
 /// Keeps the compiler from moving a notifier's store of progress behind its load of a quiet queue's

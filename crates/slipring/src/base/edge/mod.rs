@@ -352,14 +352,15 @@ pub(crate) mod closed {
     }
 }
 
-/// If the failed bit is set, the graph's failure is stored. A lock guards the stored failure.
+/// If the failed bit is set, the graph's failure is stored. A lock guards the failure that this process
+/// stored. The failure of another process stands in a record, which the bit orders.
 pub(crate) mod failed {
     use super::*;
 
     /// Sets the failed bit, while the caller holds the lock of the failure.
     #[inline(always)]
     pub(crate) fn fail(bits: &AtomicU32, failed: u32) {
-        bits.fetch_or(failed, Relaxed);
+        bits.fetch_or(failed, twin!("failed-unreleased": Release => Relaxed));
     }
 
     /// Stores that the record of a failure is written, after its words were stored. Other processes
@@ -375,10 +376,10 @@ pub(crate) mod failed {
         state.load(twin!("record-seen-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the status bits, before the caller takes the lock of the failure.
+    /// Loads the status bits, before the caller takes the lock of the failure or reads the record.
     #[inline(always)]
     pub(crate) fn see(bits: &AtomicU32) -> u32 {
-        bits.load(Relaxed)
+        bits.load(twin!("failed-seen-relaxed": Acquire => Relaxed))
     }
 }
 
