@@ -119,34 +119,15 @@ mod chosen {
     pub(crate) fn membarrier_in_processes() -> bool {
         false
     }
-    #[cfg(not(slipring_loom))]
+    #[cfg(all(test, slipring_loom))]
+    pub(crate) use crate::loom_models::futex::{futex_wait, futex_wake_all};
+    #[cfg(not(all(test, slipring_loom)))]
     pub(crate) fn futex_wait(_: &AtomicU64, _: u32, limit: Duration) {
         std::thread::sleep(limit.min(Duration::from_millis(1)));
     }
-    #[cfg(not(slipring_loom))]
+    #[cfg(not(all(test, slipring_loom)))]
     pub(crate) fn futex_wake_all(_: &AtomicU64) {}
 
-    #[cfg(slipring_loom)]
-    loom::lazy_static! {
-        /// The lock and the sleepers of all futexes of a model.
-        static ref FUTEXES: (loom::sync::Mutex<()>, loom::sync::Condvar) =
-            (loom::sync::Mutex::new(()), loom::sync::Condvar::new());
-    }
-
-    /// Sleeps without a limit, so that a lost wake-up is a deadlock.
-    #[cfg(slipring_loom)]
-    pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, _: Duration) {
-        let guard = crate::base::sync::lock(&FUTEXES.0);
-        if (word.load(crate::base::sync::Relaxed) >> 32) as u32 == epoch {
-            let _ = FUTEXES.1.wait(guard);
-        }
-    }
-
-    #[cfg(slipring_loom)]
-    pub(crate) fn futex_wake_all(_: &AtomicU64) {
-        drop(crate::base::sync::lock(&FUTEXES.0));
-        FUTEXES.1.notify_all();
-    }
     pub(crate) fn monotonic_nanos() -> u64 {
         use std::sync::LazyLock;
         use std::time::Instant;

@@ -54,6 +54,7 @@ pub(crate) use asleep::asleep;
 
 mod asleep;
 mod ending;
+pub(crate) mod futex;
 mod gate;
 mod join;
 pub(crate) mod mortal;
