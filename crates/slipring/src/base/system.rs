@@ -105,6 +105,7 @@ mod chosen {
 mod chosen {
     use std::time::Duration;
 
+    #[cfg(not(all(test, slipring_loom)))]
     use crate::base::sync::AtomicU64;
 
     pub(crate) fn membarrier_available() -> bool {

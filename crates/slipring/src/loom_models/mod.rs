@@ -63,6 +63,7 @@ mod policy;
 mod pool;
 mod processes;
 mod publish;
+mod recovery;
 mod select;
 mod shard;
 mod shared_queue;
