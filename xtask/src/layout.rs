@@ -20,9 +20,9 @@ const ATOMICS: &str = "sync";
 /// The name of the modules whose inner modules are the operations of one edge each.
 pub const EDGES: &str = "edge";
 /// The files of the wait queue, relative to [`SOURCE`]. No model sees their compiler fences.
-const WAIT_QUEUE: [&str; 2] = ["wait/queue.rs", "base/edge/announced.rs"];
+const WAIT_QUEUE: [&str; 3] = ["wait/queue.rs", "wait/shared_queue.rs", "base/edge/announced.rs"];
 /// Parts of the names of the wait queue's tests.
-pub const WAIT_QUEUE_TESTS: &[&str] = &["queue_tests::", "queue_model::"];
+pub const WAIT_QUEUE_TESTS: &[&str] = &["queue_tests::", "queue_model::", "shared_queue"];
 
 /// Whether `file` of the library belongs to the module of the atomics.
 pub fn is_atomics(file: &Path) -> bool {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
-use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, Summary};
+use slipring_shm::{Ending, Liveness, OnDeath, ParticipantSummary, SeatSummary, Summary};
 
 use crate::console;
 
@@ -142,8 +142,14 @@ fn name(summary: &Summary) -> String {
 /// Describes a segment in a few lines.
 fn short(summary: &Summary) -> String {
     let Summary { type_name, type_version, capacity, length, created, .. } = summary;
+    let ending = match summary.ending {
+        Ending::Closed => "; closed",
+        Ending::Halted => "; halted",
+        Ending::Failed => "; failed",
+        _ => "",
+    };
     let mut text = format!(
-        "{}: {type_name} v{type_version}, {} slots, {}, made {}{}\n",
+        "{}: {type_name} v{type_version}, {} slots, {}, made {}{ending}{}\n",
         name(summary),
         HumanCount(*capacity),
         BinaryBytes(*length),

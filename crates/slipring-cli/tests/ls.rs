@@ -240,7 +240,11 @@ fn only_segments_without_a_living_process_are_removed() {
     assert!(errors[0].contains(&used.0) && errors[0].contains("participant 1"), "{err}");
     assert!(errors[1].contains(&none.0) && errors[1].contains("there is none"), "{err}");
     assert!(used.path().exists() && !path.exists());
+    assert!(!part(&used)[0].contains("closed"));
+    drop(attached.producer().unwrap());
+    assert!(part(&used)[0].ends_with("; closed"), "{:?}", part(&used));
     drop((attached, segment));
+    assert!(part(&used)[0].ends_with("; closed; stale: no process is attached"));
     assert_eq!(run("rm", &[&used.0]), (0, format!("removed {}\n", used.0), String::new()));
     assert_eq!(run("rm", &[]).0, 2);
     assert_eq!(run("rm", &["--stale", "a"]).0, 2);

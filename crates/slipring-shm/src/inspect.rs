@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slipring::segment::{OnDeath, Seat, run_of};
+use slipring::segment::{Ending, OnDeath, Seat, run_of};
 
 use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
@@ -76,6 +76,8 @@ pub struct Summary {
     pub participants: Vec<ParticipantSummary>,
     /// Whether no process is attached, attaching or removing: the segment may be removed.
     pub stale: bool,
+    /// Whether the ring runs, or how it ended.
+    pub ending: Ending,
 }
 
 /// A stage, as the stage table declares it, and how far it is.
@@ -271,6 +273,7 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
         places: header.participants,
         participants: participants(&file, &checked)?,
         stale: held.is_none(),
+        ending: ending(&file, &checked)?,
     })
 }
 
@@ -279,6 +282,13 @@ struct CopiedSeat {
     summary: SeatSummary,
     held: u64,
     boundary: u64,
+}
+
+/// Copies the first word of the status. A file that was shortened has none, and its ring runs for all
+/// that is known.
+fn ending(file: &File, checked: &Checked) -> Result<Ending, Problem> {
+    let word = <[u8; 4]>::try_from(file.read(checked.areas.status.at, 4)?);
+    Ok(Ending::copied(word.map_or(0, u32::from_ne_bytes)))
 }
 
 /// Copies the lines of an area as words. A file that was shortened gives fewer lines.

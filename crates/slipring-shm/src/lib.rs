@@ -94,6 +94,8 @@ mod place;
 #[macro_use]
 mod step;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod attached;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod file;
@@ -129,15 +131,16 @@ mod elsewhere;
 
 pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
-pub use slipring::segment::{OnDeath, SegmentReader as Reader, SegmentWriter as Writer};
+pub use slipring::segment::{Ending, OnDeath, SegmentReader as Reader, SegmentWriter as Writer};
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
+    attached::Attached,
     inspect::{
         Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary, inspect, inspect_at, list,
     },
     remove::{remove, remove_at},
-    segment::{Attached, Builder, Segment},
+    segment::{Builder, Segment},
 };
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

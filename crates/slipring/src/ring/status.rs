@@ -18,6 +18,32 @@ const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
+/// Whether and how a graph has ended, for reports about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The graph runs.
+    Running,
+    /// The producer has closed the ring; stages drain what it has published.
+    Closed,
+    /// A handle has halted the graph.
+    Halted,
+    /// A stage or the producer has failed.
+    Failed,
+}
+
+impl Ending {
+    /// Returns the ending that the first word of a copied status tells.
+    pub fn copied(word: u32) -> Ending {
+        match word {
+            0 => Ending::Running,
+            bits if bits & FAILED != 0 => Ending::Failed,
+            bits if bits & HALTED != 0 => Ending::Halted,
+            _ => Ending::Closed,
+        }
+    }
+}
+
 /// The words of a status, on a line that seldom changes.
 #[repr(C)]
 #[derive(Default)]

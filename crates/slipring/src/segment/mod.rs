@@ -33,4 +33,5 @@ pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentWriter};
 pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
+pub use crate::ring::status::Ending;
 pub use ring::run_of;

@@ -1,0 +1,221 @@
+//! A mapped segment: the handles that this process takes from it, and what it knows of the other
+//! participants.
+//!
+//! Invariants
+//! - I1: only unsafe functions make an [`Attached`]. Their callers promise how other processes treat
+//!   the file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use slipring::segment::SegmentRing;
+use slipring::{PRODUCER, Producer, Report, Wait};
+
+use crate::errors::{Problem, SegmentError};
+use crate::event::Event;
+use crate::graph;
+use crate::participant::{Liveness, Participation};
+use crate::ring;
+use crate::{Reader, Writer};
+
+/// A mapped segment. This process is a participant until the value and all that is made of it are
+/// dropped.
+///
+/// Example: the [first page](crate).
+pub struct Attached<E> {
+    inner: Arc<Participation>,
+    /// The ring, and what it was made from; `None`: the segment has no ring.
+    ring: Option<(SegmentRing<E>, ring::Made)>,
+}
+
+impl<E: Event> Attached<E> {
+    /// # Safety
+    /// As [`Segment::attach`].
+    pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<E>, Problem> {
+        let made = graph::declaration::<E>(inner.checked())?;
+        let made = made.map(|(declaration, needs)| ring::Made { declaration, needs });
+        let ring = match made {
+            // SAFETY: the caller's promise.
+            Some(made) => Some((unsafe { ring::over(&inner, &made, Default::default())? }, made)),
+            None => None,
+        };
+        Ok(Attached { inner, ring })
+    }
+
+    /// Chooses how the handles that this process makes from now on wait: stages for events, and the
+    /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless stated.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::Wait;
+    /// use slipring_shm::Segment;
+    /// let segment =
+    ///     Segment::<u64>::create_memfd("waits").capacity(8).reader("sum").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? }.wait(Wait::Blocking)?;
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert_eq!(sum.batch(1)?[0], 7);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no memory for the strategy's state.
+    pub fn wait(mut self, wait: Wait) -> Result<Attached<E>, SegmentError> {
+        if let Some((ring, made)) = &mut self.ring {
+            // SAFETY: whoever attached has promised what a ring asks for.
+            let over = unsafe { ring::over(&self.inner, made, (wait.clone(), wait)) };
+            *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
+        }
+        Ok(self)
+    }
+
+    /// Takes the producer's place, and returns its handle, which goes on where the producer before
+    /// stopped: behind the last published event. What a dead producer had claimed and not published is
+    /// never seen. Dropping the handle closes the ring, unless a panic drops it.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::Over`].
+    ///
+    /// # Cost
+    /// A few system calls, and a load of each slot's stamp.
+    pub fn producer(&self) -> Result<Producer<E>, SegmentError> {
+        let (ring, _) = self.ring(PRODUCER)?;
+        if ring.is_over() {
+            return Err(self.failed(Problem::Over));
+        }
+        let seat = ring.seat(ring.producer_party());
+        ring::take(&self.inner, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
+        // The producer before may have closed the ring since, and closes it before it frees the place.
+        if ring.is_over() {
+            seat.free(self.participant());
+            return Err(self.failed(Problem::Over));
+        }
+        // SAFETY: the seat was just taken, so no other handle exists.
+        Ok(unsafe { ring.producer() })
+    }
+
+    /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
+    /// event that the stage has released. [`redelivered`](slipring::Consumer::redelivered) tells which
+    /// events may come again. Dropping the handle leaves the place to another process.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
+    /// [`Problem::Access`].
+    pub fn reader(&self, stage: &str) -> Result<Reader<E>, SegmentError> {
+        let (ring, number) = self.take(stage, false)?;
+        // SAFETY: the seat was just taken, so no other handle exists.
+        Ok(unsafe { ring.reader(number) })
+    }
+
+    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
+    /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be half-changed by
+    /// the process before.
+    ///
+    /// Example: [`Builder::after`].
+    ///
+    /// # Errors
+    /// As [`reader`](Attached::reader).
+    pub fn writer(&self, stage: &str) -> Result<Writer<E>, SegmentError> {
+        let (ring, number) = self.take(stage, true)?;
+        // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
+        Ok(unsafe { ring.writer(number) })
+    }
+
+    fn take(&self, stage: &str, writes: bool) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+        let (ring, made) = self.ring(stage)?;
+        let stages = &made.declaration.stages;
+        let number = stages.iter().position(|known| known.name == stage);
+        let number = number.ok_or_else(|| {
+            let known = stages.iter().map(|known| known.name.clone()).collect();
+            self.failed(Problem::NoStage { asked: stage.into(), known })
+        })?;
+        if stages[number].writes != writes {
+            let stage = stage.into();
+            return Err(self.failed(Problem::Access { stage, writes: !writes }));
+        }
+        let taken = ring::take(&self.inner, ring.seat(number), stage);
+        taken.map_err(|problem| self.failed(problem))?;
+        Ok((ring, number))
+    }
+
+    fn ring(&self, asked: &str) -> Result<(&SegmentRing<E>, &ring::Made), SegmentError> {
+        let none = || Problem::NoStage { asked: asked.into(), known: Vec::new() };
+        let (ring, made) = self.ring.as_ref().ok_or_else(|| self.failed(none()))?;
+        Ok((ring, made))
+    }
+
+    fn failed(&self, problem: Problem) -> SegmentError {
+        let place =
+            self.inner.path().map_or_else(|| "(memfd)".into(), |path| path.display().to_string());
+        SegmentError::new(place, problem)
+    }
+
+    /// Returns positions and counts of all parties, of all processes.
+    ///
+    /// Example: the [first page](crate).
+    pub fn report(&self) -> Option<Report> {
+        self.ring.as_ref().map(|(ring, _)| ring.report())
+    }
+
+    /// Returns the number of this participant, from 1.
+    ///
+    /// Example: the [first page](crate).
+    pub fn participant(&self) -> u32 {
+        self.inner.number()
+    }
+
+    /// Returns the number of slots.
+    ///
+    /// Example: [`Segment::open_memfd`].
+    pub fn capacity(&self) -> u64 {
+        self.inner.checked().shape.capacity
+    }
+
+    /// Returns what is known of participant `number`. Two system calls at most, or a few reads of
+    /// `/proc`.
+    ///
+    /// ```
+    /// # use slipring_shm::{Event, Segment};
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// # #[repr(C)]
+    /// # struct Block(u64);
+    /// # impl Event for Block {
+    /// #     const NAME: &'static str = "field/Block";
+    /// #     const VERSION: u32 = 1;
+    /// # }
+    /// use slipring_shm::Liveness;
+    ///
+    /// let made = Segment::<Block>::create_memfd("field").capacity(8).reader("all").build()?;
+    /// // SAFETY: no other process has the descriptor.
+    /// let attached = unsafe { made.attach()? };
+    /// assert_eq!(attached.liveness(1)?, Liveness::Alive);
+    /// assert_eq!(attached.liveness(2)?, Liveness::Free);
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The kernel refuses to probe the lock.
+    pub fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
+        let place = format!("of participant {}", self.participant());
+        self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
+    }
+
+    /// Returns what keeps the segment mapped.
+    #[doc(hidden)]
+    pub fn participation(&self) -> &Arc<Participation> {
+        &self.inner
+    }
+}
+
+impl<E> fmt::Debug for Attached<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("participant", &self.inner.number()).finish()
+    }
+}
