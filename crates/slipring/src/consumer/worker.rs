@@ -23,6 +23,8 @@
 //!   one lap of the ring (positions::I4). Active workers keep the pool's landmark recent, so a
 //!   worker finds a recent base even after a long idle time.
 
+use std::cell::Cell;
+
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
@@ -87,6 +89,8 @@ pub struct WorkerPosition<E, L: Layout> {
     chunk_ended: Option<Instant>,
     /// Whether another worker won the last race for a chunk.
     contended: bool,
+    /// The position at which the pool has ended, once this worker was told.
+    ended_at: Cell<Option<u64>>,
 }
 
 /// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
@@ -150,6 +154,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             taken: None,
             chunk_ended: None,
             contended: false,
+            ended_at: Cell::new(None),
             state: ConsumerState::new(core, stage, learned),
         }
     }
@@ -478,10 +483,20 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
     /// A worker ends only when its whole pool has ended, because another worker may leave a chunk
     /// that this worker has to finish.
     fn ended(&self) -> Option<WaitError> {
-        // The pool's frontier is at most a lap behind the claim word.
         let control = self.state.control();
+        // A colleague that lost a race for a chunk may show its bound late, and the frontier then seems
+        // to go back. An end that was told stays.
+        if let Some(end) = self.ended_at.get() {
+            return control.ended(end);
+        }
+        // The pool's frontier is at most a lap behind the claim word.
         let lower_bound = self.known().wrapping_sub(control.plan.capacity as u64);
-        control.ended(control.frontier(self.state.stage, lower_bound))
+        let frontier = control.frontier(self.state.stage, lower_bound);
+        let ended = control.ended(frontier);
+        if let Some(WaitError::Closed) = ended {
+            self.ended_at.set(Some(frontier));
+        }
+        ended
     }
 }
 

@@ -80,6 +80,27 @@ fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
     }
 }
 
+/// A colleague that was held up before it stores the bound of a chunk that another worker has taken
+/// meanwhile.
+#[test]
+fn an_end_that_a_worker_was_told_is_final() {
+    let ring: Ring<Interleaved> = ring(4, false);
+    let worker = |number| -> PoolWriter<u64> {
+        Consumer::worker(ring.clone(), 0, number, HandleLearner::default())
+    };
+    let (mut first, second) = (worker(0), worker(1));
+    ring.publish(0, 1);
+    ring.control.close(1);
+    assert_eq!(first.for_each(|_, _| ()).unwrap(), 1);
+    let late_bound = ring.control.line(ring.control.plan.stages[0].bound_line(1));
+    late_bound.store(0, Relaxed);
+    assert!(matches!(first.poll(1, |_, _| ()), Err(WaitError::Closed)));
+    assert!(matches!(first.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
+    late_bound.store(crate::ring::words::IDLE, Relaxed);
+    drop((first, second));
+    assert!(ring.control.status.failure().is_none());
+}
+
 #[test]
 fn an_idle_worker_sees_the_end_at_any_distance() {
     for at in FAR {

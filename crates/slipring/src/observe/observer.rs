@@ -16,7 +16,6 @@ use std::time::Instant;
 use crate::observe::mirror::MirrorHandle;
 use crate::observe::words::{PUT, Plain, SlotRead};
 use crate::ring::words::ahead;
-use crate::wait::queue::WaitQueue;
 use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
 /// Maximum number of reads in one poll.
@@ -311,8 +310,7 @@ impl<T: Plain> Observer<T> {
             wait: &wait,
             polls: 0,
             oversubscribed: false,
-            parks: false,
-            queue: &WaitQueue::new(),
+            queue: None,
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),
             notice: None,

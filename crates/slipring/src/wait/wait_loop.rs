@@ -60,9 +60,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) polls: u64,
     /// Whether the graph has more threads than cores.
     pub(crate) oversubscribed: bool,
-    /// Whether progress notifies `queue`.
-    pub(crate) parks: bool,
-    pub(crate) queue: &'a WaitQueue,
+    /// The queue that progress notifies; `None`: progress notifies no queue.
+    pub(crate) queue: Option<&'a WaitQueue>,
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
     pub(crate) timeout: Option<Duration>,
@@ -102,8 +101,7 @@ pub(crate) fn wait_until(
     keep_waiting: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let WaitOptions { wait, polls, oversubscribed, parks, queue, mut deadline, timeout, notice } =
-        options;
+    let WaitOptions { wait, polls, oversubscribed, queue, mut deadline, timeout, notice } = options;
     let mut context = WaitContext { polls, ..WaitContext::new(oversubscribed) };
     let (mut sleeps, mut next_call) = (0, None);
     let in_time = loop {
@@ -141,28 +139,26 @@ pub(crate) fn wait_until(
         context.wake_latency = None;
         match action {
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
-            WaitAction::Park if parks => {
-                sleeps += 1;
-                context.wake_latency = queue.sleep(left, ready);
-            }
-            WaitAction::ParkFor(time) if parks => {
-                sleeps += 1;
-                let limit = left.unwrap_or(time).min(time);
-                system::sharpen_timers();
-                context.wake_latency = queue.sleep(Some(limit), ready);
-            }
             WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
-            // If progress notifies no queue, the waiter must wake by a timer.
             WaitAction::Park | WaitAction::ParkFor(_) => {
                 sleeps += 1;
-                let time = if let WaitAction::ParkFor(time) = action {
-                    time.min(UNNOTIFIED_SLEEP)
-                } else {
-                    UNNOTIFIED_SLEEP
-                };
-                system::sharpen_timers();
-                sleep(left.unwrap_or(time).min(time));
+                let longest =
+                    if let WaitAction::ParkFor(time) = action { Some(time) } else { None };
+                let limit = left.into_iter().chain(longest).min();
+                match queue {
+                    Some(queue) => {
+                        if longest.is_some() {
+                            system::sharpen_timers();
+                        }
+                        context.wake_latency = queue.sleep(limit, ready);
+                    }
+                    // If progress notifies no queue, the waiter must wake by a timer.
+                    None => {
+                        system::sharpen_timers();
+                        sleep(limit.map_or(UNNOTIFIED_SLEEP, |limit| limit.min(UNNOTIFIED_SLEEP)));
+                    }
+                }
             }
             WaitAction::Sleep(time) => {
                 sleeps += 1;
@@ -207,8 +203,7 @@ mod tests {
             wait,
             polls: 0,
             oversubscribed: false,
-            parks,
-            queue: &queue,
+            queue: parks.then_some(&queue),
             deadline,
             timeout: wait.timeout(),
             notice: None,
@@ -246,8 +241,7 @@ mod tests {
                     wait: &strategy,
                     polls: 0,
                     oversubscribed: false,
-                    parks: true,
-                    queue: &queue,
+                    queue: Some(&queue),
                     deadline: None,
                     timeout: None,
                     notice: None,
@@ -280,8 +274,7 @@ mod tests {
                 wait: &strategy,
                 polls: 0,
                 oversubscribed: false,
-                parks: true,
-                queue: &queue,
+                queue: Some(&queue),
                 deadline: None,
                 timeout: None,
                 notice: Some(Duration::from_millis(1)),
