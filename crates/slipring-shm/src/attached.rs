@@ -30,7 +30,7 @@ pub struct Attached<E> {
 
 impl<E: Event> Attached<E> {
     /// # Safety
-    /// As [`Segment::attach`].
+    /// As [`Segment::attach`](crate::Segment::attach).
     pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<E>, Problem> {
         let made = graph::declaration::<E>(inner.checked())?;
         let made = made.map(|(declaration, needs)| ring::Made { declaration, needs });
@@ -117,7 +117,7 @@ impl<E: Event> Attached<E> {
     /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be half-changed by
     /// the process before.
     ///
-    /// Example: [`Builder::after`].
+    /// Example: [`Builder::after`](crate::Builder::after).
     ///
     /// # Errors
     /// As [`reader`](Attached::reader).
@@ -172,7 +172,7 @@ impl<E: Event> Attached<E> {
 
     /// Returns the number of slots.
     ///
-    /// Example: [`Segment::open_memfd`].
+    /// Example: [`Segment::open_memfd`](crate::Segment::open_memfd).
     pub fn capacity(&self) -> u64 {
         self.inner.checked().shape.capacity
     }

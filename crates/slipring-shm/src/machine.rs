@@ -1,4 +1,4 @@
-//! Facts from the kernel: the boot, the time, processes, membarriers.
+//! Facts from the kernel: the boot, the time, processes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 /// Returns the number of this boot. Zeros: there is no `/proc`.
 pub fn boot_id() -> [u8; 16] {
@@ -99,11 +98,4 @@ fn namespace() -> u64 {
 /// Returns the name of the running program, as far as the kernel keeps it.
 pub fn program() -> String {
     fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned()
-}
-
-/// Registers this process for membarriers, and returns whether the kernel did. A process registers
-/// each time that it attaches, because `exec` drops the registration.
-pub fn register_for_membarriers() -> bool {
-    membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
-        && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
 }

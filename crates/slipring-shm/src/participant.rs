@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use slipring::segment::Seat;
+use slipring::segment::{Seat, register_for_barriers};
 
 use crate::errors::Problem;
 use crate::file::{Access, File};
@@ -99,7 +99,7 @@ pub fn attach(
     recover: Recover<'_>,
 ) -> Result<Attempt, Problem> {
     // Registering takes milliseconds in a process with threads, so it comes before the guard.
-    let membarrier = machine::register_for_membarriers();
+    let membarrier = register_for_barriers();
     step!("registered");
     for _ in 0..NAPS {
         match try_attach(file, path, checked, name, membarrier, recover)? {

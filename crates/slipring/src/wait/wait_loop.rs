@@ -192,6 +192,19 @@ mod tests {
 
     use super::*;
 
+    /// Returns the rules of a wait without an end.
+    fn endless<'a>(wait: &'a Wait, queue: Option<&'a WaitQueue>) -> WaitOptions<'a> {
+        WaitOptions {
+            wait,
+            polls: 0,
+            oversubscribed: false,
+            queue,
+            deadline: None,
+            timeout: None,
+            notice: None,
+        }
+    }
+
     fn wait(
         wait: &Wait,
         parks: bool,
@@ -199,15 +212,8 @@ mod tests {
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
         let queue = WaitQueue::new();
-        let options = WaitOptions {
-            wait,
-            polls: 0,
-            oversubscribed: false,
-            queue: parks.then_some(&queue),
-            deadline,
-            timeout: wait.timeout(),
-            notice: None,
-        };
+        let queue = parks.then_some(&queue);
+        let options = WaitOptions { deadline, timeout: wait.timeout(), ..endless(wait, queue) };
         wait_until(options, &mut wait.learner().into(), &mut || true, ready)
     }
 
@@ -237,15 +243,7 @@ mod tests {
         for strategy in Wait::all() {
             for ready_at_last in [false, true] {
                 let queue = WaitQueue::new();
-                let options = WaitOptions {
-                    wait: &strategy,
-                    polls: 0,
-                    oversubscribed: false,
-                    queue: Some(&queue),
-                    deadline: None,
-                    timeout: None,
-                    notice: None,
-                };
+                let options = endless(&strategy, Some(&queue));
                 let stopped = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
                 let (in_time, stats) = wait_until(
@@ -270,15 +268,8 @@ mod tests {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let queue = WaitQueue::new();
-            let options = WaitOptions {
-                wait: &strategy,
-                polls: 0,
-                oversubscribed: false,
-                queue: Some(&queue),
-                deadline: None,
-                timeout: None,
-                notice: Some(Duration::from_millis(1)),
-            };
+            let notice = Some(Duration::from_millis(1));
+            let options = WaitOptions { notice, ..endless(&strategy, Some(&queue)) };
             let mut calls = 0;
             let mut keep_waiting = || {
                 calls += 1;
