@@ -99,7 +99,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
-    /// Whether the position has handled all events of its chunk. Only a worker's position has chunks.
+    /// Whether the position has handled all events of its chunk. Only a worker's position has
+    /// chunks.
     #[inline(always)]
     fn is_at_end_of_chunk(&self) -> bool {
         false
@@ -157,14 +158,12 @@ pub struct ConsumerState<E, L: Layout> {
     notifies: bool,
     /// Whether an event was skipped since the last release.
     pub(crate) skipped: bool,
-    /// Whether the words of a segment were found to contradict each other.
-    pub(crate) damaged: bool,
     /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
     first_polls: u32,
-    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait lasted so long that
-    /// the clock was read.
+    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait lasted so long
+    /// that the clock was read.
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
@@ -195,7 +194,6 @@ impl<E, L: Layout> ConsumerState<E, L> {
             bookkeeping,
             notifies,
             skipped: false,
-            damaged: false,
             batch_len: 1,
             task: TaskNumber::default(),
             learned,

@@ -35,6 +35,10 @@ pub trait Role {
     #[inline(always)]
     fn bound(&self, _end: u64) {}
 
+    /// Called where the words by which events are found contradict each other. Afterwards,
+    /// [`Role::refusal`] returns an error.
+    fn find_damage(&self) {}
+
     /// Returns the reason why this handle must stop while the graph continues.
     #[inline(always)]
     fn refusal(&self, _control: &Control) -> Option<WaitError> {
@@ -76,7 +80,8 @@ impl Role for ShardRole {
     }
 }
 
-/// The role of a stage of a segment. After the drop of its handle, another process may take its seat.
+/// The role of a stage of a segment. After the drop of its handle, another process may take its
+/// seat.
 pub struct SeatRole {
     /// The seat in the segment, which the ring's core keeps mapped.
     pub(crate) seat: NonNull<Seat>,
@@ -87,10 +92,12 @@ pub struct SeatRole {
     pub(crate) again: (u64, u64),
     /// Highest position up to which the stage was ever lent events, by this handle or one before.
     pub(crate) held: Cell<u64>,
+    /// Whether the words of the segment were found to contradict each other.
+    pub(crate) damaged: Cell<bool>,
 }
 
 // SAFETY: a `Seat` consists of atomic words, which any thread may use while the core lives. The
-// `Cell` belongs to the handle, which only one thread uses at a time.
+// `Cell`s belong to the handle, which only one thread uses at a time.
 unsafe impl Send for SeatRole {}
 
 impl SeatRole {
@@ -119,8 +126,17 @@ impl Role for SeatRole {
         self.seat().bound(end);
     }
 
-    /// Leaves the stage's place to another handle, also where a panic drops this one: the events that
-    /// the handle has not released come again.
+    fn find_damage(&self) {
+        self.damaged.set(true);
+    }
+
+    #[inline(always)]
+    fn refusal(&self, _control: &Control) -> Option<WaitError> {
+        self.damaged.get().then_some(WaitError::Damaged)
+    }
+
+    /// Leaves the stage's place to another handle, also where a panic drops this one: the events
+    /// that the handle has not released come again.
     fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
         self.seat().free(self.participant);
     }

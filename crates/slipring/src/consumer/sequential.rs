@@ -139,7 +139,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if R::SEATED {
             let held = self.live_end.wrapping_sub(self.released);
             if held > self.state.core.capacity() {
-                self.state.damaged = true;
+                self.role.find_damage();
                 (self.live_end, self.run_end, self.limit) = (self.next, self.next, self.next);
                 return false;
             }
@@ -148,13 +148,13 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Checks the last position of a closed ring, whose word other processes write, for a stage that
-    /// has not reached it. Returns an error if the stage can never reach it.
+    /// Checks the last position of a closed ring, whose word other processes write, for a stage
+    /// that has not reached it. Returns an error if the stage can never reach it.
     #[inline]
     fn false_end(&self) -> Option<WaitError> {
         let last = self.state.control().status.last_position()?;
-        // The events up to the last position fit into the ring, because this stage has released none
-        // of them. All of them are published, so a stage that goes by stamps finds them.
+        // The events up to the last position fit into the ring, because this stage has released
+        // none of them. All of them are published, so a stage that goes by stamps finds them.
         let beyond = last.wrapping_sub(self.released) > self.state.core.capacity();
         let behind = ahead(last, self.next) < 0;
         let missing = self.reads_stamps && last != self.next && !self.has_available();
@@ -491,16 +491,10 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
         self.state.control().check_running()?;
-        if R::SEATED && self.state.damaged {
-            return Err(WaitError::Damaged);
-        }
         self.role.refusal(self.state.control()).map_or(Ok(()), Err)
     }
 
     fn ended(&self) -> Option<WaitError> {
-        if R::SEATED && self.state.damaged {
-            return Some(WaitError::Damaged);
-        }
         let ended = self
             .role
             .refusal(self.state.control())

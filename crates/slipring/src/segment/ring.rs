@@ -30,8 +30,8 @@ pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
 pub type SegmentWriter<E> = Consumer<E, Writing, Seated>;
 
-/// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`, in a
-/// ring of `capacity` slots; `None`: none. For reports about a segment.
+/// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
+/// in a ring of `capacity` slots; `None`: none. For reports about a segment.
 pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     match stamp::read(word, seq, capacity.trailing_zeros()) {
         Run::Live(len) | Run::Tombstone(len) => Some(len),
@@ -52,10 +52,11 @@ impl<E> SegmentRing<E> {
     /// Returns why no ring can be made from the declaration.
     ///
     /// # Safety
-    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin` has
-    ///   stored their first words, with an equal declaration.
+    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
+    ///   has stored their first words, with an equal declaration.
     /// - Every bit pattern is a valid `E`, and `E` needs no drop.
-    /// - As long as the areas are mapped, every process that can write to them follows the protocol.
+    /// - As long as the areas are mapped, every process that can write to them follows the
+    ///   protocol.
     pub unsafe fn over(
         declaration: &Declaration,
         areas: &Areas,
@@ -167,6 +168,7 @@ impl<E> SegmentRing<E> {
             participant: self.participant,
             again: (released, if ahead(held, released) > 0 { held } else { released }),
             held: Cell::new(twin!("held-back": held => released)),
+            damaged: Cell::new(false),
         };
         let learned = control.learner(stage);
         let line = (control.plan.stages[stage].line, 0);
