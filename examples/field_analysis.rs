@@ -5,8 +5,8 @@
 //! released, and marks the blocks that may have been printed before. The simulation only waits when
 //! its ring is full.
 //!
-//! Each block is checked against theory: insulated edges keep the total heat, and no cell leaves the
-//! range of the first field.
+//! Each block is checked against theory: insulated edges keep the total heat, and no cell leaves
+//! the range of the first field.
 //!
 //! `cargo run --release --example field_analysis` runs it, beside `field_simulation`; `-- --help`
 //! describes its arguments.
@@ -155,8 +155,8 @@ mod linux {
             false => None,
         };
         let end = analyse(&args, &mut out)?;
-        // The run is over and read, so the segment has served its purpose. The simulation has closed
-        // it and is about to leave.
+        // The run is over and read, so the segment has served its purpose. The simulation has
+        // closed it and is about to leave.
         for _ in 0..if end == End::Closed { 100 } else { 0 } {
             match slipring_shm::remove(&args.name) {
                 Ok(()) => {

@@ -42,7 +42,8 @@ mod linux {
         /// End the run after N steps, those of earlier simulations included
         #[arg(long, value_name = "N", default_value_t = 200)]
         steps: u64,
-        /// Number of slots of a new segment, a power of two; more let the analysis be away for longer
+        /// Number of slots of a new segment, a power of two; more let the analysis be away for
+        /// longer
         #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..))]
         capacity: u64,
         /// Time between two steps, in milliseconds
@@ -186,7 +187,7 @@ mod linux {
         let why = if next < args.steps { "interrupted" } else { "done" };
         writeln!(out, "{why}: published {steps} steps, {next} in all, and closed the ring")?;
         match count {
-            0 => writeln!(out, "waited for nobody")?,
+            0 => writeln!(out, "waited for no stage")?,
             _ => writeln!(
                 out,
                 "waited {time:.1?} for `{ANALYSIS}`, {count} times, {longest:.1?} at most"

@@ -1,9 +1,9 @@
-//! What `field_simulation` and `field_analysis` share: the block that is one event, the physics, and
-//! what theory says about each block.
+//! What `field_simulation` and `field_analysis` share: the block that is one event, the physics,
+//! and what theory says about each block.
 //!
-//! The field is the temperature of a plate with insulated edges, in degrees: two hot discs cool down
-//! in a cold plate. Each step solves the heat equation explicitly. With insulated edges the total
-//! heat stays as it is, and no cell ever leaves the range of the first field.
+//! The field is the temperature of a plate with insulated edges, in degrees: two hot discs cool
+//! down in a cold plate. Each step solves the heat equation explicitly. With insulated edges the
+//! total heat stays as it is, and no cell ever leaves the range of the first field.
 
 use std::io;
 use std::sync::Arc;
@@ -112,7 +112,8 @@ impl Block {
         Measures { minimum, maximum, heat }
     }
 
-    /// Draws the row through the middle of the plate without its edges, one character for 6 columns.
+    /// Draws the row through the middle of the plate without its edges, one character for 6
+    /// columns.
     pub fn profile(&self) -> String {
         const SHADES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let shade = |cells: &[f64]| {

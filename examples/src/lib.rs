@@ -1,8 +1,8 @@
 //! The code of the larger example, as a library, so that tests and programs use the same code.
 //!
 //! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. `field` is what
-//! `field_simulation.rs` and `field_analysis.rs` share, two programs with a ring between them (64-bit
-//! Linux). Each small example is one file and shows one feature:
+//! `field_simulation.rs` and `field_analysis.rs` share, two programs with a ring between them
+//! (64-bit Linux). Each small example is one file and shows one feature:
 //!
 //! - `fizzbuzz.rs`: a diamond of two parallel stages and one behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order

@@ -1,5 +1,5 @@
-//! `field_simulation` and `field_analysis` as two processes that are killed and started again. Every
-//! step is analysed in order, and only announced steps come twice. The tests assert no times.
+//! `field_simulation` and `field_analysis` as two processes that are killed and started again.
+//! Every step is analysed in order, and only announced steps come twice. The tests assert no times.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

@@ -1,6 +1,8 @@
-//! `slipring ls`: the segments of shared memory there are, their places, and who has these.
+//! `slipring ls`: the segments of shared memory there are, their places, and the processes that
+//! have these.
 //!
-//! The command copies words and probes locks. It maps nothing, locks nothing, and disturbs nobody.
+//! The command copies words and probes locks. It maps nothing, locks nothing, and disturbs no
+//! process.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -34,9 +36,9 @@ Exit code:
   1  the segment NAME or the folder cannot be read
   2  wrong arguments";
 
-/// Lists rings between processes, their places, and who has these
+/// Lists rings between processes, their places, and the processes there
 ///
-/// Reads segments of shared memory without attaching to them. Nobody waits for
+/// Reads segments of shared memory without attaching to them. No process waits for
 /// this command, and it changes nothing.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_COLUMNS, verbatim_doc_comment)]
@@ -98,7 +100,7 @@ fn state(participant: &ParticipantSummary) -> &'static str {
     }
 }
 
-/// Returns who has a place, the state, and the number of deaths there.
+/// Returns which process has a place, the state, and the number of deaths there.
 fn owner(summary: &Summary, seat: &SeatSummary) -> [String; 3] {
     let Some(number) = seat.participant else {
         return ["-".into(), "free".into(), seat.deaths.to_string()];

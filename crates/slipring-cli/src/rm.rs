@@ -54,8 +54,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Returns the paths of the segments that no process is attached to. A segment that cannot be read is
-/// none of them.
+/// Returns the paths of the segments that no process is attached to. A segment that cannot be read
+/// is none of them.
 fn stale() -> Result<Vec<OsString>> {
     let segments = slipring_shm::list()?.into_iter().flatten();
     Ok(segments.filter(|one| one.stale).map(|one| one.path.into_os_string()).collect())

@@ -1,5 +1,5 @@
-//! `slipring ls` and `slipring rm` as a user runs them: beside living, stopped and dead processes, and damaged files. The
-//! tests judge no time.
+//! `slipring ls` and `slipring rm` as a user runs them: beside living, stopped and dead processes,
+//! and damaged files. The tests judge no time.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]

@@ -2,8 +2,8 @@
 //! participants.
 //!
 //! Invariants
-//! - I1: only unsafe functions make an [`Attached`]. Their callers promise how other processes treat
-//!   the file.
+//! - I1: only unsafe functions make an [`Attached`]. Their callers promise how other processes
+//!   treat the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Chooses how the handles that this process makes from now on wait: stages for events, and the
-    /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless stated.
+    /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless
+    /// stated.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -64,7 +65,7 @@ impl<E: Event> Attached<E> {
     /// There is no memory for the strategy's state.
     pub fn wait(mut self, wait: Wait) -> Result<Attached<E>, SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
-            // SAFETY: whoever attached has promised what a ring asks for.
+            // SAFETY: the caller of `attach` has promised what a ring asks for.
             let over = unsafe { ring::over(&self.inner, made, (wait.clone(), wait)) };
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
@@ -72,8 +73,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the producer's place, and returns its handle, which goes on where the producer before
-    /// stopped: behind the last published event. What a dead producer had claimed and not published is
-    /// never seen. Dropping the handle closes the ring, unless a panic drops it.
+    /// stopped: behind the last published event. What a dead producer had claimed and not published
+    /// is never seen. Dropping the handle closes the ring, unless a panic drops it.
     ///
     /// Example: the [first page](crate).
     ///
@@ -89,7 +90,8 @@ impl<E: Event> Attached<E> {
         }
         let seat = ring.seat(ring.producer_party());
         ring::take(&self.inner, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
-        // The producer before may have closed the ring since, and closes it before it frees the place.
+        // The producer before may have closed the ring since, and closes it before it frees the
+        // place.
         if ring.is_over() {
             seat.free(self.participant());
             return Err(self.failed(Problem::Over));
@@ -99,8 +101,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
-    /// event that the stage has released. [`redelivered`](slipring::Consumer::redelivered) tells which
-    /// events may come again. Dropping the handle leaves the place to another process.
+    /// event that the stage has released. [`redelivered`](slipring::Consumer::redelivered) tells
+    /// which events may come again. Dropping the handle leaves the place to another process.
     ///
     /// Example: the [first page](crate).
     ///
@@ -114,8 +116,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
-    /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be half-changed by
-    /// the process before.
+    /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be
+    /// half-changed by the process before.
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///

@@ -3,11 +3,12 @@
 //! Invariants
 //! - I1: a file gets its name as the last step. A creator that dies before leaves nothing, because
 //!   nothing else leads to the file.
-//! - I2: all bytes of the file are allocated before it has a name. So a full file system is an error
-//!   of the creator, and not a SIGBUS of a participant.
+//! - I2: all bytes of the file are allocated before it has a name. So a full file system is an
+//!   error of the creator, and not a SIGBUS of a participant.
 //! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
-//!   dropped. So no process removes the segment in between. A child that is forked in between shares the
-//!   description; if the creator then dies without attaching, the child holds removal up.
+//!   dropped. So no process removes the segment in between. A child that is forked in between
+//!   shares the description; if the creator then dies without attaching, the child holds removal
+//!   up.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

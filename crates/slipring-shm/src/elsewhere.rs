@@ -1,5 +1,5 @@
-//! The same names on systems without segments: each call that would make, open or remove one returns
-//! [`Problem::Unsupported`].
+//! The same names on systems without segments: each call that would make, open or remove one
+//! returns [`Problem::Unsupported`].
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -131,7 +131,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Sets what becomes of those who wait for the stage declared last when its process dies.
+    /// Sets what becomes of the parties that wait for the stage declared last when its process
+    /// dies.
     pub fn on_death(self, _on_death: OnDeath) -> Builder<E> {
         self
     }

@@ -130,8 +130,8 @@ pub enum Problem {
         /// Names of the segment's stages.
         known: Vec<String>,
     },
-    /// The stage was declared as one that writes and is asked for as one that reads, or the other way
-    /// round.
+    /// The stage was declared as one that writes and is asked for as one that reads, or the other
+    /// way round.
     Access {
         /// Name of the stage.
         stage: String,
@@ -186,7 +186,8 @@ pub enum Problem {
         /// Number of places whose participants are dead, and which could not be recovered.
         dead: u32,
     },
-    /// The file system frees a lock while the mapping lives, so deaths could not be told from lives.
+    /// The file system frees a lock while the mapping lives, so deaths could not be told from
+    /// lives.
     LocksLost,
     /// The segment cannot be removed because a participant is attached.
     InUse {
@@ -323,7 +324,7 @@ impl fmt::Display for Problem {
             Problem::Full { participants, dead } => {
                 write!(f, "all {participants} places of participants are taken")?;
                 if *dead > 0 {
-                    write!(f, ", {dead} of them by dead ones that nobody has recovered")?;
+                    write!(f, ", {dead} of them by dead ones that no process has recovered")?;
                 }
                 f.write_str(
                     ": end a participant, or make the segment anew with more (`participants`)",

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a [`File`] is a regular file on a file system that keeps locks with mappings, of the user
-//!   that this process acts for, and no other user may open it. A file made by [`File::unchecked`] is
-//!   used by tests only.
+//!   that this process acts for, and no other user may open it. A file made by [`File::unchecked`]
+//!   is used by tests only.
 //! - I2: no lock is taken through the descriptor of a [`File`] whose description other processes
 //!   may share; locks are taken on descriptions that [`File::reopen`] opens.
 
@@ -98,8 +98,8 @@ impl File {
         File::unchecked(fd)
     }
 
-    /// Opens the memfd behind `fd` anew, so that the new description shares no lock with the one that
-    /// was passed, and checks I1 and the seals.
+    /// Opens the memfd behind `fd` anew, so that the new description shares no lock with the one
+    /// that was passed, and checks I1 and the seals.
     pub fn open_memfd(fd: BorrowedFd<'_>) -> Result<File, Problem> {
         let file = File::unchecked(reopen(fd, None, Access::Write)?)?;
         file.check(0)?;
@@ -218,8 +218,8 @@ pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<(), Problem> {
     Err(FileProblem::FileSystem { name: name.map_or("unknown", |(_, name)| name), magic }.into())
 }
 
-/// Opens another description of the file behind `fd`: by `/proc`, or, where there is none, by `path`,
-/// which must mean the same file.
+/// Opens another description of the file behind `fd`: by `/proc`, or, where there is none, by
+/// `path`, which must mean the same file.
 pub(crate) fn reopen(
     fd: BorrowedFd<'_>,
     path: Option<&Path>,

@@ -1,8 +1,8 @@
 //! The fork guard, and the process that owns a value.
 //!
 //! Invariants
-//! - I1: while a thread holds a [`ForkGuard`], no other thread of the process forks by `fork`. So no
-//!   child gets a copy of a descriptor that only lives under the guard, and of its locks.
+//! - I1: while a thread holds a [`ForkGuard`], no other thread of the process forks by `fork`. So
+//!   no child gets a copy of a descriptor that only lives under the guard, and of its locks.
 //! - I2: the mutex is locked from before a fork until after it, in both processes. So it is free in
 //!   a child, whatever other threads of the parent did.
 //! - I3: `DEPTH` is the number of nested locks of this thread. Only the outermost locks the mutex,

@@ -1,8 +1,8 @@
 //! The graph of a segment, as its creator declares it by names, and as its stage table tells it.
 //!
 //! Invariants
-//! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads back
-//!   as an equal declaration. So all processes make equal plans.
+//! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads
+//!   back as an equal declaration. So all processes make equal plans.
 
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration};
 
@@ -115,8 +115,8 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
     declaration.stages.iter().enumerate().map(record).collect()
 }
 
-/// Reads the declaration back from a checked head, and compares what a ring of it needs with what the
-/// head says. `None`: the segment has no ring.
+/// Reads the declaration back from a checked head, and compares what a ring of it needs with what
+/// the head says. `None`: the segment has no ring.
 pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, Needs)>, Problem> {
     if checked.stages.is_empty() {
         return Ok(None);

@@ -34,8 +34,8 @@ const WALK: u64 = 1 << 16;
 /// Summary of a segment's head, of its stages, and of its participants.
 ///
 /// The words of a running segment are copied one after the other, while processes change them. So
-/// positions, lags and seats may be of different moments, and are old when the caller sees them. They
-/// are for people; nothing may rest on them.
+/// positions, lags and seats may be of different moments, and are old when the caller sees them.
+/// They are for people; nothing may rest on them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -61,8 +61,8 @@ pub struct Summary {
     pub producers: u32,
     /// Longest time between two checks of a waiting participant for deaths.
     pub notice: Duration,
-    /// Position before which all events are published, as far as stamps and positions tell. At least
-    /// so many are, if more than 65,536 publications lie behind the furthest stage.
+    /// Position before which all events are published, as far as stamps and positions tell. At
+    /// least so many are, if more than 65,536 publications lie behind the furthest stage.
     pub published: u64,
     /// The producer's place; `None`: the segment has no ring, or many producers.
     pub producer: Option<SeatSummary>,
@@ -98,8 +98,8 @@ pub struct StageSummary {
     pub on_death: OnDeath,
     /// Position before which it has released all events.
     pub position: u64,
-    /// Position before which it was lent all events. The events from `position` to here come again if
-    /// its process dies.
+    /// Position before which it was lent all events. The events from `position` to here come again
+    /// if its process dies.
     pub held: u64,
     /// Number of published events that it has not released.
     pub lag: u64,
@@ -111,8 +111,8 @@ pub struct StageSummary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeatSummary {
-    /// Number of the participant that has the place; `None`: the place is free. The participant may be
-    /// dead.
+    /// Number of the participant that has the place; `None`: the place is free. The participant may
+    /// be dead.
     pub participant: Option<u32>,
     /// Number of participants that died here and were followed by another one.
     pub deaths: u32,
@@ -150,8 +150,8 @@ impl Summary {
 /// Looks at the segment `name`. Safe: nothing is mapped, and nothing waits for the caller.
 ///
 /// # Cost
-/// A few system calls, one for each place of a participant, and one for each publication between the
-/// furthest stage and the producer.
+/// A few system calls, one for each place of a participant, and one for each publication between
+/// the furthest stage and the producer.
 ///
 /// ```
 /// # use slipring_shm::{Event, Segment};
@@ -284,8 +284,8 @@ struct CopiedSeat {
     boundary: u64,
 }
 
-/// Copies the first word of the status. A file that was shortened has none, and its ring runs for all
-/// that is known.
+/// Copies the first word of the status. A file that was shortened has none, and its ring runs for
+/// all that is known.
 fn ending(file: &File, checked: &Checked) -> Result<Ending, Problem> {
     let word = <[u8; 4]>::try_from(file.read(checked.areas.status.at, 4)?);
     Ok(Ending::copied(word.map_or(0, u32::from_ne_bytes)))

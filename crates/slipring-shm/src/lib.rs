@@ -1,9 +1,9 @@
 //! Rings of `slipring` between processes.
 //!
 //! A *segment* is the shared memory of one ring: a file of tmpfs or ext4, or a memfd. An attached
-//! process is a *participant*. The stages of the ring's graph have names, and each process takes the
-//! places that it wants: of the producer, or of stages. Handles, batches, waits and errors are those
-//! of `slipring`.
+//! process is a *participant*. The stages of the ring's graph have names, and each process takes
+//! the places that it wants: of the producer, or of stages. Handles, batches, waits and errors are
+//! those of `slipring`.
 //!
 //! ```
 //! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -45,34 +45,34 @@
 //!
 //! # What is promised
 //!
-//! - A reader that dies leaves its place as it is. The next process that takes the place goes on at the
-//!   first event that was not released, and is told which events may come again
+//! - A reader that dies leaves its place as it is. The next process that takes the place goes on at
+//!   the first event that was not released, and is told which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
-//! - A producer that dies is followed by another, which finds its place from the segment alone. Nothing
-//!   of an unfinished publication is ever seen.
-//! - Those who wait for a dead process wait on, are told, or end with an error, as the segment's
-//!   creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless stated) and
-//!   the time that the kernel takes to end a process. A call with a deadline ends by its deadline in
-//!   any case.
+//! - A producer that dies is followed by another, which finds its place from the segment alone.
+//!   Nothing of an unfinished publication is ever seen.
+//! - The parties that wait for a dead process wait on, are told, or end with an error, as the
+//!   segment's creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless
+//!   stated) and the time that the kernel takes to end a process. A call with a deadline ends by
+//!   its deadline in any case.
 //! - A panic that drops a handle leaves its place to another process, as a death does.
 //!
 //! # Alive or dead
 //!
 //! Each participant holds a lock on one byte far behind the file's end. The kernel frees the lock
-//! when the participant's mapping goes, and not before. So a process that gets this lock has a proof
-//! of death, excludes other recoverers, and may take the place. No time-out and no process number
-//! counts as proof.
+//! when the participant's mapping goes, and not before. So a process that gets this lock has a
+//! proof of death, excludes other recoverers, and may take the place. No time-out and no process
+//! number counts as proof.
 //!
 //! # Looking at it
 //!
 //! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
-//! they disturb nobody. `slipring ls` prints that. The examples `field_simulation` and
+//! they disturb no process. `slipring ls` prints that. The examples `field_simulation` and
 //! `field_analysis` are a pair of programs to try, and to kill.
 //!
 //! # What is not here yet
 //!
-//! Several producers, pools, shards and taps between processes; events whose size is known at run time
-//! only; other languages. The speed is not measured yet.
+//! Several producers, pools, shards and taps between processes; events whose size is known at run
+//! time only; other languages. The speed is not measured yet.
 //!
 //! # Where it works
 //!

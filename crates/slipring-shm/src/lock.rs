@@ -65,8 +65,8 @@ pub fn unlock(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<()> {
     sys::set_lock(fd, LockKind::Unlock, at, length)
 }
 
-/// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all are free.
-/// Changes nothing, and a read-only descriptor will do.
+/// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all are
+/// free. Changes nothing, and a read-only descriptor will do.
 pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> {
     let (at, length) = place(bytes.clone());
     let Some((found, kind)) = sys::get_lock(fd, at, length)? else { return Ok(None) };

@@ -75,7 +75,8 @@ impl Process {
         }
     }
 
-    /// Returns whether the process is stopped, by a signal or a debugger, as far as this process sees.
+    /// Returns whether the process is stopped, by a signal or a debugger, as far as this process
+    /// sees.
     pub fn is_stopped(&self) -> bool {
         self.look() == Seen::Running && matches!(stat(self.pid), Some(('T' | 't', _)))
     }

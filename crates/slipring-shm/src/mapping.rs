@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: from `new` to the drop, the kernel maps `length` bytes of the file at `base`, shared. The
 //!   first 65,536 can be read only, the rest written, too.
-//! - I2: the mapping is not inherited by forked children, and not part of core dumps. So a child does
-//!   not keep the lock of its parent. In a child, using a mapping is a segmentation fault, and
+//! - I2: the mapping is not inherited by forked children, and not part of core dumps. So a child
+//!   does not keep the lock of its parent. In a child, using a mapping is a segmentation fault, and
 //!   dropping it does nothing: other memory may be there.
 //! - I3: other processes write to the mapping at any time. So references into it are to atomics
 //!   only, except what the unsafe `attach` of a segment has been promised.
@@ -37,7 +37,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of the file through the description behind `fd`, which the mapping keeps.
+    /// Maps `length` bytes of the file through the description behind `fd`, which the mapping
+    /// keeps.
     ///
     /// The caller holds a fork guard: between two system calls of this function a child would
     /// inherit the mapping.
@@ -116,8 +117,8 @@ impl Mapping {
         if at < HEAD || !address.is_aligned() {
             return None;
         }
-        // SAFETY: I4: in bounds, aligned, mapped for writing, and for as long as `self` is borrowed.
-        // A record is made of atomics, for which any bytes are a value (I1 of `records`).
+        // SAFETY: I4: in bounds, aligned, mapped for writing, and for as long as `self` is
+        // borrowed. A record is made of atomics, for which any bytes are a value (I1 of `records`).
         Some(unsafe { address.as_ref() })
     }
 }

@@ -1,13 +1,14 @@
 //! Attaching to a segment, leaving it, and probing other participants.
 //!
 //! Invariants
-//! - I1: from `attach` to the drop, the mapping of a [`Participation`] holds byte `number` alone. No
-//!   descriptor of that description is open, so the lock goes with the mapping and with nothing else.
+//! - I1: from `attach` to the drop, the mapping of a [`Participation`] holds byte `number` alone.
+//!   No descriptor of that description is open, so the lock goes with the mapping and with nothing
+//!   else.
 //! - I2: between opening that description and closing it the process does not fork. So no child
 //!   holds a copy.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
-//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also this
-//!   participant's.
+//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also
+//!   this participant's.
 //! - I5: while byte 0 is held shared and the name means the file, no process unlinks the name.
 
 use std::os::fd::{AsFd, OwnedFd};

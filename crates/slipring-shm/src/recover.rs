@@ -1,9 +1,9 @@
 //! Becoming the recoverer of a dead participant.
 //!
 //! Invariants
-//! - I1: a [`DeadClaim`] holds the byte of its participant alone, on a description of its own, while
-//!   forks are kept out. So the participant is dead, no other process recovers it, and no child keeps the
-//!   lock if this process dies.
+//! - I1: a [`DeadClaim`] holds the byte of its participant alone, on a description of its own,
+//!   while forks are kept out. So the participant is dead, no other process recovers it, and no
+//!   child keeps the lock if this process dies.
 //! - I2: the byte is unlocked explicitly before the description is closed. So a copy of the
 //!   descriptor, which a child made by other means may have, does not keep it.
 

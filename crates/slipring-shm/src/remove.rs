@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: the remover unlinks a name only while it holds byte 0 and all participants' bytes of the
-//!   file that the name means. No process unlinks a name without byte 0 of the named file, so that file
-//!   stays the named one until then.
+//!   file that the name means. No process unlinks a name without byte 0 of the named file, so that
+//!   file stays the named one until then.
 //! - I2: the locks are released explicitly, so a child's copy of the descriptor does not keep them.
 
 use std::ffi::OsStr;

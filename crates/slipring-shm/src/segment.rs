@@ -1,8 +1,8 @@
 //! A segment as users see it: made or opened, and then attached to.
 //!
 //! Invariants
-//! - I1: an [`Opened`] is a file whose head is checked for `E`. A creator's holds byte 0 shared until
-//!   it has attached or is dropped, in the process that made it.
+//! - I1: an [`Opened`] is a file whose head is checked for `E`. A creator's holds byte 0 shared
+//!   until it has attached or is dropped, in the process that made it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -247,7 +247,8 @@ impl<E: Event> Segment<E> {
 
     /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
     ///
-    /// Every process that gets the descriptor can write the segment. Example: [`Segment::open_memfd`].
+    /// Every process that gets the descriptor can write the segment. Example:
+    /// [`Segment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
         match self.place {
             Place::Memfd(_) => Some(Shared(self.opened())),
@@ -337,8 +338,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated. Each
-    /// takes 128 bytes, and checking a death takes longer with their number.
+    /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated.
+    /// Each takes 128 bytes, and checking a death takes longer with their number.
     ///
     /// Example: the [first page](crate).
     pub fn participants(mut self, places: u32) -> Builder<E> {
@@ -355,9 +356,9 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds a required stage that reads each event, behind the producer unless [`after`](Builder::after)
-    /// says otherwise. No slot is overwritten that the stage has not released, whether a process runs
-    /// the stage or not.
+    /// Adds a required stage that reads each event, behind the producer unless
+    /// [`after`](Builder::after) says otherwise. No slot is overwritten that the stage has not
+    /// released, whether a process runs the stage or not.
     ///
     /// Example: the [first page](crate).
     pub fn reader(mut self, name: impl Into<String>) -> Builder<E> {
@@ -365,8 +366,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds a required stage that reads each event and may change it. A stage that writes comes before
-    /// or behind every other stage.
+    /// Adds a required stage that reads each event and may change it. A stage that writes comes
+    /// before or behind every other stage.
     ///
     /// Example: [`after`](Builder::after).
     pub fn writer(mut self, name: impl Into<String>) -> Builder<E> {
@@ -401,8 +402,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Sets what becomes of those who wait for the stage declared last when its process dies; they
-    /// wait unless stated.
+    /// Sets what becomes of the parties that wait for the stage declared last when its process
+    /// dies; they wait unless stated.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<E> {
@@ -410,8 +411,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for the
-    /// next producer unless stated.
+    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
+    /// the next producer unless stated.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<E> {
@@ -447,8 +448,8 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Makes the segment: whole, or not at all. It cannot be removed before this process has attached
-    /// or dropped the result.
+    /// Makes the segment: whole, or not at all. It cannot be removed before this process has
+    /// attached or dropped the result.
     ///
     /// Example: the [first page](crate).
     ///

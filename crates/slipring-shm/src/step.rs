@@ -1,5 +1,5 @@
-//! Named steps of making, attaching, recovering and removing, at which tests stop or kill a process.
-//! Without the feature `steps` a step is nothing.
+//! Named steps of making, attaching, recovering and removing, at which tests stop or kill a
+//! process. Without the feature `steps` a step is nothing.
 
 #[cfg(feature = "steps")]
 static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();

@@ -39,8 +39,8 @@ pub(crate) fn set_lock(fd: BorrowedFd<'_>, kind: LockKind, at: i64, length: i64)
     }
 }
 
-/// Returns the first byte and the kind of a lock that another open file description holds on some of
-/// the bytes, or `None` if all of them could be locked for writing.
+/// Returns the first byte and the kind of a lock that another open file description holds on some
+/// of the bytes, or `None` if all of them could be locked for writing.
 pub(crate) fn get_lock(
     fd: BorrowedFd<'_>,
     at: i64,

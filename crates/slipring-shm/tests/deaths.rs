@@ -1,8 +1,8 @@
 //! What processes learn of each other: real processes that are stopped, killed, replaced and forked
 //! while others wait for them.
 //!
-//! A survivor learns of a death within a notice, and the time that the kernel takes to end a process.
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! A survivor learns of a death within a notice, and the time that the kernel takes to end a
+//! process. No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -187,7 +187,7 @@ fn a_close_wakes_the_sleepers_of_other_processes() {
     assert!(matches!(graph.me.producer().unwrap_err().problem(), Problem::Over));
 }
 
-/// A stopped process is alive: whoever waits for it waits, and is told nothing.
+/// A stopped process is alive: a party that waits for it waits on, and is told nothing.
 #[test]
 fn a_stopped_reader_is_waited_for() {
     let _watched = watched();
@@ -362,8 +362,8 @@ fn a_forked_child_can_drop_inherited_handles() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
 }
 
-/// While another process recovers a dead one, or looks for a place for itself, nobody is told that the
-/// dead one has its place.
+/// While another process recovers a dead one, or looks for a place for itself, no process is told
+/// that the dead one has its place.
 #[test]
 fn a_dead_owner_is_never_said_to_have_its_place() {
     let _watched = watched();

@@ -19,7 +19,8 @@ use slipring::Wait;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a watchdog.
+    // A thread would be lost in forked children. The process that waits for this one has a
+    // watchdog.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
 }
@@ -351,8 +352,8 @@ impl Call {
         }
     }
 
-    /// Finishes a stream whose victim is killed at once. From now on, what this process does the first
-    /// time, such as the resolution of symbols, does not tell its children apart.
+    /// Finishes a stream whose victim is killed at once. From now on, what this process does the
+    /// first time, such as the resolution of symbols, does not tell its children apart.
     fn warm_up(&self, journal: &Journal) -> Option<()> {
         journal.clear();
         let world = World::new(self.shape);
@@ -395,8 +396,8 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of the instruction `index` of a path. Returns whether the victim came
-    /// there.
+    /// Kills a victim in front of the instruction `index` of a path. Returns whether the victim
+    /// came there.
     fn kill_at(&self, journal: &Journal, path: &Path, index: usize) -> bool {
         journal.clear();
         let world = World::new(self.shape);
@@ -425,7 +426,8 @@ impl Call {
 }
 
 /// Number of instructions of a call, all over it, before which a victim is killed, unless all are
-/// asked for. Victims are also killed behind each change of the segment, and around each system call.
+/// asked for. Victims are also killed behind each change of the segment, and around each system
+/// call.
 const PLACES: usize = 150;
 
 fn role_instructions() {
@@ -521,8 +523,8 @@ fn role_steps() {
     say("done");
 }
 
-/// A process that dies at a named step of attaching, of recovering a dead process whose place it takes,
-/// or of leaving, costs no event.
+/// A process that dies at a named step of attaching, of recovering a dead process whose place it
+/// takes, or of leaving, costs no event.
 #[test]
 fn a_process_killed_at_any_step_loses_nothing() {
     let _watched = watched();

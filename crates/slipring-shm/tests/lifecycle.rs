@@ -632,7 +632,7 @@ fn role_attach_in_a_child() {
     // SAFETY: no other thread of this process uses what the child uses.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends the child if it waits for a lock that nobody holds.
+        // SAFETY: ends the child if it waits for a lock that no process holds.
         unsafe { libc::alarm(20) };
         // On a thread that has not forked, which meets the guard as the fork left it.
         let own = thread::scope(|scope| scope.spawn(|| attach(&segment)).join().unwrap());

@@ -1,5 +1,5 @@
-//! What is refused: names, capacities, full file systems, files that are no segments, damaged heads,
-//! other types of events.
+//! What is refused: names, capacities, full file systems, files that are no segments, damaged
+//! heads, other types of events.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -275,7 +275,7 @@ fn role_other_user() {
     if unsafe { libc::setresuid(user, user, user) } != 0 {
         return say("may not become another user");
     }
-    // The file's mode keeps this user out; its owner is refused by whoever gets in.
+    // The file's mode keeps this user out; its owner is refused by any user that gets in.
     assert_problem!(Test::open(value("NAME")), Problem::System { .. });
     say("refused");
 }
@@ -563,8 +563,8 @@ fn heads_of_random_bytes() {
     }
 }
 
-/// Words that change, whatever they are, end in a refusal, in a number of a participant or in handles
-/// whose calls fail.
+/// Words that change, whatever they are, end in a refusal, in a number of a participant or in
+/// handles whose calls fail.
 #[test]
 fn words_of_any_value() {
     let _watched = watched();

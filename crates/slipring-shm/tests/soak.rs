@@ -17,7 +17,8 @@ use slipring::Wait;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a watchdog.
+    // A thread would be lost in forked children. The process that waits for this one has a
+    // watchdog.
     drop(_watched);
     play(&[("soak", role_soak)]);
 }

@@ -59,8 +59,8 @@
 //! | I come from the Disruptor, or from QuestDB. | [migrating](guide::migrating) | |
 //!
 //! Features: `stream` (events as a `Stream`), `metrics` (`Report::export`). The crate
-//! `slipring-eventfd` wakes `epoll` loops. The crate `slipring-shm` puts rings into memory that several
-//! processes share.
+//! `slipring-eventfd` wakes `epoll` loops. The crate `slipring-shm` puts rings into memory that
+//! several processes share.
 //!
 //! # What is promised
 //!

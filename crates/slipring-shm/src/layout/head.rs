@@ -386,7 +386,8 @@ impl Head {
             let record =
                 StageRecord::read_from_bytes(bytes).unwrap_or_else(|_| StageRecord::new_zeroed());
             let r = &record;
-            // Bits of the stages in front of it; a stage follows only those, so none follows itself.
+            // Bits of the stages in front of it; a stage follows only those, so none follows
+            // itself.
             let before = (1u64 << stage) - 1;
             let seats_end = r.first_seat.checked_add(r.seats);
             let key_end = u64::from(r.key_offset) + u64::from(r.key_length);

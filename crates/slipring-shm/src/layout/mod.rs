@@ -5,8 +5,9 @@
 //!   bytes, slots at multiples of 4,096.
 //! - I2: the first 65,536 bytes (the *head*: header, stage table, schema) never change once the
 //!   magic is stored. Zero bytes follow what is defined, so later versions can add fields.
-//! - I3: a head that was read from a file becomes a [`Shape`] and [`Areas`] only by [`Head::check`].
-//!   So offsets of [`Areas`] lie in the file, are aligned, and no two areas overlap.
+//! - I3: a head that was read from a file becomes a [`Shape`] and [`Areas`] only by
+//!   [`Head::check`]. So offsets of [`Areas`] lie in the file, are aligned, and no two areas
+//!   overlap.
 //! - I4: all other words change, and are read and written only as atomics ([`records`]). Zero is a
 //!   value of each, and is right for a fresh segment.
 

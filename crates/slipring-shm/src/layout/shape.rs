@@ -1,9 +1,10 @@
 //! The counts that decide a segment's size, and the places of its areas.
 //!
 //! Invariants
-//! - I1: all sums and products are checked. A shape whose length exceeds [`MAX_LENGTH`] has no areas.
-//! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head, and
-//!   events (with stamps inside them) at a multiple of 4,096. None overlap.
+//! - I1: all sums and products are checked. A shape whose length exceeds [`MAX_LENGTH`] has no
+//!   areas.
+//! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head,
+//!   and events (with stamps inside them) at a multiple of 4,096. None overlap.
 
 use super::records::{Participant, Record};
 use crate::errors::Problem;

@@ -1,6 +1,6 @@
-//! What must be true of a stream whatever process was killed: each published event reaches each stage
-//! in order and once, except the events that a successor announces as redelivered, and nothing of an
-//! unfinished publication is seen.
+//! What must be true of a stream whatever process was killed: each published event reaches each
+//! stage in order and once, except the events that a successor announces as redelivered, and
+//! nothing of an unfinished publication is seen.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -107,8 +107,8 @@ impl Journal {
         &self.words[1]
     }
 
-    /// Asserts that a stage has handled each event before `end`, and that it was told of each that it
-    /// handled again.
+    /// Asserts that a stage has handled each event before `end`, and that it was told of each that
+    /// it handled again.
     #[track_caller]
     pub fn assert_complete(&self, stage: usize, end: u64) {
         for seq in 0..end {

@@ -220,7 +220,8 @@ pub struct Path {
     /// For each instruction its address, and how often the address came, this time included.
     pub places: Vec<(u64, usize)>,
     /// The first instruction, those behind a change of the shared memory, and those in front of a
-    /// system call and behind it. A kill anywhere else leaves what a kill at the last of them leaves.
+    /// system call and behind it. A kill anywhere else leaves what a kill at the last of them
+    /// leaves.
     pub changes: Vec<usize>,
     seen: HashMap<u64, (usize, bool)>,
     /// Index of the instruction before which the survivors act; `None`: they do not act.

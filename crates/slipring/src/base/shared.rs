@@ -4,9 +4,9 @@
 //! and writes the words is the same in both cases, because it knows an address only.
 //!
 //! Invariants
-//! - I1: the address is valid and unchanged while the [`Shared`] lives. A value on the heap is owned
-//!   by its [`Shared`] alone. For a value in a mapping, the [`Shared`] holds a reference that keeps
-//!   the memory mapped.
+//! - I1: the address is valid and unchanged while the [`Shared`] lives. A value on the heap is
+//!   owned by its [`Shared`] alone. For a value in a mapping, the [`Shared`] holds a reference that
+//!   keeps the memory mapped.
 //! - I2: a shared value consists of atomic words and locks, so any thread may use it through `&T`
 //!   while other threads, or other processes, use it.
 
@@ -50,8 +50,8 @@ impl<T: ?Sized> Shared<T> {
     /// Refers to a value in a mapping.
     ///
     /// # Safety
-    /// `at` points to a valid `T` as long as `mapping` lives. Other threads and processes change that
-    /// memory only by atomic accesses of the sizes of the words of `T`.
+    /// `at` points to a valid `T` as long as `mapping` lives. Other threads and processes change
+    /// that memory only by atomic accesses of the sizes of the words of `T`.
     pub(crate) unsafe fn mapped(at: NonNull<T>, mapping: Mapping) -> Shared<T> {
         Shared { at, mapping: Some(mapping) }
     }

@@ -99,8 +99,8 @@ macro_rules! twin {
 }
 pub(crate) use twin;
 
-/// `may_die!()` marks a store that other processes read. In a model, the current thread may end right
-/// before the store, as if its process had died there. Outside of models the macro is empty.
+/// `may_die!()` marks a store that other processes read. In a model, the current thread may end
+/// right before the store, as if its process had died there. Outside of models the macro is empty.
 macro_rules! may_die {
     () => {
         #[cfg(all(test, slipring_loom))]

@@ -163,16 +163,16 @@ pub(crate) fn membarrier() -> bool {
     chosen::membarrier()
 }
 
-/// Registers this process for [`membarrier_in_processes`]. Returns `false` if the system refuses it;
-/// the process must then execute a fence where others rely on such a barrier. A new registration is
-/// made at each call, because exec(2) drops it. Costs up to some milliseconds in a process of several
-/// threads.
+/// Registers this process for [`membarrier_in_processes`]. Returns `false` if the system refuses
+/// it; the process must then execute a fence where others rely on such a barrier. A new
+/// registration is made at each call, because exec(2) drops it. Costs up to some milliseconds in a
+/// process of several threads.
 pub(crate) fn register_for_barriers_of_processes() -> bool {
     chosen::register_for_barriers_of_processes()
 }
 
-/// Executes a full memory barrier in every thread of every registered process of this machine before
-/// it returns. Returns `false` if the system refused the barrier.
+/// Executes a full memory barrier in every thread of every registered process of this machine
+/// before it returns. Returns `false` if the system refused the barrier.
 ///
 /// The system call is membarrier(2) with `GLOBAL_EXPEDITED`. It interrupts each core on which a
 /// registered process runs.
@@ -184,8 +184,8 @@ pub(crate) fn membarrier_in_processes() -> bool {
     chosen::membarrier_in_processes()
 }
 
-/// Sleeps while the high half of `word` is `epoch`, at most for `limit`. Other processes may end the
-/// sleep by [`futex_wake_all`]. A sleep can end early.
+/// Sleeps while the high half of `word` is `epoch`, at most for `limit`. Other processes may end
+/// the sleep by [`futex_wake_all`]. A sleep can end early.
 pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     chosen::futex_wait(word, epoch, limit);
 }

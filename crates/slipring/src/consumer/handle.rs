@@ -91,9 +91,9 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
         Consumer { position, access: PhantomData }
     }
 
-    /// Returns the positions of the events that may have been lent before, by a process that died or
-    /// left without a release, and that this handle lends again. An event outside of the range is
-    /// lent for the first time.
+    /// Returns the positions of the events that may have been lent before, by a process that died
+    /// or left without a release, and that this handle lends again. An event outside of the range
+    /// is lent for the first time.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -69,8 +69,8 @@ pub struct Writing(());
 /// Delivery marker of a [`Consumer`](crate::Consumer) that sees every event.
 pub struct Every(());
 
-/// Delivery marker of a [`Consumer`](crate::Consumer) that sits at a stage of a segment and sees every
-/// event. Another process may take its place after it has left or died.
+/// Delivery marker of a [`Consumer`](crate::Consumer) that sits at a stage of a segment and sees
+/// every event. Another process may take its place after it has left or died.
 pub struct Seated(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that joined a tap and sees every event from

@@ -40,9 +40,9 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::HandleLearner;
 
-/// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns, which
-/// is less than two percent of `CHUNK_TIME`. `CHUNK_TIME` is short enough that the workers of a pool
-/// finish a burst at about the same time.
+/// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
+/// which is less than two percent of `CHUNK_TIME`. `CHUNK_TIME` is short enough that the workers of
+/// a pool finish a burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(16);
 /// Largest length of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
@@ -210,7 +210,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                     (self.next, self.chunk_end) = (self.last_seen, end);
                     self.last_seen = end;
                     self.taken = core.control.timed.then(|| {
-                        // The reading of the clock at the end of a chunk also serves the next chunk.
+                        // The reading of the clock at the end of a chunk also serves the next
+                        // chunk.
                         (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
                     });
                     return true;
@@ -484,8 +485,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
     /// that this worker has to finish.
     fn ended(&self) -> Option<WaitError> {
         let control = self.state.control();
-        // A colleague that lost a race for a chunk may show its bound late, and the frontier then seems
-        // to go back. An end that was told stays.
+        // A colleague that lost a race for a chunk may show its bound late, and the frontier then
+        // seems to go back. An end that was told stays.
         if let Some(end) = self.ended_at.get() {
             return control.ended(end);
         }

@@ -51,9 +51,10 @@ pub enum WaitError {
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
     /// reader.
     Left,
-    /// The process of the stage or producer for which the call waited has died. The graph continues:
-    /// a later call waits again, and succeeds if another process has taken the dead one's place. Only
-    /// rings between processes return it, where the segment's declaration asks for it.
+    /// The process of the stage or producer for which the call waited has died. The graph
+    /// continues: a later call waits again, and succeeds if another process has taken the dead
+    /// one's place. Only rings between processes return it, where the segment's declaration asks
+    /// for it.
     PeerDead(Box<PeerDead>),
     /// The words of a segment contradict each other: a foreign program has changed them. Each later
     /// call on the handle returns an error, too.
@@ -112,7 +113,8 @@ impl StdError for WaitError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeerDead {
-    /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the producer.
+    /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the
+    /// producer.
     pub stage: Name,
     /// The dead process's id, as its own pid namespace had it; 0: it is not known. Another process
     /// may have the id by now.

@@ -1,7 +1,7 @@
 //! Threads that end as a process dies: between two instructions, and without a drop of any handle.
 //!
-//! The library marks each store that another process may read by `may_die!`. A model gives a thread a
-//! number of such stores; the thread ends right before the store that exceeds the number. Where a
+//! The library marks each store that another process may read by `may_die!`. A model gives a thread
+//! a number of such stores; the thread ends right before the store that exceeds the number. Where a
 //! thread ends between two stores makes no difference to other threads, so the numbers from 0 on
 //! cover every moment of a death.
 
@@ -19,7 +19,8 @@ struct Died;
 /// Ends the current thread's life, if it has made its last store. Called before a marked store.
 pub(crate) fn step() {
     LEFT.with(|left| match left.get() {
-        // No handle is dropped by the unwinding, and nothing that is dropped uses a word of the model.
+        // No handle is dropped by the unwinding, and nothing that is dropped uses a word of the
+        // model.
         Some(0) => resume_unwind(Box::new(Died)),
         Some(stores) => left.set(Some(stores - 1)),
         None => {}

@@ -1,10 +1,10 @@
-//! Models of rings between processes. Each process of a model has a `SegmentRing`, and so a `Control`,
-//! of its own; all of them have one board, which lies on the heap. A process dies as
+//! Models of rings between processes. Each process of a model has a `SegmentRing`, and so a
+//! `Control`, of its own; all of them have one board, which lies on the heap. A process dies as
 //! [`mortal`](super::mortal) says.
 //!
 //! The kernel orders what a process did before its death before what a process does that found the
-//! proof of the death. Therefore most models let one thread live twice: as the process that dies, and
-//! as its successor. The models have up to three threads, on rings of 1 to 4 slots.
+//! proof of the death. Therefore most models let one thread live twice: as the process that dies,
+//! and as its successor. The models have up to three threads, on rings of 1 to 4 slots.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -184,8 +184,8 @@ impl Seen {
     }
 }
 
-/// Publishes runs of these lengths, with at most `tries` attempts in total. Each event is `first` plus
-/// its position. Returns the number of published events.
+/// Publishes runs of these lengths, with at most `tries` attempts in total. Each event is `first`
+/// plus its position. Returns the number of published events.
 pub(super) fn publish_runs(
     tx: &mut SegmentProducer<u64>,
     first: u64,
@@ -296,8 +296,8 @@ fn loom_twin_held_back() {
     caught("processes::loom_a_stage_dies_again", "held-back", HALF_WRITTEN);
 }
 
-/// A producer dies after `stores` stores, while the stages read and release, also inside of a run. Its
-/// successor goes on, and publishes `after`. `stages` says how many stages follow each other.
+/// A producer dies after `stores` stores, while the stages read and release, also inside of a run.
+/// Its successor goes on, and publishes `after`. `stages` says how many stages follow each other.
 fn a_producer_dies(
     stores: usize,
     (capacity, stages): (usize, usize),

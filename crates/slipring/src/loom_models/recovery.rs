@@ -1,5 +1,5 @@
-//! Models of rings between processes: seats that change their owner, the recovery of dead processes,
-//! and how the living learn of deaths and failures. A model's segment is that of
+//! Models of rings between processes: seats that change their owner, the recovery of dead
+//! processes, and how the living learn of deaths and failures. A model's segment is that of
 //! [`processes`](super::processes).
 //!
 //! The models have up to three threads, on rings of one slot.
@@ -46,8 +46,8 @@ fn loom_twin_seat_freed_relaxed() {
     caught("recovery::loom_a_seat_changes_its_owner", "seat-freed-relaxed", Caught::Race);
 }
 
-/// Takes the seat of a stage as a process does that finds it taken: recovers the owner if it is dead.
-/// The recoverer dies after `stores` stores.
+/// Takes the seat of a stage as a process does that finds it taken: recovers the owner if it is
+/// dead. The recoverer dies after `stores` stores.
 fn take_over(segment: &Segment, number: u32, stores: usize) -> Option<SegmentWriter<u64>> {
     let ring = segment.attach(number);
     for _ in 0..2 {

@@ -180,8 +180,8 @@ impl Control {
         self.waits.quiet_check(&self.plan)
     }
 
-    /// Returns whether the words of the ring are this process's to use. In a forked child, the memory
-    /// of a segment is not mapped.
+    /// Returns whether the words of the ring are this process's to use. In a forked child, the
+    /// memory of a segment is not mapped.
     pub(crate) fn is_own_process(&self) -> bool {
         self.peers.as_ref().is_none_or(|peers| peers.proof.is_own_process())
     }
@@ -344,16 +344,17 @@ impl Control {
         self.upstream(waiter.party, waiter.at).1
     }
 
-    /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A loop of
-    /// such calls hears of deaths as a waiting call does. Returns the error of the call, if any.
+    /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
+    /// loop of such calls hears of deaths as a waiting call does. Returns the error of the call, if
+    /// any.
     pub(crate) fn refused(&self, party: usize, at: u64) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
         let waiter = Waiter { party, waits_for: party, at, polls: 0 };
         if peers.is_check_due() { self.watch(peers, &waiter) } else { None }
     }
 
-    /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits for
-    /// a publication. Stages form no circle, so a walk along these stages ends.
+    /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits
+    /// for a publication. Stages form no circle, so a walk along these stages ends.
     fn holds_up(&self, party: usize) -> Option<usize> {
         let stage = self.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
         let position = self.positions.position(&self.plan, party);

@@ -80,8 +80,8 @@ pub(crate) struct CounterWords {
 }
 
 impl CounterWords {
-    /// Returns the numbers of lines of the counters of `parties` parties: one for each party, and the
-    /// lines of the times that the parties waited.
+    /// Returns the numbers of lines of the counters of `parties` parties: one for each party, and
+    /// the lines of the times that the parties waited.
     pub(crate) fn lines(parties: usize) -> Option<(usize, usize)> {
         Some((parties, parties.checked_mul(lines_per_party(parties))?))
     }
@@ -89,8 +89,8 @@ impl CounterWords {
     /// Makes the counters whose words lie in a mapping.
     ///
     /// # Safety
-    /// `parties` and `waited` point to as many lines as [`CounterWords::lines`] says, which stay valid
-    /// while `mapping` lives.
+    /// `parties` and `waited` point to as many lines as [`CounterWords::lines`] says, which stay
+    /// valid while `mapping` lives.
     pub(crate) unsafe fn mapped(
         count: usize,
         parties: NonNull<u8>,

@@ -15,15 +15,15 @@ use crate::ring::seat::Seat;
 
 /// Says whether the participants of a segment live.
 pub trait Proof: Send + Sync {
-    /// Returns whether the participant `number` is dead. A participant that is dead stays dead until
-    /// its number is given to another process.
+    /// Returns whether the participant `number` is dead. A participant that is dead stays dead
+    /// until its number is given to another process.
     fn is_dead(&self, number: u32) -> bool;
 
     /// Returns the process id of a participant, for messages; 0: it is not known.
     fn pid(&self, number: u32) -> u32;
 
-    /// Returns whether the calling process is the one that attached. A forked child inherits handles,
-    /// but not the memory of the segment.
+    /// Returns whether the calling process is the one that attached. A forked child inherits
+    /// handles, but not the memory of the segment.
     fn is_own_process(&self) -> bool {
         true
     }
@@ -47,11 +47,12 @@ pub trait Proof: Send + Sync {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDeath {
-    /// They wait until another process takes the dead one's place. A wait still ends by its deadline
-    /// and by the end of the graph.
+    /// They wait until another process takes the dead one's place. A wait still ends by its
+    /// deadline and by the end of the graph.
     #[default]
     Wait,
-    /// Their calls return [`WaitError::PeerDead`](crate::WaitError::PeerDead). A later call waits again.
+    /// Their calls return [`WaitError::PeerDead`](crate::WaitError::PeerDead). A later call waits
+    /// again.
     Tell,
     /// The graph fails.
     Fail,
@@ -109,9 +110,9 @@ impl Peers {
         self.refusals.is_check_due(self.notice)
     }
 
-    /// Returns the participant that owns the seat of a party and is proven dead; 0: the last owner has
-    /// died, and its seat was recovered and not taken since. `None`: the last owner has left, the owner
-    /// lives, or no party is to hear of the owner's death.
+    /// Returns the participant that owns the seat of a party and is proven dead; 0: the last owner
+    /// has died, and its seat was recovered and not taken since. `None`: the last owner has left,
+    /// the owner lives, or no party is to hear of the owner's death.
     pub(crate) fn dead_owner(&self, party: usize) -> Option<(u32, OnDeath)> {
         let seat = &self.seats.get(party)?.0;
         let on_death = self.on_death[party];

@@ -187,8 +187,8 @@ impl Plan {
         })
     }
 
-    /// Sets the strategy by which all parties of this process wait, and leaves as it is who sleeps and
-    /// who notifies. In a segment, the other processes choose strategies of their own.
+    /// Sets the strategy by which all parties of this process wait, and leaves as it is who sleeps
+    /// and who notifies. In a segment, the other processes choose strategies of their own.
     pub(crate) fn choose_wait(&mut self, wait: &Wait, producer_wait: &Wait) {
         self.stages.iter_mut().for_each(|stage| stage.wait = Contained::new(wait.clone()));
         self.wait = Contained::new(wait.clone());

@@ -2,8 +2,8 @@
 //! The plan decides on which line each position lies.
 //!
 //! All accesses to the words of positions go through [`Positions`]. The words lie on the heap or in
-//! memory that other processes map, too ([`Shared`]). The plan is a parameter of the methods, because the plan
-//! never changes and each process can hold its own copy of the plan.
+//! memory that other processes map, too ([`Shared`]). The plan is a parameter of the methods,
+//! because the plan never changes and each process can hold its own copy of the plan.
 //!
 //! Invariants
 //! - I1: a released position only grows, and the stage has handled every event before the released
@@ -239,9 +239,9 @@ impl Positions {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
     }
 
-    /// Returns whether `stage` waits for an event at `seq`: the stage has released every event before
-    /// `seq`, or a pool's workers have taken every event before `seq`. For a tap, the stage is any
-    /// member and any stage behind the tap.
+    /// Returns whether `stage` waits for an event at `seq`: the stage has released every event
+    /// before `seq`, or a pool's workers have taken every event before `seq`. For a tap, the stage
+    /// is any member and any stage behind the tap.
     ///
     /// The result is only a hint, so the loads are relaxed. Another thread may change the result
     /// during the call.

@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: the boundary of a first stage lies at the end of a run, its slot is not used for a later
 //!   lap, and everything before it is published (`seat::I3`).
-//! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So what a dead
-//!   producer has not stamped is not there.
+//! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So what a
+//!   dead producer has not stamped is not there.
 
 use crate::base::edge;
 use crate::ring::core::Core;

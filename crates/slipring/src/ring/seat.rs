@@ -129,8 +129,8 @@ impl Seat {
     pub(crate) fn hold(&self, end: u64) {
         may_die!();
         self.held.store(end, Relaxed);
-        // Only the death of this process reads the word, and a death comes between two instructions.
-        // So the order of the instructions suffices.
+        // Only the death of this process reads the word, and a death comes between two
+        // instructions. So the order of the instructions suffices.
         compiler_fence(SeqCst);
     }
 

@@ -55,8 +55,8 @@ pub struct Interleaved;
 ///
 /// Where events come densely, a loop of your own over leases should pause for some 200 ns after a
 /// poll that found events, as [`for_each`](crate::Consumer::for_each) does. A loop without pauses
-/// takes the cursor's cache line away from the producer at every publication. With batches of ten events, a pause after each
-/// batch lowered the time per event from 5 ns to 1.5 ns (`records/`).
+/// takes the cursor's cache line away from the producer at every publication. With batches of ten
+/// events, a pause after each batch lowered the time per event from 5 ns to 1.5 ns (`records/`).
 ///
 /// ```
 /// let mut sum = 0;
@@ -337,8 +337,8 @@ impl<E> InterleavedStorage<E> {
     /// Returns the view of slots that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety
-    /// `first` points to as many slots of a stamp and an event, which stay where they are. The slots
-    /// are never freed by [`Storage::free`].
+    /// `first` points to as many slots of a stamp and an event, which stay where they are. The
+    /// slots are never freed by [`Storage::free`].
     pub(crate) unsafe fn at(first: NonNull<u8>, capacity: usize) -> Self {
         InterleavedStorage {
             slots: first.cast(),

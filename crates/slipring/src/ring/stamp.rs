@@ -84,9 +84,9 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Returns the meaning of a stamp that was loaded for position `seq`. A length that no run has means
-/// that no event is published: the slots of a new segment are zero, and so in the lap before a lap
-/// field of zero they have the right lap.
+/// Returns the meaning of a stamp that was loaded for position `seq`. A length that no run has
+/// means that no event is published: the slots of a new segment are zero, and so in the lap before
+/// a lap field of zero they have the right lap.
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
     let rest = word ^ field(seq, shift);

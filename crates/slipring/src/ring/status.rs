@@ -187,8 +187,8 @@ impl Status {
         Ok(())
     }
 
-    /// Returns the graph's failure: the one that this process recorded, or else the one that another
-    /// process recorded.
+    /// Returns the graph's failure: the one that this process recorded, or else the one that
+    /// another process recorded.
     pub(crate) fn failure(&self) -> Option<Failure> {
         let own = lock(&self.failure).clone();
         own.or_else(|| self.record.as_ref().and_then(|(record, names)| record.read(names)))

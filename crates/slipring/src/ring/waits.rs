@@ -93,8 +93,8 @@ impl Waits {
         ready
     }
 
-    /// Returns whether the graph has more threads than cores. `joined` is the number of handles that
-    /// have joined since the build.
+    /// Returns whether the graph has more threads than cores. `joined` is the number of handles
+    /// that have joined since the build.
     pub(crate) fn is_oversubscribed(&self, joined: usize) -> bool {
         joined as i64 > self.free_cores
     }

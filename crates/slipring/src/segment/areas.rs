@@ -17,8 +17,8 @@ use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::QueueState;
 
-/// The areas of a segment, by address. Each address is a multiple of 128 and has as many lines behind
-/// it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
+/// The areas of a segment, by address. Each address is a multiple of 128 and has as many lines
+/// behind it as the [`Needs`](super::Needs) say. All bytes of a new segment are zero.
 #[derive(Clone)]
 pub struct Areas {
     /// The word of each line of positions.

@@ -68,8 +68,8 @@ pub struct Needs {
 }
 
 impl Declaration {
-    /// Makes the plan of the ring. All parties may sleep, because each process chooses the strategies
-    /// of its own handles.
+    /// Makes the plan of the ring. All parties may sleep, because each process chooses the
+    /// strategies of its own handles.
     pub(super) fn plan(&self) -> Result<Plan, BuildError> {
         self.plan_for(&Wait::Blocking)
     }

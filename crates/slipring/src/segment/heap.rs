@@ -86,7 +86,8 @@ impl HeapSegment {
             slots: first(slots.stamp(0)).cast(),
             mapping: words as Mapping,
         };
-        // SAFETY: the areas have the sizes of the declaration's needs, and no process uses them yet.
+        // SAFETY: the areas have the sizes of the declaration's needs, and no process uses them
+        // yet.
         unsafe { begin(&declaration, &areas) }.expect("a sound declaration");
         HeapSegment { declaration, areas }
     }

@@ -1,11 +1,12 @@
-//! Rings over memory that several processes map: the part of `slipring-shm` that knows the protocol.
+//! Rings over memory that several processes map: the part of `slipring-shm` that knows the
+//! protocol.
 //!
 //! The module is not for users: it changes without notice, and `slipring-shm` asks for exactly this
 //! version of the crate. Users read the documentation of `slipring-shm`.
 //!
 //! A *declaration* says what a ring looks like. The creator of a segment asks for its [`Needs`],
-//! lays out areas of these sizes, and has [`begin`] store the first words. Each process then makes a
-//! [`SegmentRing`] over the areas, and takes handles from it.
+//! lays out areas of these sizes, and has [`begin`] store the first words. Each process then makes
+//! a [`SegmentRing`] over the areas, and takes handles from it.
 //!
 //! Invariants
 //! - I1: all processes of a segment make their rings from equal declarations, so that lines, queues

@@ -25,10 +25,10 @@ pub struct Participant {
     pub producer_wait: Wait,
 }
 
-/// Registers this process for the barriers with which sleepers in other processes replace the fences
-/// of notifiers. Returns `false` if the system refuses; [`Participant::always_fences`] must then be
-/// `true`. Each attachment registers anew, because exec(2) drops a registration. Costs up to some
-/// milliseconds in a process of several threads.
+/// Registers this process for the barriers with which sleepers in other processes replace the
+/// fences of notifiers. Returns `false` if the system refuses; [`Participant::always_fences`] must
+/// then be `true`. Each attachment registers anew, because exec(2) drops a registration. Costs up
+/// to some milliseconds in a process of several threads.
 pub fn register_for_barriers() -> bool {
     system::register_for_barriers_of_processes()
 }

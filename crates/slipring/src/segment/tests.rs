@@ -1,5 +1,5 @@
-//! Tests of rings whose words lie in memory that several rings share. Each ring stands for a process.
-//! The memory lies on the heap, so that Miri can run the tests.
+//! Tests of rings whose words lie in memory that several rings share. Each ring stands for a
+//! process. The memory lies on the heap, so that Miri can run the tests.
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

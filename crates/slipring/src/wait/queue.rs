@@ -125,8 +125,8 @@ pub(super) struct Sleepers {
 ///   announced, the state word differs from [`FENCED`], so no notifier can make the queue quiet. If
 ///   the queue is not quiet, the sleeper needs no membarrier: while the sleeper is announced, every
 ///   notifier executes a fence.
-/// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's handles
-///   keep the ring alive.
+/// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's
+///   handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: Shared<Line<QueueState>>,
     /// Whether the queue may become quiet: whether membarrier was available when the queue was

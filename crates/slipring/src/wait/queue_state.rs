@@ -1,7 +1,7 @@
 //! The state of a wait queue: the words that notifiers and sleepers share without a lock.
 //!
-//! The state of a queue of one process lies on the heap. The state of a queue that several processes
-//! share lies in their segment.
+//! The state of a queue of one process lies on the heap. The state of a queue that several
+//! processes share lies in their segment.
 //!
 //! Invariants
 //! - I1: notifiers compare the low half of the state word only. The high half of the word changes
@@ -18,9 +18,9 @@ pub(super) const FENCED: u32 = 1;
 /// Increment of the state word for each announced sleeper. A sleeper is a thread or a task.
 ///
 /// The count of sleepers overflows only at 2^31 armed tasks. The arming of each task searches all
-/// armed tasks, so arming 2^31 tasks would take years. In a queue that processes share, 2^31 sleepers
-/// would have to die between two wake-ups; the count would then carry into the epoch, which
-/// costs each sleeper one limit.
+/// armed tasks, so arming 2^31 tasks would take years. In a queue that processes share, 2^31
+/// sleepers would have to die between two wake-ups; the count would then carry into the epoch,
+/// which costs each sleeper one limit.
 pub(super) const SLEEPER: u32 = 2;
 /// The bits of the state word that count the announced sleepers.
 pub(super) const SLEEPERS: u64 = 0xFFFF_FFFE;
@@ -33,12 +33,13 @@ const BARRIER_SHARE: u64 = 128;
 /// Shortest time from a barrier until the queue may become quiet again.
 pub(super) const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
-/// Longest time from a barrier until a queue that processes share may become quiet again. A notifier
-/// ignores a later time, which a process with another clock has stored, or a damaged process.
+/// Longest time from a barrier until a queue that processes share may become quiet again. A
+/// notifier ignores a later time, which a process with another clock has stored, or a damaged
+/// process.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the time from which a queue may become quiet again after a barrier from `began` to `ended`,
-/// in nanoseconds.
+/// Returns the time from which a queue may become quiet again after a barrier from `began` to
+/// `ended`, in nanoseconds.
 pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {
     let pause = ended.saturating_sub(began).saturating_mul(2 * BARRIER_SHARE);
     ended.saturating_add(pause.max(BARRIER_PAUSE.as_nanos() as u64))
@@ -61,8 +62,8 @@ pub(crate) struct QueueState {
     pub(super) fenced_notifies: Statistic,
     /// Time from which the queue may become quiet, in nanoseconds of the queue's clock.
     pub(super) quiet_after: Statistic,
-    /// Time of the first notification since a thread last fell asleep, in nanoseconds of the queue's
-    /// clock; 0 if there was none.
+    /// Time of the first notification since a thread last fell asleep, in nanoseconds of the
+    /// queue's clock; 0 if there was none.
     pub(super) notified_at: Statistic,
 }
 

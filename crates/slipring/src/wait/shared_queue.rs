@@ -1,18 +1,18 @@
 //! Sleeping and waking in a wait queue that several processes share.
 //!
 //! A process may die at any step, also between two steps of a wake-up, so the queue has no lock.
-//! Its state word holds an *epoch* in the high half, which each wake-up raises. The sleepers sleep at
-//! the epoch, by futex(2): a sleep ends at once if the epoch is no longer the one that the sleeper
-//! noted at its announcement.
+//! Its state word holds an *epoch* in the high half, which each wake-up raises. The sleepers sleep
+//! at the epoch, by futex(2): a sleep ends at once if the epoch is no longer the one that the
+//! sleeper noted at its announcement.
 //!
 //! # Protocol
 //!
 //! A sleeper:
 //!
 //! 1. The sleeper announces itself by adding [`SLEEPER`] to the state word, and notes the epoch.
-//! 2. If [`FENCED`] is not set, the sleeper issues a membarrier in all processes that registered for
-//!    it. Then it sets `FENCED`, but only if the epoch is the noted one, so that its announcement
-//!    stands since before the barrier.
+//! 2. If [`FENCED`] is not set, the sleeper issues a membarrier in all processes that registered
+//!    for it. Then it sets `FENCED`, but only if the epoch is the noted one, so that its
+//!    announcement stands since before the barrier.
 //! 3. The sleeper issues a `SeqCst` fence and polls.
 //! 4. Without progress, the sleeper sleeps while the epoch is the noted one, at most for a limit.
 //! 5. The sleeper withdraws its announcement, but only if the epoch is the noted one and the count
@@ -24,8 +24,8 @@
 //!
 //! # Invariants
 //!
-//! - I1: a notifier passes the sleeper's membarrier before the notifier's load, which then finds the
-//!   announcement, or after the notifier's progress, which the sleeper's poll then finds. While
+//! - I1: a notifier passes the sleeper's membarrier before the notifier's load, which then finds
+//!   the announcement, or after the notifier's progress, which the sleeper's poll then finds. While
 //!   `FENCED` is set, the two fences do the same (`announced`).
 //! - I2: a wake-up raises the epoch before it wakes the sleepers. So a sleeper that the wake-up
 //!   withdrew before it fell asleep does not fall asleep.
@@ -66,8 +66,8 @@ pub(super) fn sleep(
             let latest = ended.saturating_add(LONGEST_PAUSE.as_nanos() as u64);
             state.quiet_after.store(quiet_after(began, ended).min(latest), Relaxed);
         } else {
-            // The nap replaces the barrier: during the nap, the stores that notifiers made without a
-            // fence reach memory.
+            // The nap replaces the barrier: during the nap, the stores that notifiers made without
+            // a fence reach memory.
             state.restless.store(1, Relaxed);
             nap(BARRIER_PAUSE);
         }
@@ -98,7 +98,8 @@ fn set_fenced(state: &QueueState, noted: u32) {
 fn withdraw(state: &QueueState, noted: u32) -> bool {
     let take = |word| {
         let own = twin!("other-epoch-withdrawn": epoch(word) == noted => true);
-        // If the epoch came round, the count may be zero. A subtraction would borrow from the epoch.
+        // If the epoch came round, the count may be zero. A subtraction would borrow from the
+        // epoch.
         let counted = twin!("withdrawn-uncounted": word & SLEEPERS != 0 => true);
         (own && counted).then(|| word.wrapping_sub(u64::from(SLEEPER)))
     };

@@ -91,9 +91,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// of `ready`, acts as the strategy decides. Returns the result of the last call of `ready`, and
 /// the measurements of the wait. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` at the clock's first reading, and then after each `notice`, if there is one.
-/// No sleep lasts longer than a notice. A wait that ends before the clock's first reading does not
-/// call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
+/// Calls `keep_waiting` at the clock's first reading, and then after each `notice`, if there is
+/// one. No sleep lasts longer than a notice. A wait that ends before the clock's first reading does
+/// not call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,

@@ -127,8 +127,8 @@ pub(crate) mod bounded {
     use super::*;
 
     /// Stores the end of the last run that a first stage has found, before the stage releases. A
-    /// process that laps the boundary has acquired the release behind this store, so the models need
-    /// no release here.
+    /// process that laps the boundary has acquired the release behind this store, so the models
+    /// need no release here.
     #[inline(always)]
     pub(crate) fn bound(boundary: &AtomicU64, end: u64) {
         may_die!();
@@ -354,8 +354,8 @@ pub(crate) mod closed {
     }
 }
 
-/// If the failed bit is set, the graph's failure is stored. A lock guards the failure that this process
-/// stored. The failure of another process stands in a record, which the bit orders.
+/// If the failed bit is set, the graph's failure is stored. A lock guards the failure that this
+/// process stored. The failure of another process stands in a record, which the bit orders.
 pub(crate) mod failed {
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Models of the queue that processes share (shared_queue::I1 to I3).
 //!
 //! The sleeps of these models have no limit, except where a model gives them one: without deaths,
-//! no wake-up depends on the limit. Where threads die, a sleep ends by its limit only while no other
-//! thread can take a step, and only as often as the model allows. So the models also count the
-//! limits that a death costs.
+//! no wake-up depends on the limit. Where threads die, a sleep ends by its limit only while no
+//! other thread can take a step, and only as often as the model allows. So the models also count
+//! the limits that a death costs.
 
 use super::explore::{Model, Program};
 use super::machine::wait_for_others;
@@ -107,8 +107,9 @@ fn two_sleepers(start: u64, publications: u8, twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// Explores a sleeper and its notifier, a second sleeper that dies as soon as it is announced, and a
-/// second notifier that stores no progress. In the soak, the second sleeper goes on, and polls once.
+/// Explores a sleeper and its notifier, a second sleeper that dies as soon as it is announced, and
+/// a second notifier that stores no progress. In the soak, the second sleeper goes on, and polls
+/// once.
 fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
     let shared = Shared::between_processes(start, 1, 1);
     let second = if soaks { shared.polls_once() } else { shared.announces() };
@@ -151,8 +152,8 @@ fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
     Model { not_kept: ALL_BUT_ONE_BIT, limits, ..shared.model(threads) }.explore(twin)
 }
 
-/// Returns `start`, or in a usual run a fenced start: from a quiet start, the large models take half a
-/// minute each.
+/// Returns `start`, or in a usual run a fenced start: from a quiet start, the large models take
+/// half a minute each.
 fn in_soak(start: u64) -> u64 {
     if soaks() { start } else { u64::from(FENCED) }
 }

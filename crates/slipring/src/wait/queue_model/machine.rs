@@ -193,9 +193,9 @@ impl State {
     /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
     /// cores at once. The simulated barrier hides no outcome in a model with one notifier or one
     /// sleeper. No model of a queue of one process has both several notifiers and several sleepers.
-    /// The models of a queue that processes share call [`State::barrier`] instead. Only notifiers have
-    /// stores in their store buffers. With one notifier, the barrier empties only one buffer. With
-    /// one sleeper, only the thread that issues the barrier reads the notifiers' stores.
+    /// The models of a queue that processes share call [`State::barrier`] instead. Only notifiers
+    /// have stores in their store buffers. With one notifier, the barrier empties only one buffer.
+    /// With one sleeper, only the thread that issues the barrier reads the notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             self.barrier(thread);

@@ -40,8 +40,8 @@ pub(crate) fn membarrier() -> bool {
 
 /// Executes a full barrier in all other threads, one after the other: the simulated processes share
 /// one machine. The caller's own buffer is empty, because the caller has just announced itself by a
-/// read-modify-write operation. Each thread's barrier is a step of its own. If the simulated system can refuse barriers,
-/// the exploration tries a refusal, too.
+/// read-modify-write operation. Each thread's barrier is a step of its own. If the simulated system
+/// can refuse barriers, the exploration tries a refusal, too.
 ///
 /// A real barrier reaches the threads in any order. The fixed order hides no outcome, because the
 /// notifiers of a model have the same program.
