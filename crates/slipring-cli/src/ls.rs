@@ -122,15 +122,24 @@ fn process(participant: &ParticipantSummary) -> String {
 
 /// Returns the rows of the producer and of the stages.
 fn places(summary: &Summary) -> Vec<Vec<String>> {
-    let producer = summary.producer.iter().map(|seat| {
-        let place = ["producer".into(), summary.published.to_string(), String::new()];
-        [place, owner(summary, seat)].concat()
-    });
-    let stages = summary.stages.iter().map(|stage| {
+    let rows = |[name, position, lag]: [String; 3], seats: &[SeatSummary]| -> Vec<Vec<String>> {
+        let row = |(number, seat): (usize, &SeatSummary)| {
+            let place = match seats.len() {
+                1 => [name.clone(), position.clone(), lag.clone()],
+                _ if number == 0 => [format!("{name} 1"), position.clone(), lag.clone()],
+                _ => [format!("{name} {}", number + 1), String::new(), String::new()],
+            };
+            [place, owner(summary, seat)].concat()
+        };
+        seats.iter().enumerate().map(row).collect()
+    };
+    let producer = ["producer".into(), summary.published.to_string(), String::new()];
+    let mut places = rows(producer, &summary.producer_seats);
+    for stage in &summary.stages {
         let place = [stage.name.clone(), stage.position.to_string(), stage.lag.to_string()];
-        [place, owner(summary, &stage.seat)].concat()
-    });
-    producer.chain(stages).collect()
+        places.extend(rows(place, &stage.seats));
+    }
+    places
 }
 
 const PLACES: [&str; 6] = ["place", "position", "lag", "process", "state", "deaths"];
@@ -182,7 +191,7 @@ fn detailed(summary: &Summary) -> String {
     );
 
     let mut rows = Vec::new();
-    if summary.producer.is_some() {
+    if !summary.producer_seats.is_empty() {
         let effect = effect(summary.producer_on_death).into();
         rows.push(vec![
             "producer".into(),

@@ -88,12 +88,12 @@ impl<E: Event> Attached<E> {
         if ring.is_over() {
             return Err(self.failed(Problem::Over));
         }
-        let seat = ring.seat(ring.producer_party());
-        ring::take(&self.inner, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
+        let seat = ring.seats_of(ring.producer_party()).start;
+        ring::take(&self.inner, ring, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
         // The producer before may have closed the ring since, and closes it before it frees the
         // place.
         if ring.is_over() {
-            seat.free(self.participant());
+            ring.seat(seat).free(self.participant());
             return Err(self.failed(Problem::Over));
         }
         // SAFETY: the seat was just taken, so no other handle exists.
@@ -137,11 +137,16 @@ impl<E: Event> Attached<E> {
             let known = stages.iter().map(|known| known.name.clone()).collect();
             self.failed(Problem::NoStage { asked: stage.into(), known })
         })?;
+        let delivery = usize::from(graph::delivery_number(stages[number].delivery));
+        if delivery != 0 {
+            let (stage, delivery) = (stage.into(), graph::DELIVERIES[delivery]);
+            return Err(self.failed(Problem::Delivery { stage, delivery }));
+        }
         if stages[number].writes != writes {
             let stage = stage.into();
             return Err(self.failed(Problem::Access { stage, writes: !writes }));
         }
-        let taken = ring::take(&self.inner, ring.seat(number), stage);
+        let taken = ring::take(&self.inner, ring, ring.seats_of(number).start, stage);
         taken.map_err(|problem| self.failed(problem))?;
         Ok((ring, number))
     }

@@ -138,6 +138,13 @@ pub enum Problem {
         /// Whether it was declared as one that writes.
         writes: bool,
     },
+    /// The stage divides its events otherwise than the call asks.
+    Delivery {
+        /// Name of the stage.
+        stage: String,
+        /// How the stage divides its events: `each`, `pool`, `shards` or `tap`.
+        delivery: &'static str,
+    },
     /// Another handle has the place of the stage or producer, and its process lives.
     Taken {
         /// Name of the stage; `producer` for the producer.
@@ -290,6 +297,10 @@ impl fmt::Display for Problem {
             Problem::Access { stage, writes: false } => write!(
                 f,
                 "stage `{stage}` was declared as a reader: ask for it by `reader`"
+            ),
+            Problem::Delivery { stage, delivery } => write!(
+                f,
+                "stage `{stage}` was declared with the delivery `{delivery}`, which this call does not serve"
             ),
             Problem::Taken { stage, pid } => write!(
                 f,

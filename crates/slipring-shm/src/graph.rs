@@ -4,7 +4,7 @@
 //! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads
 //!   back as an equal declaration. So all processes make equal plans.
 
-use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration};
+use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, MAX_STAGES, STAGE_NAME, StageRecord};
@@ -14,23 +14,32 @@ use crate::layout::{Checked, MAX_STAGES, STAGE_NAME, StageRecord};
 struct Stage {
     name: String,
     writes: bool,
+    delivery: StageDelivery,
     after: Vec<String>,
     on_death: OnDeath,
 }
 
 /// The stages that a builder has heard of so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Graph {
     stages: Vec<Stage>,
+    producers: u32,
     producer_on_death: OnDeath,
     /// The first call that had no stage to apply to.
     misplaced: Option<&'static str>,
 }
 
+impl Default for Graph {
+    fn default() -> Graph {
+        let producer_on_death = OnDeath::default();
+        Graph { stages: Vec::new(), producers: 1, producer_on_death, misplaced: None }
+    }
+}
+
 impl Graph {
-    pub(crate) fn add(&mut self, name: String, writes: bool) {
-        let stage = Stage { name, writes, after: Vec::new(), on_death: OnDeath::default() };
-        self.stages.push(stage);
+    pub(crate) fn add(&mut self, name: String, writes: bool, delivery: StageDelivery) {
+        let (after, on_death) = (Vec::new(), OnDeath::default());
+        self.stages.push(Stage { name, writes, delivery, after, on_death });
     }
 
     pub(crate) fn after(&mut self, names: Vec<String>) {
@@ -73,6 +82,7 @@ impl Graph {
             Ok(StageDeclaration {
                 name: name.clone(),
                 writes: stage.writes,
+                delivery: stage.delivery,
                 after: stage.after.iter().map(index).collect::<Result<_, _>>()?,
                 on_death: stage.on_death,
             })
@@ -81,6 +91,7 @@ impl Graph {
             capacity: usize::try_from(capacity).unwrap_or(usize::MAX),
             start,
             stages: stages.collect::<Result<_, Problem>>()?,
+            producers: self.producers as usize,
             producer_on_death: self.producer_on_death,
         })
     }
@@ -100,6 +111,35 @@ pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
     [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail].get(usize::from(number)).copied()
 }
 
+/// Names of the deliveries, by their numbers in the table.
+pub(crate) const DELIVERIES: [&str; 4] = ["each", "pool", "shards", "tap"];
+
+/// Number of a delivery in the table.
+pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
+    match delivery {
+        StageDelivery::Each => 0,
+        StageDelivery::Pool(_) => 1,
+        StageDelivery::Shards { .. } => 2,
+        StageDelivery::Tap(_) => 3,
+    }
+}
+
+/// The delivery that a record tells; `None`: there is no such delivery.
+fn delivery(record: &StageRecord) -> Option<StageDelivery> {
+    let room = record.room as usize;
+    match record.delivery {
+        0 => Some(StageDelivery::Each),
+        1 => Some(StageDelivery::Pool(room)),
+        2 => Some(StageDelivery::Shards {
+            shards: room,
+            key_offset: record.key_offset as usize,
+            key_length: record.key_length as usize,
+        }),
+        3 => Some(StageDelivery::Tap(room)),
+        _ => None,
+    }
+}
+
 /// Makes the stage table of a declaration.
 pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageRecord> {
     let record = |(number, stage): (usize, &StageDeclaration)| {
@@ -109,7 +149,23 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
         record.after = stage.after.iter().fold(0, |bits, &other| bits | 1 << other);
         record.line = needs.stages[number].line as u32;
         record.wait_queue = needs.stages[number].queue as u32;
-        (record.first_seat, record.seats) = (number as u32, 1);
+        record.first_seat = needs.stages[number].first_seat as u32;
+        record.seats = needs.stages[number].seats as u32;
+        record.delivery = delivery_number(stage.delivery);
+        record.room = record.seats;
+        if let StageDelivery::Shards { key_offset, key_length, .. } = stage.delivery {
+            (record.key_offset, record.key_length) = (key_offset as u32, key_length as u32);
+        }
+        // The arrays of pools and of sharded stages are counted from 1.
+        let before = |delivery| {
+            let stages = &declaration.stages[..=number];
+            stages.iter().filter(|stage| delivery_number(stage.delivery) == delivery).count()
+        };
+        match stage.delivery {
+            StageDelivery::Pool(_) => record.cells = before(1) as u32,
+            StageDelivery::Shards { .. } => record.shard_ids = before(2) as u32,
+            StageDelivery::Each | StageDelivery::Tap(_) => {}
+        }
         record
     };
     declaration.stages.iter().enumerate().map(record).collect()
@@ -125,13 +181,13 @@ pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, N
         Problem::from(HeaderProblem::Stage { stage: stage as u32, field, found })
     };
     let stage = |(number, record): (usize, &StageRecord)| {
-        if record.delivery != 0 {
-            return Err(field(number, "the delivery", record.delivery.into()));
-        }
         let death = on_death(record.on_death);
+        let delivery = delivery(record)
+            .ok_or_else(|| field(number, "the delivery", record.delivery.into()))?;
         Ok(StageDeclaration {
             name: record.name(),
             writes: record.access != 0,
+            delivery,
             after: (0..64).filter(|bit| record.after >> bit & 1 != 0).collect(),
             on_death: death
                 .ok_or_else(|| field(number, "what a death does", record.on_death.into()))?,
@@ -143,6 +199,7 @@ pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, N
         capacity: usize::try_from(checked.shape.capacity).unwrap_or(0),
         start: checked.header.first,
         stages: stages?,
+        producers: checked.header.producers.max(1) as usize,
         producer_on_death: u8::try_from(producer).ok().and_then(on_death).ok_or_else(|| {
             let (name, rule) = ("what its producer's death does", "is out of its range");
             Problem::from(HeaderProblem::Field { field: name, found: producer.into(), rule })
@@ -154,6 +211,8 @@ pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, N
         ("its number of lines", u64::from(shape.lines), needs.lines),
         ("its number of wait queues", shape.wait_queues.into(), needs.queues),
         ("its number of seats", shape.seats.into(), needs.seats),
+        ("its number of cells", shape.cells.into(), needs.cells),
+        ("its number of shard ids", shape.shard_ids.into(), needs.shard_ids),
         ("the distance of its slots", checked.areas.stamps.stride, needs.slot),
     ];
     for (name, found, needed) in counts {
@@ -164,10 +223,11 @@ pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, N
     }
     let mut places = needs.stages.iter().zip(&checked.stages).enumerate();
     let differs = places.find(|(_, (place, record))| {
-        (place.line, place.queue) != (record.line as usize, record.wait_queue as usize)
+        let found = [record.line, record.wait_queue, record.first_seat, record.seats];
+        [place.line, place.queue, place.first_seat, place.seats] != found.map(|it| it as usize)
     });
     match differs {
-        Some((number, (_, record))) => Err(field(number, "the line", record.line.into())),
+        Some((number, (_, record))) => Err(field(number, "the places", record.line.into())),
         None => Ok(Some((declaration, needs))),
     }
 }

@@ -64,8 +64,8 @@ pub struct Summary {
     /// Position before which all events are published, as far as stamps and positions tell. At
     /// least so many are, if more than 65,536 publications lie behind the furthest stage.
     pub published: u64,
-    /// The producer's place; `None`: the segment has no ring, or many producers.
-    pub producer: Option<SeatSummary>,
+    /// The producers' places; none: the segment has no ring.
+    pub producer_seats: Vec<SeatSummary>,
     /// Effect of the producer's death on the stages that wait for it.
     pub producer_on_death: OnDeath,
     /// The stages, in the order of the table.
@@ -103,8 +103,8 @@ pub struct StageSummary {
     pub held: u64,
     /// Number of published events that it has not released.
     pub lag: u64,
-    /// Its place.
-    pub seat: SeatSummary,
+    /// Its places, one for each handle that it has room for.
+    pub seats: Vec<SeatSummary>,
 }
 
 /// The place of a stage or of the producer, and the process that has it.
@@ -175,9 +175,9 @@ impl Summary {
 /// tx.publish(|block| block.0 = 7)?;
 /// let summary = slipring_shm::inspect(&name)?;
 /// assert_eq!((summary.published, summary.stages[0].lag), (1, 1));
-/// let producer = summary.producer.as_ref().and_then(|seat| seat.participant);
+/// let producer = summary.producer_seats[0].participant;
 /// assert_eq!(summary.participant(producer.unwrap()).unwrap().pid, std::process::id());
-/// assert_eq!(summary.stages[0].seat.participant, None);
+/// assert_eq!(summary.stages[0].seats[0].participant, None);
 ///
 /// drop((tx, attached));
 /// assert!(slipring_shm::inspect(&name)?.stale);
@@ -251,6 +251,7 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
     let ends = checked.stages.iter().filter_map(|stage| lines.get(stage.line as usize)?.first());
     let ends = ends.chain(seats.iter().map(|seat| &seat.boundary)).copied();
     let published = published(&file, &checked, ends.fold(header.first, later))?;
+    let producers = checked.stages.iter().map(|stage| stage.seats).sum();
     let stages = checked.stages.iter();
     let stages = stages.map(|stage| stage_summary(stage, &checked, &lines, &seats, published));
     let in_folder = path.parent() == Some(Path::new(FOLDER));
@@ -267,7 +268,7 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
         producers: header.producers,
         notice: Duration::from_millis(header.notice_ms.into()),
         published,
-        producer: seats.get(checked.stages.len()).map(|seat| seat.summary.clone()),
+        producer_seats: summaries(&seats, producers, checked.shape.producers),
         producer_on_death: on_death(header.producer_on_death),
         stages: stages.collect(),
         places: header.participants,
@@ -309,6 +310,12 @@ fn seats(file: &File, area: &Area) -> Result<Vec<CopiedSeat>, Problem> {
     Ok(words(file, area)?.into_iter().filter_map(seat).collect())
 }
 
+/// Returns the summaries of `count` seats from `first` on.
+fn summaries(seats: &[CopiedSeat], first: u32, count: u32) -> Vec<SeatSummary> {
+    let seats = seats.iter().skip(first as usize).take(count as usize);
+    seats.map(|seat| seat.summary.clone()).collect()
+}
+
 /// Returns the later one of two positions that are at most half of all positions apart.
 fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
@@ -335,18 +342,17 @@ fn stage_summary(
     let position = position.copied().unwrap_or(checked.header.first);
     let after = checked.stages.iter().enumerate().filter(|(bit, _)| stage.after >> bit & 1 != 0);
     let seat = seats.get(stage.first_seat as usize);
-    let free = SeatSummary { participant: None, deaths: 0 };
     StageSummary {
         name: stage.name(),
         writes: stage.access != 0,
-        delivery: ["each", "pool", "shards", "tap"][usize::from(stage.delivery & 3)],
+        delivery: graph::DELIVERIES[usize::from(stage.delivery & 3)],
         room: stage.room,
         after: after.map(|(_, stage)| stage.name()).collect(),
         on_death: on_death(stage.on_death),
         position,
         held: seat.map_or(position, |seat| later(position, seat.held)),
         lag: ahead(published, position).max(0) as u64,
-        seat: seat.map_or(free, |seat| seat.summary.clone()),
+        seats: summaries(seats, stage.first_seat, stage.seats),
     }
 }
 
@@ -437,7 +443,7 @@ mod tests {
         let new = name.look();
         assert_eq!((new.published, new.stages[0].position, new.stages[0].lag), (first, first, 0));
         assert_eq!(
-            (&new.stages[1].after[..], new.producer.unwrap().participant),
+            (&new.stages[1].after[..], new.producer_seats[0].participant),
             (&["one".into()][..], None)
         );
 
@@ -451,7 +457,7 @@ mod tests {
             assert_eq!(summary.published, at(3 * round + 3));
             assert_eq!(stages.map(|stage| stage.position), [at(3 * round); 2]);
             assert_eq!(stages.map(|stage| stage.lag), [3; 2]);
-            assert_eq!(stages.map(|stage| stage.seat.participant), [Some(1); 2]);
+            assert_eq!(stages.map(|stage| stage.seats[0].participant), [Some(1); 2]);
 
             assert_eq!(one.batch(2).unwrap().len(), 2); // lent, not released
             let stage = &name.look().stages[0];

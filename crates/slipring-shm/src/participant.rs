@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use slipring::segment::{Seat, register_for_barriers};
+use slipring::segment::register_for_barriers;
 
 use crate::errors::Problem;
 use crate::file::{Access, File};
@@ -85,9 +85,9 @@ pub enum Attempt {
     Replaced,
 }
 
-/// Frees what a dead participant left, given the mapping, the areas and the participant's number.
-/// Returns whether its place may be taken. The caller holds the lock.
-pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Areas, u32) -> bool;
+/// Settles what a dead participant left, given the mapping, what the head says, and the
+/// participant's number. Returns whether its place may be taken. The caller holds the lock.
+pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32) -> bool;
 
 /// Attaches to the segment in `file`, whose head is `checked`. `path` is its name, if it has one.
 ///
@@ -192,7 +192,7 @@ fn take_place(
     let mut left = 0;
     for number in dead {
         if lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
-            if recover(mapping, &checked.areas, number) {
+            if recover(mapping, checked, number) {
                 return Ok(number);
             }
             left += 1;
@@ -210,17 +210,6 @@ fn state(mapping: &Mapping, areas: &Areas, number: u32) -> Option<(u32, u32)> {
 /// Lends the record of a participant.
 fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a Participant> {
     mapping.record(&areas.participants, u64::from(number.checked_sub(1)?))
-}
-
-/// Frees the seats of a dead participant, whose byte the caller holds. The place may then be taken.
-pub(crate) fn bury(mapping: &Mapping, areas: &Areas, number: u32) -> bool {
-    for index in 0..areas.seats.count {
-        if let Some(seat) = mapping.record::<Seat>(&areas.seats, index) {
-            seat.bury(number);
-            step!("buried");
-        }
-    }
-    true
 }
 
 impl Participation {

@@ -20,9 +20,11 @@ use slipring::segment::{
 
 use crate::create::Initial;
 use crate::errors::Problem;
+use crate::graph;
 use crate::layout::records::Participant;
-use crate::layout::{Areas, HEAD, LINE};
-use crate::participant::{Liveness, Participation, bury};
+use crate::layout::{Area, Areas, Checked, HEAD, LINE};
+use crate::mapping::Mapping;
+use crate::participant::{Liveness, Participation};
 
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
@@ -31,6 +33,14 @@ impl Proof for Participation {
             Participant::unpack(record.state.load(Acquire)).1 != Participant::FREE
         });
         attached && matches!(self.is_held(number), Ok(false))
+    }
+
+    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
+        // What cannot be locked is not proven.
+        let Ok(Some(claim)) = self.claim_dead(number) else { return false };
+        settle();
+        claim.finish();
+        true
     }
 
     fn pid(&self, number: u32) -> u32 {
@@ -56,12 +66,18 @@ fn words(
     at: impl Fn(u64) -> Option<NonNull<u8>>,
 ) -> Option<Words> {
     let line = |area: u64, index: usize| at(area + index as u64 * LINE);
+    let optional = |area: &Area| match area.count {
+        0 => Some(NonNull::dangling()),
+        _ => at(area.at),
+    };
     Some(Words {
         lines: at(areas.lines.at)?,
         queues: at(areas.wait_queues.at)?,
         seats: at(areas.seats.at)?,
         status: at(areas.status.at)?,
         failure: line(areas.status.at, 1)?,
+        cells: optional(&areas.cells)?,
+        shard_ids: optional(&areas.shard_ids)?,
         counters: at(areas.counters.at)?,
         waited: line(areas.counters.at, needs.counters)?,
         slots: at(areas.stamps.at)?,
@@ -141,13 +157,75 @@ pub(crate) unsafe fn over<E>(
     unsafe { SegmentRing::over(declaration, &words, &party) }.map_err(Problem::Graph)
 }
 
+/// Stands for the deaths of other participants, for a process that is not attached yet.
+struct NoProof;
+
+impl Proof for NoProof {
+    fn is_dead(&self, _number: u32) -> bool {
+        false
+    }
+
+    fn recover(&self, _number: u32, _settle: &mut dyn FnMut()) -> bool {
+        false
+    }
+
+    fn pid(&self, _number: u32) -> u32 {
+        0
+    }
+}
+
+/// Settles what a dead participant left, for a process that is about to take the participant's
+/// number. The caller holds the participant's byte. Returns whether all was settled.
+pub(crate) fn settle_unattached<E>(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
+    let Ok(declared) = graph::declaration::<E>(checked) else { return false };
+    let Some((declaration, needs)) = declared else {
+        for index in 0..checked.areas.seats.count {
+            if let Some(seat) = mapping.record::<Seat>(&checked.areas.seats, index) {
+                seat.bury(dead);
+                step!("buried");
+            }
+        }
+        return true;
+    };
+    let at = |offset: u64| mapping.address(offset, 0);
+    // The ring is dropped before the mapping, which the caller lends.
+    let Some(words) = words(&checked.areas, &needs, Arc::new(()), at) else { return false };
+    let party = Party {
+        number: dead,
+        proof: Arc::new(NoProof),
+        notice: Duration::from_millis(checked.header.notice_ms.into()),
+        always_fences: true,
+        wait: Wait::default(),
+        producer_wait: Wait::default(),
+    };
+    // SAFETY: as in `over`. The ring does not leave this function, and the mapping outlives it.
+    let ring = unsafe { SegmentRing::<E>::over(&declaration, &words, &party) };
+    ring.is_ok_and(|ring| {
+        settle(&ring, dead);
+        true
+    })
+}
+
+/// Settles what a dead participant left. The caller holds the proof of its death.
+fn settle<E>(ring: &SegmentRing<E>, dead: u32) {
+    for seat in 0..ring.seats() {
+        ring.settle_seat(seat, dead);
+        step!("buried");
+    }
+}
+
 /// Takes a seat for this process (I2). If its owner is dead, recovers that participant first.
-pub(crate) fn take(participation: &Participation, seat: &Seat, stage: &str) -> Result<(), Problem> {
+pub(crate) fn take<E>(
+    participation: &Participation,
+    ring: &SegmentRing<E>,
+    seat: usize,
+    stage: &str,
+) -> Result<(), Problem> {
     let own = participation.number();
     // Each round follows the death or the leaving of an owner.
     for _ in 0..64 {
         step!("taking");
-        let Err(owner) = seat.take(own) else {
+        let Err(owner) = ring.seat(seat).take(own) else {
             step!("seated");
             return Ok(());
         };
@@ -163,8 +241,7 @@ pub(crate) fn take(participation: &Participation, seat: &Seat, stage: &str) -> R
             }
             continue;
         };
-        let checked = participation.checked();
-        bury(participation.mapping(), &checked.areas, owner);
+        settle(ring, owner);
         claim.finish();
     }
     Err(Problem::Busy)

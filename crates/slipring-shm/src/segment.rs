@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zerocopy::FromZeros;
 
-use slipring::segment::OnDeath;
+use slipring::segment::{OnDeath, StageDelivery};
 
 use crate::attached::Attached;
 use crate::create::{self, Declaration};
@@ -204,7 +204,7 @@ impl<E: Event> Segment<E> {
     /// As [`attach`](Segment::attach).
     pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<E>, SegmentError> {
         // SAFETY: the caller promises the same.
-        unsafe { self.attach_recovering(name, &mut participant::bury) }
+        unsafe { self.attach_recovering(name, &mut ring::settle_unattached::<E>) }
     }
 
     /// Attaches, and has `recover` recover the dead if all places are taken.
@@ -362,7 +362,7 @@ impl<E: Event> Builder<E> {
     ///
     /// Example: the [first page](crate).
     pub fn reader(mut self, name: impl Into<String>) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), false));
+        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Each));
         self
     }
 
@@ -371,7 +371,7 @@ impl<E: Event> Builder<E> {
     ///
     /// Example: [`after`](Builder::after).
     pub fn writer(mut self, name: impl Into<String>) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), true));
+        self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Each));
         self
     }
 
@@ -486,6 +486,8 @@ fn declare<E: Event>(graph: &Graph, declaration: &mut Declaration) -> Result<(),
     shape.lines = count(needs.lines);
     shape.wait_queues = count(needs.queues);
     shape.seats = count(needs.seats);
+    (shape.cells, shape.shard_ids) = (count(needs.cells), count(needs.shard_ids));
+    shape.producers = count(ring.producers);
     shape.stages = count(ring.stages.len());
     declaration.producer_on_death = graph::number(ring.producer_on_death).into();
     declaration.stages = graph::records(&ring, &needs);

@@ -164,12 +164,14 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     fn take(&mut self) -> bool {
         debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
         self.contended = false;
-        if let Some(Orphan { bound_line, next, end }) =
-            self.state.control().membership.adopt(self.state.stage)
+        let control = self.state.control();
+        if let Some(Orphan { seat, rest }) =
+            control.membership.adopt(&control.plan, self.state.stage)
         {
+            let bound_line = self.state.plan().bound_line(seat);
             self_wait::moved(self.state.control(), self.bound_line, bound_line);
-            (self.bound_line, self.bound) = (bound_line, next << 1);
-            (self.next, self.chunk_end) = (next, end);
+            (self.bound_line, self.bound) = (bound_line, rest.start << 1);
+            (self.next, self.chunk_end) = (rest.start, rest.end);
             self.chunk_ended = None;
             return true;
         }
@@ -315,6 +317,12 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
+    /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat of
+    /// an adopted orphan.
+    fn chunk_seat(&self) -> usize {
+        self.bound_line - self.state.plan().bound_line(0)
+    }
+
     /// Returns the number of handled but unreleased events of the current chunk. `None`: the worker
     /// is idle.
     fn unreleased(&self) -> Option<u64> {
@@ -389,7 +397,9 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
         self.bind(bound);
         if done {
             if self.bound_line != self.own_line {
-                self_wait::moved(self.state.control(), self.bound_line, self.own_line);
+                let control = self.state.control();
+                self_wait::moved(control, self.bound_line, self.own_line);
+                control.membership.free_seat(self.state.plan(), self.chunk_seat());
                 self.bound_line = self.own_line;
             }
             self.adapt();
@@ -512,8 +522,7 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
             && control.stopped().is_none()
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
-            let orphan =
-                Orphan { bound_line: self.bound_line, next: self.next, end: self.chunk_end };
+            let orphan = Orphan { seat: self.chunk_seat(), rest: self.next..self.chunk_end };
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
             // If the graph has ended, this worker's drop is no failure.
@@ -522,7 +531,10 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
-        self.state.control().membership.release_worker(self.state.stage, self.worker);
+        // A chunk of this worker's own stays on the worker's seat.
+        if self.bound == IDLE || self.bound_line != self.own_line {
+            self.state.control().membership.free_seat(self.state.plan(), self.worker);
+        }
         self.flush();
     }
 }

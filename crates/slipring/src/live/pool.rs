@@ -127,8 +127,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
 
     /// Adds a worker to the pool. The worker takes its share of the events from now on.
     ///
-    /// Never waits, and stops no stage. Costs a lock that only joiners and leavers take, and one
-    /// load per seat. The call allocates only for a wait strategy that learns, such as the default
+    /// Never waits, and stops no stage. Costs a compare-and-swap, and up to one load per
+    /// seat. The call allocates only for a wait strategy that learns, such as the default
     /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
     /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
@@ -148,7 +148,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         // owns the ring, and never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
-            core.control.membership.release_worker(stage, worker);
+            core.control.membership.free_seat(&core.control.plan.stages[stage], worker);
             return Err(SubscribeError::NotRunning);
         };
         Ok(Consumer::of_worker(WorkerPosition::join(owner, stage, worker, learned)))

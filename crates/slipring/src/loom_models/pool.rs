@@ -9,6 +9,10 @@ use loom::thread;
 use super::*;
 use Access::{Read, Write};
 
+const LOST: Caught = Caught::Message("events were lost or handled twice");
+/// A worker polls without end.
+const ENDLESS: Caught = Caught::Message("exceeded maximum number of branches");
+
 /// Adds 100 to an event's value, so that the value shows how often the event was handled.
 fn mark(event: &mut u64) {
     *event += 100;
@@ -272,7 +276,7 @@ fn loom_twin_frontier_word_last_at_a_tombstone() {
 /// the unfinished chunk.
 #[test]
 fn loom_a_chunk_is_adopted() {
-    explore(800, Some(3), || {
+    explore(600, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
@@ -283,6 +287,16 @@ fn loom_a_chunk_is_adopted() {
         leaving.join().unwrap();
         assert_eq!(working.join().unwrap(), 2, "events were lost or handled twice");
     });
+}
+
+#[test]
+fn loom_twin_orphan_count_unreleased() {
+    caught("pool::loom_a_chunk_is_adopted", "orphan-count-unreleased", ENDLESS);
+}
+
+#[test]
+fn loom_twin_orphan_count_unacquired() {
+    caught("pool::loom_a_chunk_is_adopted", "orphan-count-unacquired", ENDLESS);
 }
 
 #[test]
@@ -311,6 +325,39 @@ fn loom_an_orphaned_chunk_bounds_the_frontier() {
         assert_eq!(seen + read_rest(&mut rx), 2, "handled events are not released");
         (tx, two, rx)
     });
+}
+
+/// A thread leaves the chunks of two workers, and a third worker adopts chunks. It may find the second orphan
+/// before that orphan is counted, because it sees the first one counted.
+#[test]
+fn loom_an_orphan_is_adopted_before_it_is_counted() {
+    explore_unfenced(25, None, || {
+        let ring = ring(settings(4), &[(Write, 3, &[])]);
+        let mut tx = producer(&ring);
+        let [mut one, mut two, mut three] = [0, 1, 2].map(|seat| worker(&ring, 0, seat));
+        publish(&mut tx, 4);
+        drop((one.try_batch(2).unwrap(), two.try_batch(2).unwrap()));
+        let leaving = thread::spawn(move || {
+            drop(two);
+            one.try_batch(2).unwrap().iter_mut().for_each(mark);
+            drop(one);
+        });
+        let mut handled = work(&mut three);
+        leaving.join().unwrap();
+        handled += work_off(&mut three);
+        assert_eq!(handled, 4, "events were lost or handled twice");
+        (tx, three)
+    });
+}
+
+#[test]
+fn loom_twin_orphan_unreleased() {
+    caught("pool::loom_an_orphan_is_adopted_before_it_is_counted", "orphan-unreleased", LOST);
+}
+
+#[test]
+fn loom_twin_orphan_unacquired() {
+    caught("pool::loom_an_orphan_is_adopted_before_it_is_counted", "orphan-unacquired", LOST);
 }
 
 #[test]

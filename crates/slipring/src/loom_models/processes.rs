@@ -17,7 +17,7 @@ use crate::base::sync::{Acquire, AtomicU64, Release, twin};
 use crate::segment::heap::HeapSegment;
 use crate::segment::{
     Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing, SegmentWriter,
-    StageDeclaration,
+    StageDeclaration, StageDelivery,
 };
 
 const ELSEWHERE: Caught = Caught::Message("a successor begins elsewhere");
@@ -55,6 +55,15 @@ impl Proof for Bytes {
         self.byte(number).load(Acquire) == FREE
     }
 
+    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
+        let dead = self.claim_dead(number);
+        if dead {
+            settle();
+            self.unlock(number);
+        }
+        dead
+    }
+
     fn pid(&self, number: u32) -> u32 {
         1000 + number
     }
@@ -74,6 +83,7 @@ impl Segment {
         let stage = |(i, &(access, after, on_death)): (usize, &Stage)| StageDeclaration {
             name: format!("s{i}"),
             writes: access == Access::Write,
+            delivery: StageDelivery::Each,
             after: after.to_vec(),
             on_death,
         };
@@ -81,6 +91,7 @@ impl Segment {
             capacity,
             start: 0,
             stages: stages.iter().enumerate().map(stage).collect(),
+            producers: 1,
             producer_on_death: OnDeath::Tell,
         };
         Arc::new(Segment {

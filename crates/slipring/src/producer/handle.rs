@@ -411,8 +411,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         let control = &self.core.control;
-        if let Some(peers) = &control.peers {
-            peers.seats[control.producer_party()].0.free(peers.participant); // SYNC[seated]: last
+        if control.peers.is_some() {
+            let seat = &control.seats_of(control.producer_party())[0].0;
+            seat.free(control.membership.participant); // SYNC[seated]: last
         }
     }
 }

@@ -14,13 +14,21 @@ use crate::ring::counters::CounterWords;
 use crate::ring::peers::Peers;
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
+use crate::ring::seat::Seat;
 use crate::ring::status::{FailureRecord, StatusWords};
 use crate::wait::queue::WaitQueue;
+
+/// The number by which the handles of a ring on the heap own seats.
+const PARTICIPANT: u32 = 1;
 
 /// The words that the handles of a ring share.
 pub(crate) struct Board {
     /// The word of each line of the plan.
     pub(crate) lines: Shared<[Line<AtomicU64>]>,
+    /// The seats of all parties.
+    pub(crate) seats: Shared<[Line<Seat>]>,
+    /// The number by which this process owns seats.
+    pub(crate) participant: u32,
     pub(crate) status: Shared<Line<StatusWords>>,
     pub(crate) queues: Box<[WaitQueue]>,
     /// Whether each notification of this process executes a fence; see [`Waits`].
@@ -42,8 +50,16 @@ impl Board {
     /// no memory for so many lines.
     pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
         let word = |line| Line(AtomicU64::new(Positions::first_word(plan, line, start)));
+        let seats = array(plan.seats(), |_| Line(Seat::default()))?;
+        for stage in plan.stages.iter().filter(|stage| stage.delivery.has_bounds()) {
+            for Line(seat) in &seats[stage.first_seat..][..stage.delivery.len()] {
+                seat.take(PARTICIPANT).expect("a new seat is free");
+            }
+        }
         Some(Board {
             lines: array(plan.lines, word)?.into(),
+            seats: seats.into(),
+            participant: PARTICIPANT,
             status: Shared::new(Line(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
             always_fences: false,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{AtomicU64, twin};
+use crate::base::sync::{AtomicU64, Line, twin};
 use crate::errors::{BatchError, Cause, Failure, PeerDead, WaitError};
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
@@ -23,6 +23,7 @@ use crate::ring::membership::{Membership, Orphan, PoolIsOver};
 use crate::ring::peers::{OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
+use crate::ring::seat::Seat;
 use crate::ring::status::Status;
 use crate::ring::waits::Waits;
 use crate::ring::words::{ClaimWord, ahead};
@@ -71,7 +72,7 @@ impl Control {
         timed: bool,
         samples: Option<Samples>,
     ) -> Option<Control> {
-        let membership = Membership::new(&plan)?;
+        let membership = Membership::new(&plan, board.seats, board.participant);
         let waits = Waits::new(&plan, board.queues, board.always_fences);
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
         let record = board.failure.map(|record| (record, names.collect()));
@@ -362,6 +363,20 @@ impl Control {
         (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
     }
 
+    /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does.
+    /// `None`: there is none, or no party is to hear of it.
+    fn dead_owner(&self, peers: &Peers, party: usize) -> Option<u32> {
+        if *peers.on_death.get(party)? == OnDeath::Wait {
+            return None;
+        }
+        self.seats_of(party).iter().find_map(|seat| peers.dead_owner(&seat.0))
+    }
+
+    /// Returns the seats of a party.
+    pub(crate) fn seats_of(&self, party: usize) -> &[Line<Seat>] {
+        &self.membership.seats[self.plan.seats_of(party)]
+    }
+
     /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
     /// Returns the error of the wait, if that party's
     /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
@@ -369,8 +384,8 @@ impl Control {
     fn watch(&self, peers: &Peers, waiter: &Waiter) -> Option<WaitError> {
         let mut party = self.slowest(waiter);
         let (owner, on_death) = loop {
-            if let Some(dead) = peers.dead_owner(party) {
-                break dead;
+            if let Some(dead) = self.dead_owner(peers, party) {
+                break (dead, peers.on_death[party]);
             }
             party = self.holds_up(party)?;
         };
@@ -415,24 +430,25 @@ impl Control {
     /// so the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         self.membership
-            .acquire_worker(&self.positions, pool, &self.plan.stages[pool])
+            .acquire_worker(pool, &self.plan.stages[pool])
             .map_err(|PoolIsOver| self.stopped().unwrap_or(WaitError::Closed))
     }
 
     /// Leaves a chunk to another worker of the pool, and notifies the pool's queue.
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
-        self.membership.leave_orphan(pool, orphan); // SYNC[orphaned]: before the notification
-        twin!("orphan-unnotified": self.notify(&[self.plan.stages[pool].queue]) => ());
+        let stage = &self.plan.stages[pool];
+        self.membership.leave_orphan(pool, stage, orphan); // SYNC[orphaned]: before the notification
+        twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
     }
 
     pub(crate) fn acquire_member(&self, tap: usize) -> Option<usize> {
-        self.membership.acquire_member(&self.positions, tap, &self.plan.stages[tap])
+        self.membership.acquire_member(&self.positions, &self.plan.stages[tap])
     }
 
     /// Gives a member's seat back to the tap, and notifies the parties that waited for the member.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
-        self.membership.release_member(&self.positions, tap, stage, seat); // SYNC[left]: before
+        self.membership.release_member(&self.positions, stage, seat); // SYNC[left]: before
         self.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
     }
 

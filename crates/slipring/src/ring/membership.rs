@@ -6,21 +6,25 @@
 //!
 //! Invariants
 //! - I1: a pool's worker stores the bound of its chunk, or [`IDLE`], on the line of its seat. A
-//!   worker that adopts another worker's chunk stores the chunk's bound on the line of the worker
-//!   that first took the chunk. A new worker takes a seat only if the seat is free and the seat's
-//!   line holds [`IDLE`].
+//!   worker that adopts an orphan stores the chunk's bound on the line of the orphan's seat, which
+//!   the worker then owns. A seat is free only while the seat's line holds [`IDLE`].
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
 //!   free. A worker can join a pool without informing other parties, because other parties load the
 //!   line of the worker's seat even while the seat is free.
-//! - I3: a tap's seats are taken and given back under the tap's lock. A member that takes a seat
-//!   stores a new ticket, which identifies the member.
+//! - I3: a handle takes its seat by a compare-and-swap of the seat's owner, and gives the seat back
+//!   by its last store. No handle waits for another to take or to give back a seat, so the death of
+//!   a thread or process holds up none. A member that takes a seat stores a new ticket, which
+//!   identifies the member.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 use crate::base::edge;
-use crate::base::sync::{AtomicU64, AtomicUsize, Line, Mutex, Relaxed, array, lock, twin};
+use crate::base::shared::Shared;
+use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, twin};
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
+use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
@@ -41,14 +45,13 @@ const LEAVE: u64 = 1;
 /// bit free for [`LEAVE`].
 const NEXT_TICKET: u64 = 2;
 
-/// An orphan: a chunk whose worker left the pool before finishing the chunk. The bound on the
-/// former worker's line holds back the pool's frontier until another worker has finished the
-/// orphan.
-#[derive(Clone, Copy, Debug)]
+/// An adopted orphan: a chunk whose worker left the pool before finishing the chunk. The bound on
+/// the seat's line holds back the pool's frontier until the adopter has finished the chunk.
 pub(crate) struct Orphan {
-    pub(crate) bound_line: usize,
-    pub(crate) next: u64,
-    pub(crate) end: u64,
+    /// The seat in its pool, from 0 on.
+    pub(crate) seat: usize,
+    /// The unfinished positions of the chunk.
+    pub(crate) rest: Range<u64>,
 }
 
 /// Whether the ring has, or had, a claimant other than the caller of [`Membership::company`].
@@ -75,38 +78,49 @@ pub(crate) struct Membership {
     /// Number of each pool's current workers, indexed by stage; unused for a stage that is not a
     /// pool.
     alive: Box<[AtomicUsize]>,
-    /// For each stage, a flag per seat: whether the seat is taken.
-    seats: Box<[Mutex<Vec<bool>>]>,
-    /// All orphans, each with the index of its pool.
-    orphans: Mutex<Vec<(usize, Orphan)>>,
-    /// Number of each pool's orphans, indexed by stage; loaded without the lock of `orphans`.
+    /// The seats of all parties.
+    pub(crate) seats: Shared<[Line<Seat>]>,
+    /// The number by which this process owns seats.
+    pub(crate) participant: u32,
+    /// Number of each pool's orphans, indexed by stage. An orphan is counted after it is left, and
+    /// may be adopted before, so the number may be too low, and below zero, until the workers that
+    /// left have counted their orphans and notified the pool.
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
 impl Membership {
-    /// `None`: there is no memory for so many seats.
-    pub(crate) fn new(plan: &Plan) -> Option<Membership> {
+    /// Makes the counts of a ring whose seats are `seats`. `participant` is the number of this
+    /// process.
+    pub(crate) fn new(plan: &Plan, seats: Shared<[Line<Seat>]>, participant: u32) -> Membership {
         let stages = &plan.stages;
-        let pools = stages.iter().map(|stage| match stage.delivery {
-            Delivery::Pool { room, .. } => room,
-            _ => 0,
-        });
-        let mut orphans = Vec::new();
-        orphans.try_reserve_exact(pools.sum()).ok()?;
-        let seats = |delivery: Delivery| {
-            Some(array(delivery.room(), |seat| seat < delivery.len())?.into_vec())
-        };
-        let seats: Option<Vec<_>> =
-            stages.iter().map(|stage| seats(stage.delivery).map(Mutex::new)).collect();
-        Some(Membership {
+        Membership {
             producers: AtomicUsize::new(0),
             claimants: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
             alive: stages.iter().map(|stage| AtomicUsize::new(stage.delivery.len())).collect(),
-            seats: seats?.into(),
-            orphans: Mutex::new(orphans),
+            seats,
+            participant,
             orphaned: stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
-        })
+        }
+    }
+
+    /// Returns the seats of a stage.
+    fn seats_of(&self, stage: &Stage) -> &[Line<Seat>] {
+        &self.seats[stage.first_seat..][..stage.delivery.room()]
+    }
+
+    /// Takes a free seat of a stage. `None`: no seat is free.
+    fn take_seat(&self, stage: &Stage) -> Option<usize> {
+        let take = |seat: &Line<Seat>| {
+            let taken = seat.0.take(self.participant).is_ok();
+            twin!("bounded-seat": taken => taken || seat.0.adopt(self.participant).is_some())
+        };
+        self.seats_of(stage).iter().position(take)
+    }
+
+    /// Gives a seat of a worker or member back. The seat's line holds [`IDLE`] (I1).
+    pub(crate) fn free_seat(&self, stage: &Stage, seat: usize) {
+        self.seats_of(stage)[seat].0.free(self.participant);
     }
 
     // Producers.
@@ -173,20 +187,15 @@ impl Membership {
     /// every worker of the pool has left.
     pub(crate) fn acquire_worker(
         &self,
-        positions: &Positions,
         pool: usize,
         stage: &Stage,
     ) -> Result<Option<usize>, PoolIsOver> {
-        let mut taken = lock(&self.seats[pool]);
-        // I1: this load of the seat acquires the releases of the worker that had the seat before.
-        let is_idle =
-            |seat| edge::released::see_seat(positions.line(stage.bound_line(seat))) == IDLE;
-        let is_free =
-            |(seat, taken): (usize, &bool)| !taken && twin!("bounded-seat": is_idle(seat) => true);
-        let Some(seat) = taken.iter().enumerate().position(is_free) else { return Ok(None) };
-        self.add_worker(pool)?;
-        taken[seat] = true;
-        Ok(Some(seat))
+        let Some(seat) = self.take_seat(stage) else { return Ok(None) };
+        let added = self.add_worker(pool);
+        if added.is_err() {
+            self.free_seat(stage, seat);
+        }
+        added.map(|()| Some(seat))
     }
 
     /// Adds a worker, if the pool has at least one.
@@ -200,36 +209,38 @@ impl Membership {
         edge::signed_off::count_out(&self.alive[pool]) - 1
     }
 
-    /// Gives a worker's seat back.
-    pub(crate) fn release_worker(&self, pool: usize, seat: usize) {
-        lock(&self.seats[pool])[seat] = false;
-    }
-
-    /// Adds an orphan, which another worker of the pool can adopt. The caller must then notify the
-    /// pool's queue.
-    pub(crate) fn leave_orphan(&self, pool: usize, orphan: Orphan) {
-        lock(&self.orphans).push((pool, orphan));
-        edge::orphaned::leave(&self.orphaned[pool].0);
+    /// Leaves the unfinished chunk of a seat as an orphan, which another worker of the pool can
+    /// adopt. The caller must then notify the pool's queue.
+    pub(crate) fn leave_orphan(&self, pool: usize, stage: &Stage, orphan: Orphan) {
+        let Orphan { seat, rest } = orphan;
+        self.seats_of(stage)[seat].0.leave_orphan(rest.start, rest.end);
+        edge::orphaned::count(&self.orphaned[pool].0);
     }
 
     /// Returns whether the pool has an orphan. Other threads may add or adopt orphans as soon as
     /// the method returns.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
-        edge::orphaned::see(&self.orphaned[pool].0) != 0
+        edge::orphaned::see(&self.orphaned[pool].0) as isize > 0
     }
 
     /// Takes over an orphan of the pool; `None`: the pool has no orphan.
     #[inline]
-    pub(crate) fn adopt(&self, pool: usize) -> Option<Orphan> {
+    pub(crate) fn adopt(&self, plan: &Plan, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
             return None;
         }
-        let mut orphans = lock(&self.orphans);
-        let is_own = |(other, _): &(usize, Orphan)| twin!("any-orphan": *other == pool => true);
-        let at = orphans.iter().position(is_own)?;
+        let from = twin!("any-orphan": pool => plan.stages.len() - 1 - pool);
+        self.adopt_any(&plan.stages[from], pool)
+    }
+
+    #[cold]
+    fn adopt_any(&self, stage: &Stage, pool: usize) -> Option<Orphan> {
+        let adopt = |seat: &Line<Seat>| seat.0.adopt(self.participant);
+        let mut seats = self.seats_of(stage).iter().enumerate();
+        let orphan = seats.find_map(|(seat, line)| Some(Orphan { seat, rest: adopt(line)? }))?;
         self.orphaned[pool].0.fetch_sub(1, Relaxed);
-        Some(orphans.swap_remove(at).1)
+        Some(orphan)
     }
 
     /// Returns the number of handles that have joined since the build: the members of all taps, and
@@ -249,15 +260,8 @@ impl Membership {
 
     /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. `None`: no
     /// seat is free.
-    pub(crate) fn acquire_member(
-        &self,
-        positions: &Positions,
-        tap: usize,
-        stage: &Stage,
-    ) -> Option<usize> {
-        let mut taken = lock(&self.seats[tap]);
-        let seat = taken.iter().position(|taken| !taken)?;
-        taken[seat] = true;
+    pub(crate) fn acquire_member(&self, positions: &Positions, stage: &Stage) -> Option<usize> {
+        let seat = self.take_seat(stage)?;
         let ticket = positions.line(stage.ticket_line(seat));
         ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
         Some(seat)
@@ -265,13 +269,7 @@ impl Membership {
 
     /// Gives a member's seat back. After the call, the caller must notify the queues of the parties
     /// that waited for the member.
-    pub(crate) fn release_member(
-        &self,
-        positions: &Positions,
-        tap: usize,
-        stage: &Stage,
-        seat: usize,
-    ) {
+    pub(crate) fn release_member(&self, positions: &Positions, stage: &Stage, seat: usize) {
         let unbind = || {
             edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
             edge::left::count_out(positions.line(stage.line));
@@ -281,7 +279,7 @@ impl Membership {
         twin!("seat-freed-first": unbind() => ());
         // From now on a request to leave returns `false`.
         positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
-        lock(&self.seats[tap])[seat] = false;
+        self.free_seat(stage, seat);
         twin!("seat-freed-first": () => unbind());
     }
 }
@@ -308,7 +306,8 @@ mod tests {
     #[test]
     fn claimants_are_counted_beyond_32_bits() {
         let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();
-        let handles = Membership::new(&plan).unwrap();
+        let board = crate::ring::board::Board::heap(&plan, 0).unwrap();
+        let handles = Membership::new(&plan, board.seats, board.participant);
         assert!(handles.company() == Company::Now, "no claimant is the only one of none");
         handles.add_claimant();
         assert!(handles.company() == Company::Earlier);

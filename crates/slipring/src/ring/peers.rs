@@ -9,8 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::shared::Shared;
-use crate::base::sync::{Arc, Line, Relaxed, Statistic, twin};
+use crate::base::sync::{Arc, Relaxed, Statistic, twin};
 use crate::ring::seat::Seat;
 
 /// Says whether the participants of a segment live.
@@ -18,6 +17,12 @@ pub trait Proof: Send + Sync {
     /// Returns whether the participant `number` is dead. A participant that is dead stays dead
     /// until its number is given to another process.
     fn is_dead(&self, number: u32) -> bool;
+
+    /// Calls `settle` with the proof that the participant `number` is dead, and then makes its
+    /// number free. Meanwhile no other thread or process settles what the participant left. Returns
+    /// `false`, without a call, if the participant lives, has left, or is being recovered, or if
+    /// the proof cannot be had.
+    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool;
 
     /// Returns the process id of a participant, for messages; 0: it is not known.
     fn pid(&self, number: u32) -> u32;
@@ -58,13 +63,9 @@ pub enum OnDeath {
     Fail,
 }
 
-/// The seats of a segment, and how a process learns of deaths.
+/// How a process of a segment learns of deaths.
 pub(crate) struct Peers {
-    /// The number of this process as a participant.
-    pub(crate) participant: u32,
-    /// The seats of the stages, and then the seat of the producer.
-    pub(crate) seats: Shared<[Line<Seat>]>,
-    /// For each seat, what happens when its owner dies.
+    /// For each party, what happens when a process dies that has a place of the party.
     pub(crate) on_death: Box<[OnDeath]>,
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
@@ -110,21 +111,16 @@ impl Peers {
         self.refusals.is_check_due(self.notice)
     }
 
-    /// Returns the participant that owns the seat of a party and is proven dead; 0: the last owner
-    /// has died, and its seat was recovered and not taken since. `None`: the last owner has left,
-    /// the owner lives, or no party is to hear of the owner's death.
-    pub(crate) fn dead_owner(&self, party: usize) -> Option<(u32, OnDeath)> {
-        let seat = &self.seats.get(party)?.0;
-        let on_death = self.on_death[party];
-        if on_death == OnDeath::Wait {
-            return None;
-        }
+    /// Returns the participant that owns a seat and is proven dead; 0: the last owner has died, and
+    /// its seat was recovered and not taken since. `None`: the last owner has left, or the owner
+    /// lives.
+    pub(crate) fn dead_owner(&self, seat: &Seat) -> Option<u32> {
         let Some(owner) = seat.owner() else {
-            return seat.last_owner_died().then_some((0, on_death));
+            return seat.last_owner_died().then_some(0);
         };
         let is_dead = self.proof.is_dead(owner);
         // If the seat has another owner by now, that owner took the place of the dead one.
         let still = twin!("owner-unchecked": seat.owner() == Some(owner) => true);
-        (is_dead && still).then_some((owner, on_death))
+        (is_dead && still).then_some(owner)
     }
 }

@@ -12,6 +12,7 @@
 //!   of all stages is the smallest frontier of the `gating` stages.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::base::name::{Name, PRODUCER};
 use crate::base::panics::Contained;
@@ -44,6 +45,9 @@ pub(crate) struct Stage {
     /// | pool | the claim word, a bound per worker, the landmark |
     /// | tap | the number of members, a bound per member, a ticket per member |
     pub(crate) line: usize,
+    /// Index of the first of the stage's seats. The stage has a seat for each handle that it has room
+    /// for.
+    pub(crate) first_seat: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
     /// The cache line on which the stage announces positions, and the taps that the stage follows;
@@ -133,6 +137,11 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
     /// Number of wait queues.
     pub(crate) queues: usize,
+    /// Index of the first of the producers' seats. They come after the seats of all stages.
+    pub(crate) first_producer_seat: usize,
+    /// Number of the producers' seats. The producers of one process sit on no seat, so their number
+    /// has no limit.
+    pub(crate) producer_seats: usize,
     pub(crate) capacity: usize,
     /// Likely number of threads: one for a single producer or two for many producers, plus the
     /// stages' threads (see [`count_threads`]).
@@ -179,6 +188,8 @@ impl Plan {
             producer_partitions,
             lines: draft.lines,
             queues: draft.queues,
+            first_producer_seat: draft.seats,
+            producer_seats: 1,
             capacity,
             threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
             many_producers,
@@ -200,6 +211,20 @@ impl Plan {
         self.stages
             .iter()
             .position(|stage| (stage.line..stage.line + stage.delivery.lines()).contains(&line))
+    }
+
+    /// Returns the indices of a party's seats.
+    pub(crate) fn seats_of(&self, party: usize) -> Range<usize> {
+        let (first, count) = match self.stages.get(party) {
+            Some(stage) => (stage.first_seat, stage.delivery.room()),
+            None => (self.first_producer_seat, self.producer_seats),
+        };
+        first..first + count
+    }
+
+    /// Returns the number of seats of all parties.
+    pub(crate) fn seats(&self) -> usize {
+        self.first_producer_seat + self.producer_seats
     }
 
     /// Returns whether a stage reads stamps to see which events are published.
@@ -242,6 +267,8 @@ struct Draft<'s> {
     queues: usize,
     /// Number of lines assigned so far; also the index of the next free line.
     lines: usize,
+    /// Number of seats assigned so far; also the index of the next seat.
+    seats: usize,
 }
 
 impl<'s> Draft<'s> {
@@ -254,7 +281,8 @@ impl<'s> Draft<'s> {
         let producer_parks = producer_wait.parks();
         let queue_of = assign_queues(specs);
         let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
-        Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines: FIRST_LINE }
+        let (lines, seats) = (FIRST_LINE, 0);
+        Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines, seats }
     }
 
     /// Makes all stages, each with its lines and with the queues to notify.
@@ -267,6 +295,8 @@ impl<'s> Draft<'s> {
         let guard = self.guard(&spec.after);
         let line = self.lines;
         self.lines += spec.delivery.lines();
+        let first_seat = self.seats;
+        self.seats += spec.delivery.room();
         Stage {
             guard,
             announced: Vec::new(),
@@ -279,6 +309,7 @@ impl<'s> Draft<'s> {
             thread: spec.thread.clone(),
             policy: spec.policy.clone(),
             line,
+            first_seat,
             queue: self.queue_of[number],
             notifies: self.stage_notifies(number),
             wait: self.strategies[number].clone(),

@@ -1,4 +1,4 @@
-//! How a process finds its place in a ring from what the dead left.
+//! How a process settles what the dead left, and finds its place in a ring from it.
 //!
 //! Invariants
 //! - I1: the boundary of a first stage lies at the end of a run, its slot is not used for a later
@@ -11,6 +11,12 @@ use crate::ring::core::Core;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
+
+/// Settles what the dead participant `dead` left on one seat. The caller holds the proof of the
+/// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
+pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
+    core.control.membership.seats[seat].0.bury(dead);
+}
 
 /// Returns the first position that a single producer has not published. The walk begins at
 /// `boundary` (I1), and takes at most one step per slot, whatever the stamps say.

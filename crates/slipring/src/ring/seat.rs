@@ -1,8 +1,13 @@
 //! Seats: the records of a segment that say which process sits where in the graph, and what a
 //! process that dies there leaves behind.
 //!
-//! Each stage of a segment has a seat, and so have the producers. A *participant* is an attached
-//! process, identified by a number from 1 on.
+//! Each handle that a graph has room for has a seat: a stage, a worker, a shard, a member of a tap,
+//! a producer of a segment. A *participant* is an attached process, identified by a number from 1
+//! on. In a ring of one process, only workers and members use their seats, and all handles are of
+//! the participant 1.
+//!
+//! A worker that leaves its chunk unfinished leaves its seat as an *orphan*. Another worker of the
+//! pool adopts the orphan: it becomes the owner of a second seat, until it has finished the chunk.
 //!
 //! Invariants
 //! - I1: only the owner of a seat changes the seat's words, and, once the owner is proven dead, the
@@ -12,12 +17,16 @@
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
 
+use std::ops::Range;
+
 use crate::base::edge;
 use crate::base::sync::{Acquire, SeqCst};
 use crate::base::sync::{AtomicU64, Relaxed, compiler_fence, may_die, twin};
 
 /// The participant in an owner's word.
 const PARTICIPANT: u64 = 0xFFFF_FFFF;
+/// The participant in the owner's word of an orphan.
+const ORPHAN: u64 = PARTICIPANT;
 /// Increment of the generation in an owner's word. Each taking of a seat raises the generation.
 const GENERATION: u64 = 1 << 32;
 
@@ -26,11 +35,16 @@ const GENERATION: u64 = 1 << 32;
 #[repr(C)]
 #[derive(Default)]
 pub struct Seat {
-    /// Low half: number of the participant that owns the seat; 0: the seat is free. High half: how
-    /// often the seat was taken.
+    /// Low half: number of the participant that owns the seat; 0: the seat is free; all ones: the
+    /// seat is an orphan. High half: how often the seat was taken.
     owner: AtomicU64,
-    /// Words of seats that several processes share: producers, workers, members of taps.
-    _shared: [AtomicU64; 5],
+    _state: AtomicU64,
+    /// Of a worker: the position from which the seat's chunk is handled, if the seat is an orphan.
+    lo: AtomicU64,
+    _mid: AtomicU64,
+    /// Of a worker: the end of the seat's chunk.
+    hi: AtomicU64,
+    _left: AtomicU64,
     /// The position before which the stage was lent all events.
     held: AtomicU64,
     /// The end of the last run that the stage has found.
@@ -41,6 +55,14 @@ pub struct Seat {
     deaths: AtomicU64,
 }
 
+/// Returns the change of an owner's word by which `participant` takes a seat that `from` owns.
+fn taken_from(from: u64, participant: u32) -> impl FnMut(u64) -> Option<u64> {
+    move |owner| {
+        let taken = (owner & !PARTICIPANT).wrapping_add(GENERATION) | u64::from(participant);
+        (owner & PARTICIPANT == from).then_some(taken)
+    }
+}
+
 impl Seat {
     /// Size of a seat, in words of eight bytes.
     pub const WORDS: usize = size_of::<Seat>() / 8;
@@ -49,8 +71,8 @@ impl Seat {
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
         let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
             words.map(AtomicU64::new);
-        let _shared = [state, lo, mid, hi, left];
-        Seat { owner, _shared, held, boundary, _unread: unread, deaths }
+        let (_state, _mid, _left, _unread) = (state, mid, left, unread);
+        Seat { owner, _state, lo, _mid, hi, _left, held, boundary, _unread, deaths }
     }
 
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
@@ -59,11 +81,11 @@ impl Seat {
         self.boundary.store(start, Relaxed);
     }
 
-    /// Returns the participant that owns the seat; `None`: the seat is free. The owner may leave or
-    /// die at any time.
+    /// Returns the participant that owns the seat; `None`: the seat is free, or an orphan. The owner
+    /// may leave or die at any time.
     pub fn owner(&self) -> Option<u32> {
-        let owner = (self.owner.load(Acquire) & PARTICIPANT) as u32;
-        (owner != 0).then_some(owner)
+        let owner = self.owner.load(Acquire) & PARTICIPANT;
+        (owner != 0 && owner != ORPHAN).then_some(owner as u32)
     }
 
     /// Returns how many owners of the seat have died.
@@ -89,12 +111,22 @@ impl Seat {
 
     /// Takes the seat for a participant. `Err`: the participant that owns the seat.
     pub fn take(&self, participant: u32) -> Result<(), u32> {
-        let take = |owner: u64| {
-            let taken = (owner & !PARTICIPANT).wrapping_add(GENERATION) | u64::from(participant);
-            (owner & PARTICIPANT == 0).then_some(taken)
-        };
-        let taken = edge::seated::take(&self.owner, take);
+        let taken = edge::seated::take(&self.owner, taken_from(0, participant));
         taken.map(drop).map_err(|owner| (owner & PARTICIPANT) as u32)
+    }
+
+    /// Leaves the chunk of the seat, of which `[next, end)` is unfinished, to another worker. The
+    /// caller owns the seat, and has stored `next` as the seat's bound.
+    pub(crate) fn leave_orphan(&self, next: u64, end: u64) {
+        self.lo.store(next, Relaxed);
+        self.hi.store(end, Relaxed);
+        edge::orphaned::leave(&self.owner, self.owner.load(Relaxed) | ORPHAN);
+    }
+
+    /// Takes the seat over if it is an orphan. Returns the unfinished positions of its chunk.
+    pub(crate) fn adopt(&self, participant: u32) -> Option<Range<u64>> {
+        edge::orphaned::adopt(&self.owner, taken_from(ORPHAN, participant)).ok()?;
+        Some(self.lo.load(Relaxed)..self.hi.load(Relaxed))
     }
 
     /// Frees the seat if `participant` owns it. The caller is that participant, or holds its proof
@@ -144,6 +176,19 @@ impl Seat {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_orphan_is_adopted_once() {
+        let seat = Seat::default();
+        assert_eq!((seat.adopt(3), seat.take(3)), (None, Ok(())));
+        seat.leave_orphan(5, 8);
+        assert_eq!((seat.owner(), seat.take(4)), (None, Err(ORPHAN as u32)));
+        seat.free(3);
+        assert_eq!((seat.adopt(4), seat.adopt(5)), (Some(5..8), None));
+        assert_eq!(seat.owner(), Some(4));
+        seat.bury(4);
+        assert_eq!((seat.deaths(), seat.take(5)), (1, Ok(())), "an adopter's death counts, too");
+    }
 
     #[test]
     fn a_seat_has_one_owner_and_counts_each_death_once() {

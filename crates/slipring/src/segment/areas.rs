@@ -35,6 +35,10 @@ pub struct Areas {
     pub counters: NonNull<u8>,
     /// The times that parties waited.
     pub waited: NonNull<u8>,
+    /// The cells of all pools, one array after the other; dangling: there are none.
+    pub cells: NonNull<u8>,
+    /// The shard ids of all sharded stages, one array after the other; dangling: there are none.
+    pub shard_ids: NonNull<u8>,
     /// The slots.
     pub slots: NonNull<u8>,
     /// What keeps the areas mapped.
@@ -47,13 +51,13 @@ unsafe impl Send for Areas {}
 unsafe impl Sync for Areas {}
 
 impl Areas {
-    /// Returns the seats of a ring with `parties` parties.
+    /// Returns the seats of a ring.
     ///
     /// # Safety
-    /// The areas are those of a declaration with so many parties.
-    unsafe fn seats(&self, parties: usize) -> Shared<[Line<Seat>]> {
+    /// The areas are those of the declaration that `plan` was made from.
+    unsafe fn seats(&self, plan: &Plan) -> Shared<[Line<Seat>]> {
         // SAFETY: the caller's promise.
-        unsafe { Shared::mapped_slice(self.seats, parties, &self.mapping) }
+        unsafe { Shared::mapped_slice(self.seats, plan.seats(), &self.mapping) }
     }
 
     /// Makes the board of one process.
@@ -79,13 +83,13 @@ impl Areas {
         unsafe {
             Some(Board {
                 lines: Shared::mapped_slice(self.lines, plan.lines, mapping),
+                seats: self.seats(plan),
+                participant: participant.number,
                 status: Shared::mapped(self.status.cast::<Line<StatusWords>>(), mapping.clone()),
                 queues: (0..plan.queues).map(queue).collect(),
                 always_fences: participant.always_fences,
                 failure: Some(Shared::mapped(self.failure.cast(), mapping.clone())),
                 peers: Some(Peers {
-                    participant: participant.number,
-                    seats: self.seats(parties),
                     on_death: on_death.chain([declaration.producer_on_death]).collect(),
                     notice: participant.notice,
                     proof: Arc::clone(&participant.proof),
@@ -111,7 +115,7 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         let lines: Shared<[Line<AtomicU64>]> =
             Shared::mapped_slice(areas.lines, plan.lines, &areas.mapping);
         let queues = areas.queues.cast::<Line<QueueState>>();
-        (lines, queues, areas.seats(plan.stages.len() + 1))
+        (lines, queues, areas.seats(&plan))
     };
     for (number, line) in lines.iter().enumerate() {
         line.0.store(Positions::first_word(&plan, number, declaration.start), Relaxed);

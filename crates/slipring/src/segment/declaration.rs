@@ -9,6 +9,27 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::status::FailureRecord;
 use crate::wait::Wait;
 
+/// How the events of a stage are divided among its handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StageDelivery {
+    /// One handle sees all events.
+    #[default]
+    Each,
+    /// Each event goes to one of so many workers.
+    Pool(usize),
+    /// Each event goes to the shard that its key selects.
+    Shards {
+        /// Number of shards.
+        shards: usize,
+        /// Where the key lies in the event, in bytes.
+        key_offset: usize,
+        /// Length of the key, in bytes.
+        key_length: usize,
+    },
+    /// So many readers may join and leave.
+    Tap(usize),
+}
+
 /// A stage of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageDeclaration {
@@ -16,6 +37,8 @@ pub struct StageDeclaration {
     pub name: String,
     /// Whether the stage may change events.
     pub writes: bool,
+    /// How the stage's events are divided among its handles.
+    pub delivery: StageDelivery,
     /// Indices of the stages that this stage follows.
     pub after: Vec<usize>,
     /// What becomes of the parties that wait for the stage when its process dies.
@@ -31,7 +54,9 @@ pub struct Declaration {
     pub start: u64,
     /// The stages, each behind the stages of its `after`.
     pub stages: Vec<StageDeclaration>,
-    /// What becomes of the stages when the producer's process dies.
+    /// Number of producers that the ring has room for, at least 1.
+    pub producers: usize,
+    /// What becomes of the stages when a producer's process dies.
     pub producer_on_death: OnDeath,
 }
 
@@ -42,6 +67,10 @@ pub struct StagePlace {
     pub line: usize,
     /// Index of the queue at which the stage waits.
     pub queue: usize,
+    /// Index of the stage's first seat.
+    pub first_seat: usize,
+    /// Number of the stage's seats.
+    pub seats: usize,
 }
 
 /// Numbers of 128-byte lines, and the size of a slot, that a ring needs.
@@ -51,7 +80,7 @@ pub struct Needs {
     pub lines: usize,
     /// Lines of wait queues.
     pub queues: usize,
-    /// Lines of seats: one for each stage, and one for the producer.
+    /// Lines of seats: those of the stages, and then those of the producers.
     pub seats: usize,
     /// Lines of counters, one for each party.
     pub counters: usize,
@@ -59,6 +88,10 @@ pub struct Needs {
     pub waited: usize,
     /// Lines of the graph's failure.
     pub failure: usize,
+    /// Number of pools, each with a cell of eight bytes per slot.
+    pub cells: usize,
+    /// Number of sharded stages, each with a shard id of four bytes per slot.
+    pub shard_ids: usize,
     /// Size of a slot, in bytes.
     pub slot: usize,
     /// Distance from a slot's begin to its event, in bytes.
@@ -78,7 +111,13 @@ impl Declaration {
     pub(super) fn plan_for(&self, wait: &Wait) -> Result<Plan, BuildError> {
         let spec = |stage: &StageDeclaration| {
             let access = if stage.writes { Access::Write } else { Access::Read };
-            StageSpec::new(&stage.name, access, Delivery::Each, &stage.after)
+            let delivery = match stage.delivery {
+                StageDelivery::Each => Delivery::Each,
+                StageDelivery::Pool(workers) => Delivery::pool(workers),
+                StageDelivery::Shards { shards, .. } => Delivery::Shards(shards),
+                StageDelivery::Tap(room) => Delivery::Tap(room),
+            };
+            StageSpec::new(&stage.name, access, delivery, &stage.after)
         };
         if self.stages.is_empty() {
             let problem = "a segment needs a stage: declare at least one reader or writer".into();
@@ -90,7 +129,9 @@ impl Declaration {
             return Err(BuildError::Declaration { problem });
         }
         let specs = self.stages.iter().map(spec).collect();
-        Plan::new(specs, self.capacity, false, wait, wait)
+        let mut plan = Plan::new(specs, self.capacity, self.producers > 1, wait, wait)?;
+        plan.producer_seats = self.producers;
+        Ok(plan)
     }
 
     /// Returns how much memory the ring needs for events of type `E`.
@@ -102,15 +143,25 @@ impl Declaration {
         let parties = plan.stages.len() + 1;
         let no_memory = || BuildError::Memory { capacity: parties, bytes_per_slot: 128 };
         let (counters, waited) = CounterWords::lines(parties).ok_or_else(no_memory)?;
-        let place = |stage: &Stage| StagePlace { line: stage.line, queue: stage.queue };
+        let place = |stage: &Stage| StagePlace {
+            line: stage.line,
+            queue: stage.queue,
+            first_seat: stage.first_seat,
+            seats: stage.delivery.room(),
+        };
+        let count = |is: fn(&StageDelivery) -> bool| {
+            self.stages.iter().filter(|stage| is(&stage.delivery)).count()
+        };
         Ok(Needs {
             stages: plan.stages.iter().map(place).collect(),
             lines: plan.lines,
             queues: plan.queues,
-            seats: parties,
+            seats: plan.seats(),
             counters,
             waited,
             failure: FailureRecord::LINES,
+            cells: count(|delivery| matches!(delivery, StageDelivery::Pool(_))),
+            shard_ids: count(|delivery| matches!(delivery, StageDelivery::Shards { .. })),
             slot: <Interleaved as Layout>::Storage::<E>::bytes_per_slot(true),
             event_at: size_of::<u64>().next_multiple_of(align_of::<E>()),
         })

@@ -83,6 +83,8 @@ impl HeapSegment {
             counters: NonNull::from(&words.counters[..]).cast(),
             waited: NonNull::from(&words.waited[..]).cast(),
             // A slot begins with its stamp.
+            cells: NonNull::dangling(),
+            shard_ids: NonNull::dangling(),
             slots: first(slots.stamp(0)).cast(),
             mapping: words as Mapping,
         };

@@ -27,7 +27,7 @@ mod ring;
 mod tests;
 
 pub use areas::{Areas, begin};
-pub use declaration::{Declaration, Needs, StageDeclaration, StagePlace};
+pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use participant::{Participant, register_for_barriers};
 pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentWriter};
 

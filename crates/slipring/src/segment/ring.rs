@@ -1,6 +1,7 @@
 //! The ring of a segment, as one process sees it, and its handles.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::areas::Areas;
@@ -97,10 +98,25 @@ impl<E> SegmentRing<E> {
         &self.core.control
     }
 
-    /// Returns the seat of a party: of the stage with this index, or of the producer, whose index
-    /// comes after that of the last stage.
-    pub fn seat(&self, party: usize) -> &Seat {
-        &self.core.control.peers.as_ref().expect("a segment has peers").seats[party].0
+    /// Returns the seat with this index.
+    pub fn seat(&self, seat: usize) -> &Seat {
+        &self.core.control.membership.seats[seat].0
+    }
+
+    /// Returns the indices of a party's seats.
+    pub fn seats_of(&self, party: usize) -> Range<usize> {
+        self.core.control.plan.seats_of(party)
+    }
+
+    /// Returns the number of seats.
+    pub fn seats(&self) -> usize {
+        self.core.control.plan.seats()
+    }
+
+    /// Settles what the dead participant `dead` left on one seat. The caller holds the proof of its
+    /// death, and settles all seats before it gives the participant's number free.
+    pub fn settle_seat(&self, seat: usize, dead: u32) {
+        recovery::settle_seat(&self.core, seat, dead);
     }
 
     /// Returns the index of the producer as a party.
@@ -133,7 +149,7 @@ impl<E> SegmentRing<E> {
         // A first stage exists, because the stages form no circle.
         let first_stage = first_stage.unwrap_or(0);
         let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
-        let boundary = self.seat(walked).boundary();
+        let boundary = self.seat(self.seats_of(walked).start).boundary();
         let boundary = twin!("walk-from-released": boundary => control.position(first_stage));
         let next = recovery::first_unpublished(&self.core, boundary);
         twin!("strays-uncleared": recovery::clear_stray_stamps(&self.core, next) => ());
@@ -160,7 +176,7 @@ impl<E> SegmentRing<E> {
     /// Makes a stage's handle, which goes on where the handle before stopped.
     fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated> {
         let control = &self.core.control;
-        let seat = self.seat(stage);
+        let seat = self.seat(self.seats_of(stage).start);
         let released = control.position(stage);
         let held = seat.held();
         let role = SeatRole {

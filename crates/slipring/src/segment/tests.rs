@@ -32,12 +32,25 @@ impl Drop for Memory {
 
 /// Says that the participants in a set are dead.
 #[derive(Default)]
-struct Dead(AtomicU64);
+struct Dead {
+    set: AtomicU64,
+    recovering: Mutex<()>,
+}
 
 impl Proof for Dead {
     fn is_dead(&self, number: u32) -> bool {
-        number < 64 && self.0.load(Ordering::Relaxed) & (1 << number) != 0
+        number < 64 && self.set.load(Ordering::Relaxed) & (1 << number) != 0
     }
+    fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
+        let _alone = self.recovering.lock().unwrap();
+        let dead = self.is_dead(number);
+        if dead {
+            settle();
+            self.set.fetch_and(!(1 << number), Ordering::Relaxed);
+        }
+        dead
+    }
+
     fn pid(&self, number: u32) -> u32 {
         1000 + number
     }
@@ -53,12 +66,14 @@ struct Segment {
 }
 
 fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {
-    StageDeclaration { name: name.into(), writes: false, after: after.to_vec(), on_death }
+    let (name, delivery) = (name.into(), StageDelivery::Each);
+    StageDeclaration { name, writes: false, delivery, after: after.to_vec(), on_death }
 }
 
 impl Segment {
     fn new(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
-        let declaration = Declaration { capacity, start, stages, producer_on_death: OnDeath::Tell };
+        let producer_on_death = OnDeath::Tell;
+        let declaration = Declaration { capacity, start, stages, producers: 1, producer_on_death };
         let needs = declaration.needs::<u64>().unwrap();
         let lines = [
             needs.lines,
@@ -89,6 +104,8 @@ impl Segment {
             failure: next(),
             counters: next(),
             waited: next(),
+            cells: NonNull::dangling(),
+            shard_ids: NonNull::dangling(),
             slots: next(),
             mapping: Arc::new(Memory { first, bytes }),
         };
@@ -129,14 +146,14 @@ impl Segment {
     /// Recovers the seats of a dead participant.
     fn bury(&self, number: u32) {
         let ring = self.attach(60);
-        (0..=ring.producer_party()).for_each(|party| ring.seat(party).bury(number));
-        self.dead.0.fetch_and(!(1 << number), Ordering::Relaxed);
+        let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, number));
+        assert!(self.dead.recover(number, settle), "the participant lives");
     }
 
     /// Kills a participant, whose handle stays as it is.
     fn kill<T: Send + 'static>(&self, number: u32, handle: T) {
         self.dead_handles.lock().unwrap().push(Box::new(handle));
-        self.dead.0.fetch_or(1 << number, Ordering::Relaxed);
+        self.dead.set.fetch_or(1 << number, Ordering::Relaxed);
     }
 }
 
@@ -314,7 +331,7 @@ fn a_loop_without_waits_is_told() {
     let _watched = crate::watchdog::watched();
     let segment = Segment::new(2, 0, vec![stage("only", &[], OnDeath::Tell)]);
     let (mut tx, mut reader) = (segment.producer(1), segment.reader(2, 0));
-    segment.dead.0.store(1 << 1, Ordering::Relaxed);
+    segment.dead.set.store(1 << 1, Ordering::Relaxed);
     let told = |error: &WaitError| matches!(error, WaitError::PeerDead(_));
     loop {
         match reader.try_batch(1).map(|_| ()) {
@@ -324,7 +341,7 @@ fn a_loop_without_waits_is_told() {
         }
     }
     while !reader.poll(1, |_, _| ()).is_err_and(|error| told(&error)) {}
-    segment.dead.0.store(0, Ordering::Relaxed);
+    segment.dead.set.store(0, Ordering::Relaxed);
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     segment.kill(2, reader);
     loop {
@@ -554,8 +571,10 @@ fn producers_count_their_own_events() {
 
 #[test]
 fn a_declaration_without_a_stage_is_refused() {
-    let none =
-        Declaration { capacity: 4, start: 0, stages: Vec::new(), producer_on_death: OnDeath::Wait };
+    let none = Declaration {
+        stages: Vec::new(),
+        ..Segment::new(4, 0, vec![stage("a", &[], OnDeath::Wait)]).declaration.clone()
+    };
     let error = none.needs::<u64>().unwrap_err();
     assert!(matches!(&error, BuildError::Declaration { problem } if problem.contains("a stage")));
     let ahead = Declaration { stages: vec![stage("a", &[7], OnDeath::Wait)], ..none };

@@ -113,12 +113,6 @@ pub(crate) mod released {
     pub(crate) fn see_position(line: &AtomicU64) -> u64 {
         line.load(twin!("position-relaxed": Acquire => Relaxed))
     }
-
-    /// Loads a seat's bound, before a worker takes the seat.
-    #[inline(always)]
-    pub(crate) fn see_seat(bound: &AtomicU64) -> u64 {
-        bound.load(twin!("seat-unacquired": Acquire => Relaxed))
-    }
 }
 
 /// A first stage of a segment stores a boundary, and then releases. A process that sees the release
@@ -226,17 +220,35 @@ pub(crate) mod chunk_taken {
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Adds 1 to the number of orphans, after the caller has stored the orphan under the lock of
-    /// the orphans. The lock of the orphans orders the accesses to an orphan's data.
+    /// Leaves a seat with its chunk, after the last access to the chunk's events.
     #[inline(always)]
-    pub(crate) fn leave(count: &AtomicUsize) {
-        count.fetch_add(1, Relaxed);
+    pub(crate) fn leave(owner: &AtomicU64, word: u64) {
+        may_die!();
+        owner.store(word, twin!("orphan-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of orphans, before the caller takes the lock of the orphans.
+    /// Takes the seat of an orphan over, if `adopt` returns the word that the adopter stores. The
+    /// adopter may then access the chunk's events.
     #[inline(always)]
-    pub(crate) fn see(count: &AtomicUsize) -> usize {
-        count.load(Relaxed)
+    pub(crate) fn adopt(
+        owner: &AtomicU64,
+        adopt: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        owner.fetch_update(twin!("orphan-unacquired": Acquire => Relaxed), Relaxed, adopt)
+    }
+
+    /// Counts an orphan, after it was left.
+    #[inline(always)]
+    pub(crate) fn count(orphans: &AtomicUsize) {
+        orphans.fetch_add(1, twin!("orphan-count-unreleased": Release => Relaxed));
+    }
+
+    /// Loads the number of orphans. A thread that sees an orphan counted can adopt it, unless
+    /// another worker does. Without this order, a worker could find no orphan for ever, and never
+    /// sleep.
+    #[inline(always)]
+    pub(crate) fn see(orphans: &AtomicUsize) -> usize {
+        orphans.load(twin!("orphan-count-unacquired": Acquire => Relaxed))
     }
 }
 
