@@ -116,7 +116,14 @@ impl<'env> StageThread<'env> {
                 // The graph fails if the user's waiting strategy panics, or if the graph's deadline
                 // passes. In a failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
-                    Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
+                    Ok(control.wait_at(
+                        waiter,
+                        &mut learned,
+                        until,
+                        &mut || None,
+                        &|_| (),
+                        &mut ready,
+                    ))
                 });
                 if let Some((_, stats)) = waited {
                     let mut counts = LocalCounts::default();

@@ -27,6 +27,7 @@ use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BatchError, WaitError};
 use crate::ring::events::At;
 use crate::ring::owner::Owner;
+use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::wait::HandleLearner;
@@ -346,7 +347,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Checks now and then whether the process that this handle waits for has died.
     fn refused(&self) -> Option<WaitError> {
         let state = self.position.state();
-        state.control().refused(state.stage, self.position.next())
+        let settle = |dead| recovery::settle(&state.core, dead);
+        state.control().refused(state.stage, self.position.next(), &settle)
     }
 
     pub(crate) fn state(&self) -> &ConsumerState<E, L> {

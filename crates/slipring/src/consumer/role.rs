@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use crate::base::sync::{Relaxed, twin};
 use crate::consumer::position::ConsumerState;
 use crate::errors::WaitError;
+use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
@@ -34,6 +35,12 @@ pub trait Role {
     /// Called before a release. `end` is the end of the last run that the position has found.
     #[inline(always)]
     fn bound(&self, _end: u64) {}
+
+    /// Returns whether the stream of a closing ring ends at `at`, the position at which the handle
+    /// has found no event.
+    fn is_end<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _at: u64) -> bool {
+        false
+    }
 
     /// Called where the words by which events are found contradict each other. Afterwards,
     /// [`Role::refusal`] returns an error.
@@ -92,6 +99,10 @@ pub struct SeatRole {
     pub(crate) again: (u64, u64),
     /// Highest position up to which the stage was ever lent events, by this handle or one before.
     pub(crate) held: Cell<u64>,
+    /// The boundary that this handle, or one before, stored last.
+    pub(crate) boundary: Cell<u64>,
+    /// Whether the handle has issued a barrier since it saw that the ring is closing.
+    pub(crate) fenced: Cell<bool>,
     /// Whether the words of the segment were found to contradict each other.
     pub(crate) damaged: Cell<bool>,
 }
@@ -123,7 +134,15 @@ impl Role for SeatRole {
     #[inline(always)]
     fn bound(&self, end: u64) {
         twin!("held-late": () => self.seat().hold(self.held.get()));
-        self.seat().bound(end);
+        // A successor begins before the boundary of its predecessor, which does not go back.
+        if ahead(end, self.boundary.get()) > 0 {
+            self.boundary.set(end);
+            self.seat().bound(end);
+        }
+    }
+
+    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
+        closing::is_end(&state.core, at, &self.fenced)
     }
 
     fn find_damage(&self) {

@@ -44,8 +44,9 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The dependencies' frontier when this position last loaded the frontier; unused if
-    /// `reads_stamps` is `true`.
+    /// The dependencies' frontier when this position last loaded the frontier. If `reads_stamps` is
+    /// `true`: the position before which all events are published, although a run without a stamp
+    /// may contain them.
     limit: u64,
     /// End of the released positions.
     released: u64,
@@ -126,8 +127,16 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// stopped. Every position before `end` is published.
     pub(crate) fn know_until(&mut self, end: u64) {
         if ahead(end, self.live_end) > 0 && self.reads_stamps {
-            (self.live_end, self.run_end) = (end, end);
-            self.tell_seat();
+            // Given-up positions of several producers have stamps, and are no events.
+            let all_live = !self.state.control().plan.many_producers;
+            if twin!("tombstones-assumed-live": all_live => true) {
+                (self.live_end, self.run_end) = (end, end);
+                self.tell_seat();
+            } else if end.wrapping_sub(self.released) > self.state.core.capacity() {
+                self.role.find_damage();
+            } else {
+                self.limit = end;
+            }
         }
     }
 
@@ -206,9 +215,51 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                 self.live_end = self.live_end.wrapping_add(len);
                 true
             }
-            Run::Unpublished => false,
+            Run::Unpublished => R::STARTS_MID_RUN && self.extend_midway(),
             Run::Tombstone(_) => self.skip_tombstones(),
         }
+    }
+
+    /// Moves `live_end` over a part of a run whose first slot is before this handle's start, for a
+    /// position that reads stamps. Each slot of a tombstone has a stamp, so a slot without a stamp
+    /// belongs to a run of events.
+    #[cold]
+    fn extend_midway(&mut self) -> bool {
+        if !self.is_midway() {
+            return false;
+        }
+        self.live_end = self.live_end.wrapping_add(1);
+        while self.is_midway() && self.state.slots.run_at(self.live_end) == Run::Unpublished {
+            self.live_end = self.live_end.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Returns whether the event at `live_end` is published, although it may have no stamp.
+    #[inline]
+    fn is_midway(&self) -> bool {
+        ahead(self.limit, self.live_end) > 0
+    }
+
+    /// Returns whether this position has come to the end of a closing ring.
+    fn is_at_end(&self) -> bool {
+        let control = self.state.control();
+        R::SEATED
+            && control.plan.many_producers
+            && self.reads_stamps
+            && self.next == self.live_end
+            && !self.is_midway()
+            && control.status.is_closing()
+            && self.role.is_end(&self.state, self.next)
+    }
+
+    /// Returns why no event will come any more, as far as this handle and the status know.
+    fn known_end(&self) -> Option<WaitError> {
+        let ended = self
+            .role
+            .refusal(self.state.control())
+            .or_else(|| self.state.control().ended(self.next));
+        if R::SEATED && ended.is_none() { self.false_end() } else { ended }
     }
 
     /// Works as [`SequentialPosition::extend`], for a position that follows a frontier.
@@ -223,6 +274,11 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                 core.pass(self.state.stage, self.limit)
             };
             if ahead(frontier, self.limit) <= 0 {
+                return false;
+            }
+            let beyond = frontier.wrapping_sub(self.released) > self.state.core.capacity();
+            if R::SEATED && beyond {
+                self.role.find_damage();
                 return false;
             }
             self.limit = frontier;
@@ -475,7 +531,10 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         let core = &*self.state.core;
         self.next != self.live_end
             || match self.reads_stamps {
-                true => self.state.slots.run_at(self.live_end) != Run::Unpublished,
+                true => {
+                    self.state.slots.run_at(self.live_end) != Run::Unpublished
+                        || R::STARTS_MID_RUN && self.is_midway()
+                }
                 false if self.follows_cursor => core.control.cursor() != self.live_end,
                 false => {
                     self.limit != self.live_end
@@ -495,11 +554,16 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     }
 
     fn ended(&self) -> Option<WaitError> {
-        let ended = self
-            .role
-            .refusal(self.state.control())
-            .or_else(|| self.state.control().ended(self.next));
-        if R::SEATED && ended.is_none() { self.false_end() } else { ended }
+        let ended = self.known_end();
+        if ended.is_none() && self.is_at_end() {
+            self.state.control().close(self.next);
+            return self.state.control().ended(self.next);
+        }
+        ended
+    }
+
+    fn is_ready(&self) -> bool {
+        self.has_available() || self.known_end().is_some() || self.is_at_end()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::errors::BatchError;
 use crate::ring::control::Waiter;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
+use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::wait::HandleLearner;
@@ -111,7 +112,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
                 self_wait::stuck_at(state.control(), state.stage, next)
                     .filter(|_| state.core.is_claimed(next))
             };
-            state.control().wait_at(waiter, learned, deadline, lasts, &mut || position.is_ready())
+            let settle = |dead| recovery::settle(&state.core, dead);
+            let ready = &mut || position.is_ready();
+            state.control().wait_at(waiter, learned, deadline, lasts, &settle, ready)
         };
         let state = self.state_mut();
         // A strategy without first polls may have ended the wait as early.

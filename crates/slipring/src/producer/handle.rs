@@ -15,7 +15,10 @@ use crate::wait::queue::QuietCheck;
 
 pub(crate) mod sealed {
     pub trait Sharing: 'static {
+        /// Whether the ring may have several producers.
         const MANY: bool;
+        /// Whether the other producers may be processes of their own.
+        const APART: bool = false;
     }
     impl Sharing for super::Single {
         const MANY: bool = false;
@@ -23,12 +26,19 @@ pub(crate) mod sealed {
     impl Sharing for super::Many {
         const MANY: bool = true;
     }
+    impl Sharing for super::Apart {
+        const MANY: bool = true;
+        const APART: bool = true;
+    }
 }
 
 /// Marks the only producer of a ring.
 pub struct Single(());
 /// Marks one of several producers that share a ring. A producer of a shared ring can be cloned.
 pub struct Many(());
+/// Marks one of several producers of a segment that processes share. It cannot be cloned, because a
+/// segment has room for a declared number of producers.
+pub struct Apart(());
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
 ///
@@ -95,6 +105,10 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// start if the creating thread is already unwinding. The methods `close` and `close_all` set
     /// the field.
     ignores_panic: bool,
+    /// Index of the handle's seat, and end of its last claim. Only the handles of a ring whose
+    /// producers are processes of their own use these fields.
+    pub(super) seat: usize,
+    pub(super) claim_end: u64,
     sharing: PhantomData<S>,
 }
 
@@ -150,6 +164,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             refreshes,
             coalesced: 0,
             ignores_panic: panicking(),
+            seat: 0,
+            claim_end: next,
             sharing: PhantomData,
             core,
         }
@@ -163,6 +179,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // The producers before have counted their events.
         let before = next.wrapping_sub(producer.core.control.start);
         (producer.flushed.events, producer.flushed.batches) = (before, before);
+        producer
+    }
+
+    /// Creates the producer that owns the seat with the index `seat`, in a ring of several processes
+    /// that produce. `from` is a boundary.
+    pub(crate) fn seated(
+        core: Owner<E, L>,
+        seat: usize,
+        from: u64,
+        learned: HandleLearner,
+    ) -> Self {
+        debug_assert!(S::APART);
+        let mut producer = Producer::new(core, learned);
+        (producer.next, producer.limit, producer.seat) = (from, from, seat);
         producer
     }
 
@@ -370,6 +400,39 @@ impl<E, L: Layout> Producer<E, L, Many> {
     }
 }
 
+impl<E, L: Layout> Producer<E, L, Apart> {
+    /// Closes the ring for the producers of all processes. The stages drain all claims made before
+    /// the close. Claims after the close return
+    /// [`WaitError::Closed`](crate::WaitError::Closed).
+    ///
+    /// A claim that another producer made before the close can still be published or given up.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::WaitError;
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .producers(2)
+    ///     .reader("count")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
+    /// let mut reader = attached.reader("count")?;
+    /// one.publish(|slot| *slot = 1)?;
+    /// one.close_all();
+    /// assert!(matches!(other.publish(|slot| *slot = 2), Err(WaitError::Closed)));
+    /// assert_eq!(reader.for_each(|_, _| ())?, 1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close_all(mut self) {
+        self.give_up_open_claim();
+        self.core.control.begin_closing();
+        self.ignores_panic = true;
+    }
+}
+
 impl<E, L: Layout> Clone for Producer<E, L, Many> {
     fn clone(&self) -> Self {
         let learned = self.core.control.learner(self.core.control.producer_party());
@@ -400,7 +463,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // last handle closes the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
-        if last && !leaves {
+        if S::APART {
+            self.leave_seat(!leaves);
+        } else if last && !leaves {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         twin!("failed-late": () => if unwinds {
@@ -411,7 +476,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         let control = &self.core.control;
-        if control.peers.is_some() {
+        if control.peers.is_some() && !S::APART {
             let seat = &control.seats_of(control.producer_party())[0].0;
             seat.free(control.membership.participant); // SYNC[seated]: last
         }

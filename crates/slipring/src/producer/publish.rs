@@ -50,12 +50,18 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
+        if S::APART {
+            self.begin_front(seq, len);
+        }
         if self.slow_path {
             self.commit_slow(seq, len);
         } else if View::<E, L>::CURSOR && !S::MANY {
             self.core.publish_to(seq.wrapping_add(len));
         } else {
             self.core.publish(seq, len);
+        }
+        if S::APART {
+            self.end_front(seq, len);
         }
         if S::MANY {
             self.counts.events = self.counts.events.wrapping_add(len);

@@ -6,23 +6,14 @@ use std::time::Instant;
 use crate::base::sync::{Relaxed, spin_loop, twin};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
+use crate::producer::room::Refusal;
 use crate::ring::control::Waiter;
 use crate::ring::core::Core;
 use crate::ring::membership::Company;
+use crate::ring::recovery;
 use crate::ring::self_wait;
-use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::slots::Layout;
 use crate::ring::words::{ClaimWord, ahead};
-
-/// The reason why a reservation did not succeed at once.
-pub(crate) enum Refusal {
-    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
-    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
-    Gated(usize),
-    /// Another producer moved the claim word during the call.
-    Contended,
-    /// The graph takes no more events.
-    Wait(WaitError),
-}
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the number of slots that could be claimed at this moment.
@@ -49,7 +40,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Works as [`Producer::remaining`], but leaves an open claim as it is.
     pub(crate) fn free_slots(&mut self) -> usize {
-        if S::MANY {
+        if S::APART {
+            self.next = self.hint();
+        } else if S::MANY {
             self.next = self.core.control.claimed(self.next).0;
         }
         let _ = self.find_room(1);
@@ -62,7 +55,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.reserve(len).map_err(|refusal| match refusal {
             Refusal::Gated(party) => {
                 let control = &self.core.control;
-                if let Some(dead) = control.refused(control.producer_party(), self.next) {
+                let settle = |dead| recovery::settle(&self.core, dead);
+                if let Some(dead) = control.refused(control.producer_party(), self.next, &settle) {
                     return ClaimError::Wait(dead);
                 }
                 let stage = control.name(party);
@@ -78,6 +72,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
         self.core.control.check_running().map_err(Refusal::Wait)?;
+        if S::APART {
+            return self.reserve_apart(len);
+        }
         if S::MANY {
             return self.reserve_shared(len);
         }
@@ -163,58 +160,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Returns whether `limit` leaves room for `len` positions from `next` on.
-    ///
-    /// A valid room is at most the ring's capacity. If the room exceeds the capacity, other
-    /// producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
-    /// producers have claimed 2^62 positions or more since this handle last learned the claim word.
-    #[inline(always)]
-    fn knows_room(&self, len: u64) -> bool {
-        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
-        room.wrapping_sub(len) <= capacity.wrapping_sub(len)
-    }
-
     /// Works as [`Producer::find_room`], from the claim word's position that this handle learned
     /// last.
     #[cold]
     fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
         self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
         self.find_room(len)
-    }
-
-    /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`
-    /// positions.
-    #[cold]
-    fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
-        let capacity = self.core.capacity();
-        let lower_bound = self.next.wrapping_sub(capacity);
-        let (gate, slowest) = self.core.pass_gate(lower_bound);
-        // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. With a single
-        // producer, `limit` is never before `next`, because `gate` is never before `lower_bound`.
-        debug_assert!(
-            S::MANY || ahead(gate, lower_bound) >= 0,
-            "the gate is before the lower bound of this producer"
-        );
-        let limit = gate.wrapping_add(capacity);
-        // The limit of a single producer never decreases, even if `gate` is lower than at an
-        // earlier call. A joining member can lower `gate` for a moment, and so can a worker that
-        // lost a race for a chunk. If `limit` fell to a position inside of an open claim, `commit`
-        // would move `next` past `limit`, to the claim's end.
-        if S::MANY || ahead(limit, self.limit) > 0 {
-            self.limit = limit;
-        }
-        // Until the next call of `find_room`, this handle claims only positions of the lap that
-        // ends at `limit`. This handle's open claim starts in that lap, too, because no gating
-        // stage passes an open claim. `may_refresh` checks the lap that ends at `limit`. The range
-        // from `next` to `limit` may be longer than a lap, because other producers may have claimed
-        // positions after `next`.
-        self.refreshes = self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
-        self.slow_path = self.always_slow_path || self.refreshes;
-        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
-            Err(Refusal::Gated(slowest))
-        } else {
-            Ok(())
-        }
     }
 
     /// Takes one position without waiting. `None`: the ring is full.
@@ -296,6 +247,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             &mut self.learned,
             deadline,
             &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
+            &|dead| recovery::settle(core, dead),
             &mut || Self::is_ready(core, next, len),
         );
         self.counts.wait(slowest, stats);
@@ -315,7 +267,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// notifies no queue.
     fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
         let (control, capacity) = (&core.control, core.capacity());
-        let (next, closed) = if S::MANY { control.claimed(next) } else { (next, false) };
+        let (next, closed) = match S::MANY {
+            _ if S::APART => (next, control.status.is_closing()),
+            true => control.claimed(next),
+            false => (next, false),
+        };
         let (gate, _) = core.gate(next.wrapping_sub(capacity));
         closed
             || !control.is_running()

@@ -196,6 +196,13 @@ impl Control {
         twin!("closed-unnotified": self.waits.notify_all() => ());
     }
 
+    /// Says that the ring is closing, in which several processes produce. The first stages find the
+    /// last position (`closing`).
+    pub(crate) fn begin_closing(&self) {
+        self.status.begin_closing(); // SYNC[announced]: before the queues are notified
+        twin!("closing-unnotified": self.waits.notify_all() => ());
+    }
+
     /// Ends the graph without waiting until the stages have handled all events.
     pub(crate) fn halt(&self) {
         self.status.halt(); // SYNC[announced]: before the queues are notified
@@ -243,6 +250,22 @@ impl Control {
     }
 
     // Waiting. See `Waits`.
+
+    /// Returns whether this process executes a fence wherever other processes would otherwise rely
+    /// on a membarrier.
+    #[inline(always)]
+    pub(crate) fn always_fences(&self) -> bool {
+        self.waits.always_fences
+    }
+
+    /// Executes a memory barrier in every process of the segment.
+    #[cold]
+    pub(crate) fn fence_processes(&self) {
+        if !edge::closing::fence_processes() && !cfg!(slipring_loom) {
+            // During the pause, the stores that the others made without a fence reach memory.
+            std::thread::sleep(self.peers.as_ref().map_or(Duration::ZERO, |peers| peers.notice));
+        }
+    }
 
     pub(crate) fn queue_of(&self, party: usize) -> &WaitQueue {
         self.waits.queue_of(&self.plan, party)
@@ -304,6 +327,7 @@ impl Control {
         learned: &mut HandleLearner,
         deadline: Option<Instant>,
         lasts: &mut dyn FnMut() -> Option<usize>,
+        settle: &dyn Fn(u32),
         ready: &mut dyn FnMut() -> bool,
     ) -> (Result<(), BatchError>, WaitStats) {
         let party = waiter.party;
@@ -323,15 +347,17 @@ impl Control {
                         self.waits.cores.record(&self.plan, party);
                     }
                 }
-                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter));
+                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter, settle));
                 holder.is_none() && death.is_none()
             },
             ready,
         );
-        let waited = match holder {
+        let waited = match (holder, death) {
+            // The settling of what the dead left may have ended the wait.
+            (_, Some(death)) => Err(BatchError::Wait(death)),
             _ if in_time => Ok(()),
-            Some(stage) => Err(WaitError::WaitsForItself(Box::new(self.name(stage))).into()),
-            None => Err(death.map_or_else(|| self.out_of_time(waiter), BatchError::Wait)),
+            (Some(stage), _) => Err(WaitError::WaitsForItself(Box::new(self.name(stage))).into()),
+            (None, None) => Err(self.out_of_time(waiter)),
         };
         (waited, stats)
     }
@@ -348,10 +374,10 @@ impl Control {
     /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
     /// loop of such calls hears of deaths as a waiting call does. Returns the error of the call, if
     /// any.
-    pub(crate) fn refused(&self, party: usize, at: u64) -> Option<WaitError> {
+    pub(crate) fn refused(&self, party: usize, at: u64, settle: &dyn Fn(u32)) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
         let waiter = Waiter { party, waits_for: party, at, polls: 0 };
-        if peers.is_check_due() { self.watch(peers, &waiter) } else { None }
+        if peers.is_check_due() { self.watch(peers, &waiter, settle) } else { None }
     }
 
     /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits
@@ -364,12 +390,45 @@ impl Control {
     }
 
     /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does.
-    /// `None`: there is none, or no party is to hear of it.
+    /// `None`: there is none, or no party is to hear of it. Of several producers, the stages hear
+    /// once none lives.
     fn dead_owner(&self, peers: &Peers, party: usize) -> Option<u32> {
         if *peers.on_death.get(party)? == OnDeath::Wait {
             return None;
         }
-        self.seats_of(party).iter().find_map(|seat| peers.dead_owner(&seat.0))
+        let seats = self.seats_of(party);
+        let lives = |seat: &Line<Seat>| seat.0.owner().is_some_and(|it| !peers.proof.is_dead(it));
+        if party == self.producer_party() && seats.len() > 1 && seats.iter().any(lives) {
+            return None;
+        }
+        // A participant that is not settled yet is told before one that is.
+        seats.iter().filter_map(|seat| peers.dead_owner(&seat.0)).max()
+    }
+
+    /// Returns the dead participant for which a waiter waits, directly or through other stages, and
+    /// that participant's party.
+    fn holds_up_dead(&self, peers: &Peers, waiter: &Waiter) -> Option<(usize, u32)> {
+        let mut party = self.slowest(waiter);
+        loop {
+            if let Some(dead) = self.dead_owner(peers, party) {
+                return Some((party, dead));
+            }
+            party = self.holds_up(party)?;
+        }
+    }
+
+    /// Has `settle` settle what dead producers left, in a ring of several processes that produce.
+    /// The stages and the other producers then go on.
+    pub(crate) fn settle_dead_producers(&self, settle: &dyn Fn(u32)) {
+        let Some(peers) = self.peers.as_ref().filter(|_| self.plan.many_producers) else { return };
+        for seat in self.seats_of(self.producer_party()) {
+            if let Some(owner) = seat.0.owner()
+                && owner != self.membership.participant
+                && peers.proof.is_dead(owner)
+            {
+                peers.proof.recover(owner, &mut || settle(owner));
+            }
+        }
     }
 
     /// Returns the seats of a party.
@@ -381,14 +440,11 @@ impl Control {
     /// Returns the error of the wait, if that party's
     /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
     #[cold]
-    fn watch(&self, peers: &Peers, waiter: &Waiter) -> Option<WaitError> {
-        let mut party = self.slowest(waiter);
-        let (owner, on_death) = loop {
-            if let Some(dead) = self.dead_owner(peers, party) {
-                break (dead, peers.on_death[party]);
-            }
-            party = self.holds_up(party)?;
-        };
+    fn watch(&self, peers: &Peers, waiter: &Waiter, settle: &dyn Fn(u32)) -> Option<WaitError> {
+        let dead = self.holds_up_dead(peers, waiter);
+        self.settle_dead_producers(settle);
+        let (party, owner) = dead?;
+        let on_death = peers.on_death[party];
         let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };
         let stage = self.name(party);
         let seq = match party == self.producer_party() {

@@ -161,6 +161,7 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn bury(&self, seq: u64, len: u64) {
         // The slots are stamped from back to front, as in every publication.
         for offset in (0..len).rev() {
+            let offset = twin!("buried-head-first": offset => len - 1 - offset);
             let at = seq.wrapping_add(offset);
             self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
         }
@@ -258,7 +259,7 @@ impl<E, L: Layout> Core<E, L> {
     /// If no stage gates the producers, the sentinel gates them: a producer claims a slot again
     /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
     /// producers that are a lap apart could write the same slot at once.
-    fn advance_sentinel(&self) -> u64 {
+    pub(crate) fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
         loop {

@@ -3,10 +3,12 @@
 pub(crate) mod board;
 pub(crate) mod build;
 mod check;
+pub(crate) mod closing;
 pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod counters;
 pub(crate) mod events;
+pub(crate) mod heads;
 pub(crate) mod membership;
 pub(crate) mod owner;
 pub(crate) mod owner_count;

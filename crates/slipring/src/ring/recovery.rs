@@ -7,15 +7,44 @@
 //!   dead producer has not stamped is not there.
 
 use crate::base::edge;
+use crate::base::sync::twin;
+use crate::ring::closing;
 use crate::ring::core::Core;
+use crate::ring::heads;
+use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 
+/// Settles all that the dead participant `dead` left in a ring. The caller holds the proof of the
+/// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
+pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
+    (0..core.control.plan.seats()).for_each(|seat| settle_seat(core, seat, dead));
+}
+
 /// Settles what the dead participant `dead` left on one seat. The caller holds the proof of the
 /// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
-    core.control.membership.seats[seat].0.bury(dead);
+    let control = &core.control;
+    let (plan, words) = (&control.plan, &control.membership.seats[seat].0);
+    let producers = plan.seats_of(control.producer_party());
+    if plan.many_producers && producers.contains(&seat) {
+        twin!("freed-before-buried": () => words.bury(dead));
+        // The seat of another owner holds nothing of the dead one.
+        if twin!("owner-assumed": words.owner() == Some(dead) => true) {
+            settle_producer(core, (seat - producers.start) as u64, words);
+        }
+    }
+    words.bury(dead);
+}
+
+/// Settles what a dead producer of several left: its claim, and the end of the stream, if it died
+/// while it left as the last one.
+fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
+    heads::give_up(core, (number, seat));
+    if seat.is_leaving() {
+        closing::leave(&core.control, seat);
+    }
 }
 
 /// Returns the first position that a single producer has not published. The walk begins at

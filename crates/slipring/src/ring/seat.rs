@@ -38,11 +38,14 @@ pub struct Seat {
     /// Low half: number of the participant that owns the seat; 0: the seat is free; all ones: the
     /// seat is an orphan. High half: how often the seat was taken.
     owner: AtomicU64,
-    _state: AtomicU64,
+    /// Of a producer: the owner's word, once that owner has begun to leave.
+    state: AtomicU64,
     /// Of a worker: the position from which the seat's chunk is handled, if the seat is an orphan.
+    /// Of a producer: the head of its intent.
     lo: AtomicU64,
-    _mid: AtomicU64,
-    /// Of a worker: the end of the seat's chunk.
+    /// Of a producer: the head of what stays of its claim, while it publishes the claim's front.
+    mid: AtomicU64,
+    /// Of a worker: the end of the seat's chunk. Of a producer: the end of its intent.
     hi: AtomicU64,
     _left: AtomicU64,
     /// The position before which the stage was lent all events.
@@ -71,8 +74,8 @@ impl Seat {
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
         let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
             words.map(AtomicU64::new);
-        let (_state, _mid, _left, _unread) = (state, mid, left, unread);
-        Seat { owner, _state, lo, _mid, hi, _left, held, boundary, _unread, deaths }
+        let (_left, _unread) = (left, unread);
+        Seat { owner, state, lo, mid, hi, _left, held, boundary, _unread, deaths }
     }
 
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
@@ -154,6 +157,65 @@ impl Seat {
             self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
         }
         self.free(dead);
+    }
+
+    // Producers, if there are several. See `heads` and `closing`.
+
+    /// Stores that the owner is about to claim `[seq, end)`.
+    #[inline(always)]
+    pub(crate) fn intend(&self, seq: u64, end: u64) {
+        edge::intended::intend(&self.lo, seq);
+        edge::intended::intend(&self.hi, end);
+    }
+
+    /// Stores that the owner intends to claim nothing. Each claimed head of the seat has changed.
+    pub(crate) fn intend_nothing(&self) {
+        edge::intended::intend(&self.lo, self.hi.load(Relaxed));
+    }
+
+    /// Stores that the claim goes on at `seq` once its front is published.
+    pub(crate) fn split(&self, seq: u64) {
+        may_die!();
+        self.mid.store(seq, Relaxed);
+    }
+
+    /// Stores that the claim begins at `seq`, after its front was published.
+    pub(crate) fn shorten(&self, seq: u64) {
+        edge::intended::intend(&self.lo, seq);
+    }
+
+    /// Returns begin and end of the intent, each as of some moment during the call.
+    pub(crate) fn intent(&self) -> (u64, u64) {
+        (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
+    }
+
+    /// Returns the end of the intent.
+    #[inline(always)]
+    pub(crate) fn intent_end(&self) -> u64 {
+        edge::intended::see(&self.hi)
+    }
+
+    /// Returns the head of what stays of a claim whose front is being published.
+    pub(crate) fn middle(&self) -> u64 {
+        self.mid.load(Relaxed)
+    }
+
+    /// Stores that the owner leaves as a producer.
+    pub(crate) fn leave(&self) {
+        may_die!();
+        self.state.store(self.owner.load(Relaxed), Relaxed);
+    }
+
+    /// Returns whether the owner has begun to leave as a producer. A free seat has no owner.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let owner = self.owner.load(Acquire);
+        owner & PARTICIPANT != 0 && self.state.load(Relaxed) == owner
+    }
+
+    /// Returns whether a producer owns the seat that has not begun to leave.
+    pub(crate) fn is_staying(&self) -> bool {
+        let owner = self.owner.load(Acquire);
+        owner & PARTICIPANT != 0 && self.state.load(Relaxed) != owner
     }
 
     /// Stores that the stage is lent all events before `end` (I2).

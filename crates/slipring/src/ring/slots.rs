@@ -240,8 +240,9 @@ impl<E, L: Layout> View<E, L> {
     /// and the capacity would have no limit.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
+    /// Returns the stamp in the slot of position `seq`, of whatever lap.
     #[inline(always)]
-    fn word_at(&self, seq: u64) -> u64 {
+    pub(crate) fn word_at(&self, seq: u64) -> u64 {
         // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
         edge::slot_published::see(unsafe { &*self.stamp(seq) })
     }

@@ -11,12 +11,15 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::shared::Shared;
-use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, twin};
+use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, twin};
 use crate::errors::{Cause, Failure, WaitError};
 
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
+/// Set before [`CLOSED`] in a ring whose producers are processes of their own: no producer claims
+/// any more, and the first stages look for the end.
+const CLOSING: u32 = 8;
 
 /// Whether and how a graph has ended, for reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ const FAILED: u32 = 4;
 pub enum Ending {
     /// The graph runs.
     Running,
-    /// The producer has closed the ring; stages drain what it has published.
+    /// The producers have closed the ring; stages drain what they have published.
     Closed,
     /// A handle has halted the graph.
     Halted,
@@ -48,7 +51,7 @@ impl Ending {
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct StatusWords {
-    /// [`CLOSED`], [`HALTED`], [`FAILED`].
+    /// [`CLOSED`], [`HALTED`], [`FAILED`], [`CLOSING`].
     bits: AtomicU32,
     /// The position after the last event.
     final_seq: AtomicU64,
@@ -152,8 +155,21 @@ impl Status {
     pub(crate) fn close(&self, final_seq: u64) {
         let words = &self.words.0;
         twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
+        may_die!();
         words.final_seq.store(final_seq, Relaxed);
         edge::closed::close(&words.bits, CLOSED);
+    }
+
+    /// Sets the closing bit. After the call, the caller notifies all queues.
+    pub(crate) fn begin_closing(&self) {
+        may_die!();
+        self.words.0.bits.fetch_or(CLOSING, Relaxed); // the fences of `edge::closing` order it
+    }
+
+    /// Returns whether producers may claim no more.
+    #[inline(always)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.words.0.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
     }
 
     /// Sets the halted bit. After the call, the caller notifies all queues.
@@ -257,7 +273,7 @@ impl Status {
     /// publications before the close are visible to the caller's next poll.
     pub(crate) fn last_position(&self) -> Option<u64> {
         let bits = edge::closed::see(&self.words.0.bits);
-        (bits == CLOSED).then(|| self.words.0.final_seq.load(Relaxed))
+        (bits & !CLOSING == CLOSED).then(|| self.words.0.final_seq.load(Relaxed))
     }
 
     /// Returns the time at which all waits of the graph end, if the graph has a deadline.

@@ -22,6 +22,8 @@ mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
 mod participant;
+#[cfg(all(test, not(slipring_loom)))]
+mod producers_tests;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
 mod tests;
@@ -29,7 +31,7 @@ mod tests;
 pub use areas::{Areas, begin};
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use participant::{Participant, register_for_barriers};
-pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentWriter};
+pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentSharedProducer, SegmentWriter};
 
 pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};

@@ -13,9 +13,10 @@ use crate::consumer::markers::{Reading, Seated, Writing, sealed};
 use crate::consumer::role::SeatRole;
 use crate::consumer::sequential::SequentialPosition;
 use crate::errors::{BuildError, Report};
-use crate::producer::Producer;
+use crate::producer::{Apart, Producer};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
+use crate::ring::heads;
 use crate::ring::owner::Owner;
 use crate::ring::plan::Plan;
 use crate::ring::recovery;
@@ -26,6 +27,8 @@ use crate::ring::words::ahead;
 
 /// The producer of a segment.
 pub type SegmentProducer<E> = Producer<E>;
+/// One of several producers of a segment.
+pub type SegmentSharedProducer<E> = Producer<E, Interleaved, Apart>;
 /// The handle with which a stage of a segment reads every event.
 pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
@@ -157,6 +160,21 @@ impl<E> SegmentRing<E> {
         Producer::resume(self.core.clone(), next, learned)
     }
 
+    /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
+    ///
+    /// # Safety
+    /// This process owns the seat, which is one of the producers', and has no other handle of it.
+    /// The declaration has several producers.
+    pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E> {
+        let control = &self.core.control;
+        let learned = control.learner(control.producer_party());
+        let boundary = heads::boundary(&self.core);
+        // A claim ends at most a lap behind the boundary of a stage.
+        let (claimed, _) = control.claimed(boundary);
+        let known = claimed.wrapping_sub(boundary) <= self.core.capacity();
+        Producer::seated(self.core.clone(), seat, if known { claimed } else { boundary }, learned)
+    }
+
     /// Makes the handle of a stage that reads.
     ///
     /// # Safety
@@ -183,6 +201,8 @@ impl<E> SegmentRing<E> {
             seat: NonNull::from(seat),
             participant: self.participant,
             again: (released, if ahead(held, released) > 0 { held } else { released }),
+            boundary: Cell::new(seat.boundary()),
+            fenced: Cell::new(false),
             held: Cell::new(twin!("held-back": held => released)),
             damaged: Cell::new(false),
         };

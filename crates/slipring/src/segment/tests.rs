@@ -13,9 +13,9 @@ use crate::wait::Wait;
 use crate::{BuildError, Cause};
 
 /// Zeroed memory, as a new segment's.
-struct Memory {
-    first: NonNull<u8>,
-    bytes: Bytes,
+pub(super) struct Memory {
+    pub(super) first: NonNull<u8>,
+    pub(super) bytes: Bytes,
 }
 
 // SAFETY: the memory holds atomic words, and slots whose use the protocol orders.
@@ -32,7 +32,7 @@ impl Drop for Memory {
 
 /// Says that the participants in a set are dead.
 #[derive(Default)]
-struct Dead {
+pub(super) struct Dead {
     set: AtomicU64,
     recovering: Mutex<()>,
 }
@@ -57,23 +57,33 @@ impl Proof for Dead {
 }
 
 /// A segment, and the processes that can attach to it.
-struct Segment {
+pub(super) struct Segment {
     declaration: Declaration,
-    areas: Areas,
-    dead: Arc<Dead>,
+    pub(super) areas: Areas,
+    pub(super) dead: Arc<Dead>,
     /// The handles of dead processes, which are dropped when the test is over.
     dead_handles: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
 }
 
-fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {
+pub(super) fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {
     let (name, delivery) = (name.into(), StageDelivery::Each);
     StageDeclaration { name, writes: false, delivery, after: after.to_vec(), on_death }
 }
 
 impl Segment {
-    fn new(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
-        let producer_on_death = OnDeath::Tell;
-        let declaration = Declaration { capacity, start, stages, producers: 1, producer_on_death };
+    pub(super) fn new(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
+        Segment::shared(capacity, start, stages, 1, OnDeath::Tell)
+    }
+
+    /// Makes a segment with room for several producers.
+    pub(super) fn shared(
+        capacity: usize,
+        start: u64,
+        stages: Vec<StageDeclaration>,
+        producers: usize,
+        producer_on_death: OnDeath,
+    ) -> Segment {
+        let declaration = Declaration { capacity, start, stages, producers, producer_on_death };
         let needs = declaration.needs::<u64>().unwrap();
         let lines = [
             needs.lines,
@@ -114,7 +124,7 @@ impl Segment {
         Segment { declaration, areas, dead: Arc::default(), dead_handles: Mutex::default() }
     }
 
-    fn attach(&self, number: u32) -> SegmentRing<u64> {
+    pub(super) fn attach(&self, number: u32) -> SegmentRing<u64> {
         let participant = Participant {
             number,
             proof: self.dead.clone(),
@@ -136,7 +146,7 @@ impl Segment {
     }
 
     /// Attaches a reader of a stage.
-    fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
+    pub(super) fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
         let ring = self.attach(number);
         ring.seat(stage).take(number).unwrap();
         // SAFETY: the seat was taken.
@@ -144,14 +154,14 @@ impl Segment {
     }
 
     /// Recovers the seats of a dead participant.
-    fn bury(&self, number: u32) {
+    pub(super) fn bury(&self, number: u32) {
         let ring = self.attach(60);
         let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, number));
         assert!(self.dead.recover(number, settle), "the participant lives");
     }
 
     /// Kills a participant, whose handle stays as it is.
-    fn kill<T: Send + 'static>(&self, number: u32, handle: T) {
+    pub(super) fn kill<T: Send + 'static>(&self, number: u32, handle: T) {
         self.dead_handles.lock().unwrap().push(Box::new(handle));
         self.dead.set.fetch_or(1 << number, Ordering::Relaxed);
     }

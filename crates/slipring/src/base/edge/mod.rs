@@ -157,6 +157,70 @@ pub(crate) mod seated {
     }
 }
 
+/// Several producers between processes: the stamp of a claim's head names the producers' seat whose
+/// words say how far the claim goes.
+pub(crate) mod intended {
+    use super::*;
+
+    /// Stores a word of a seat's intent, before the head is claimed, or after it has changed.
+    #[inline(always)]
+    pub(crate) fn intend(word: &AtomicU64, seq: u64) {
+        may_die!();
+        word.store(seq, twin!("intent-unreleased": Release => Relaxed));
+    }
+
+    /// Claims a head, after the seat's intent was stored. Returns `false` if the word is no longer
+    /// `seen`.
+    #[inline(always)]
+    pub(crate) fn claim(slot: &AtomicU64, seen: u64, claimed: u64) -> bool {
+        may_die!();
+        let order = twin!("head-unreleased": Release => Relaxed);
+        slot.compare_exchange(seen, claimed, order, Relaxed).is_ok()
+    }
+
+    /// Loads a word of an intent, after the caller saw the head, and before the caller looks at the
+    /// head again.
+    #[inline(always)]
+    pub(crate) fn see(word: &AtomicU64) -> u64 {
+        word.load(twin!("intent-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// Of a producer that claims and a stage that looks for the end of a closing ring, one sees the
+/// other: the producer sees that the ring closes, or the stage sees the producer's intent.
+pub(crate) mod closing {
+    use super::*;
+
+    /// Orders a producer's intent before its check whether the ring closes. With `always`, the
+    /// process is not registered for the membarriers of other processes, and issues a fence.
+    #[inline(always)]
+    pub(crate) fn fence_claimant(always: bool) {
+        if always {
+            twin!("claimant-unfenced": fence(SeqCst) => ());
+        } else {
+            sync::compiler_fence(SeqCst);
+        }
+    }
+
+    /// Orders a stage's look at *closing* before its look at the intents, and executes a memory
+    /// barrier in every registered process. Returns `false` if the system refused the barrier.
+    pub(crate) fn fence_processes() -> bool {
+        let barrier = system::membarrier_in_processes();
+        twin!("closer-unfenced": fence(SeqCst) => ());
+        barrier
+    }
+}
+
+/// Of two producers that leave at once, one at least sees that the other leaves.
+pub(crate) mod last_out {
+    use super::*;
+
+    /// Orders the store that a producer leaves before its look at the other producers.
+    pub(crate) fn fence_leaver() {
+        twin!("leaver-unfenced": fence(SeqCst) => ());
+    }
+}
+
 /// The sentinel gates the producers of a graph without a gating stage.
 pub(crate) mod sentinel {
     use super::*;
@@ -355,6 +419,7 @@ pub(crate) mod closed {
     /// Sets the closed bit, after the caller has stored the last position of the stream.
     #[inline(always)]
     pub(crate) fn close(bits: &AtomicU32, closed: u32) {
+        may_die!();
         bits.fetch_or(closed, twin!("closed-relaxed": Release => Relaxed));
     }
 

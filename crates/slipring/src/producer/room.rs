@@ -1,0 +1,65 @@
+//! What a handle knows of the ring's free positions.
+
+use crate::errors::WaitError;
+use crate::producer::handle::{Producer, sealed};
+use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::words::ahead;
+
+/// The reason why a reservation did not succeed at once.
+pub(crate) enum Refusal {
+    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
+    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
+    Gated(usize),
+    /// Another producer moved the claim word during the call.
+    Contended,
+    /// The graph takes no more events.
+    Wait(WaitError),
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Returns whether `limit` leaves room for `len` positions from `next` on.
+    ///
+    /// A valid room is at most the ring's capacity. If the room exceeds the capacity, other
+    /// producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
+    /// producers have claimed 2^62 positions or more since this handle last learned the claim word.
+    #[inline(always)]
+    pub(super) fn knows_room(&self, len: u64) -> bool {
+        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
+        room.wrapping_sub(len) <= capacity.wrapping_sub(len)
+    }
+
+    /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`
+    /// positions.
+    #[cold]
+    pub(super) fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
+        let capacity = self.core.capacity();
+        let lower_bound = self.next.wrapping_sub(capacity);
+        let (gate, slowest) = self.core.pass_gate(lower_bound);
+        // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. With a single
+        // producer, `limit` is never before `next`, because `gate` is never before `lower_bound`.
+        debug_assert!(
+            S::MANY || ahead(gate, lower_bound) >= 0,
+            "the gate is before the lower bound of this producer"
+        );
+        let limit = gate.wrapping_add(capacity);
+        // The limit of a single producer never decreases, even if `gate` is lower than at an
+        // earlier call. A joining member can lower `gate` for a moment, and so can a worker that
+        // lost a race for a chunk. If `limit` fell to a position inside of an open claim, `commit`
+        // would move `next` past `limit`, to the claim's end.
+        if S::MANY || ahead(limit, self.limit) > 0 {
+            self.limit = limit;
+        }
+        // Until the next call of `find_room`, this handle claims only positions of the lap that
+        // ends at `limit`. This handle's open claim starts in that lap, too, because no gating
+        // stage passes an open claim. `may_refresh` checks the lap that ends at `limit`. The range
+        // from `next` to `limit` may be longer than a lap, because other producers may have claimed
+        // positions after `next`.
+        self.refreshes = self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
+        self.slow_path = self.always_slow_path || self.refreshes;
+        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
+            Err(Refusal::Gated(slowest))
+        } else {
+            Ok(())
+        }
+    }
+}
