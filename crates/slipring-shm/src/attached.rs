@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::graph;
 use crate::participant::{Liveness, Participation};
 use crate::ring;
-use crate::{Reader, Writer};
+use crate::{Reader, SharedProducer, Writer};
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
@@ -79,7 +79,8 @@ impl<E: Event> Attached<E> {
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// [`Problem::Taken`], if a living process has the place; [`Problem::Over`].
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::Over`];
+    /// [`Problem::Producers`], if the ring has room for several.
     ///
     /// # Cost
     /// A few system calls, and a load of each slot's stamp.
@@ -88,7 +89,11 @@ impl<E: Event> Attached<E> {
         if ring.is_over() {
             return Err(self.failed(Problem::Over));
         }
-        let seat = ring.seats_of(ring.producer_party()).start;
+        let seats = ring.seats_of(ring.producer_party());
+        if seats.len() != 1 {
+            return Err(self.failed(Problem::Producers { declared: seats.len() as u32 }));
+        }
+        let seat = seats.start;
         ring::take(&self.inner, ring, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
         // The producer before may have closed the ring since, and closes it before it frees the
         // place.
@@ -98,6 +103,34 @@ impl<E: Event> Attached<E> {
         }
         // SAFETY: the seat was just taken, so no other handle exists.
         Ok(unsafe { ring.producer() })
+    }
+
+    /// Takes the place of one of several producers, and returns its handle. What a dead producer had
+    /// claimed and not published is never seen, and the stream goes on behind it. The drop of the
+    /// last producer's handle closes the ring, unless a panic drops it.
+    ///
+    /// Example: [`Builder::producers`](crate::Builder::producers).
+    ///
+    /// # Errors
+    /// [`Problem::AllTaken`], if living processes have all places; [`Problem::Over`];
+    /// [`Problem::Producers`], if the ring was declared for a single producer.
+    ///
+    /// # Cost
+    /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
+    /// each place.
+    pub fn shared_producer(&self) -> Result<SharedProducer<E>, SegmentError> {
+        let (ring, _) = self.ring(PRODUCER)?;
+        let seats = ring.seats_of(ring.producer_party());
+        if seats.len() == 1 {
+            return Err(self.failed(Problem::Producers { declared: 1 }));
+        }
+        if ring.is_over() {
+            return Err(self.failed(Problem::Over));
+        }
+        let seat = ring::take_any(&self.inner, ring, seats, PRODUCER);
+        let seat = seat.map_err(|problem| self.failed(problem))?;
+        // SAFETY: the seat was just taken, so no other handle of it exists. There are several.
+        Ok(unsafe { ring.shared_producer(seat) })
     }
 
     /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last

@@ -13,7 +13,7 @@ use slipring::{Producer, Report, Wait};
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
-use crate::{Reader, Writer};
+use crate::{Reader, SharedProducer, Writer};
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
     Err(SegmentError::at(&place?, Problem::Unsupported))
@@ -90,6 +90,11 @@ impl<E: Event> Attached<E> {
     }
 
     /// Never called: there is no segment.
+    pub fn shared_producer(&self) -> Result<SharedProducer<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn reader(&self, _stage: &str) -> Result<Reader<E>, SegmentError> {
         match self.0 {}
     }
@@ -134,6 +139,11 @@ impl<E: Event> Builder<E> {
     /// Sets what becomes of the parties that wait for the stage declared last when its process
     /// dies.
     pub fn on_death(self, _on_death: OnDeath) -> Builder<E> {
+        self
+    }
+
+    /// Sets the number of producers that the ring has room for.
+    pub fn producers(self, _places: u32) -> Builder<E> {
         self
     }
 

@@ -152,6 +152,20 @@ pub enum Problem {
         /// Number of the process in its own pid namespace (0: unknown).
         pid: u32,
     },
+    /// Living processes have all places of the producers, or of a stage.
+    AllTaken {
+        /// Name of the stage; `producer` for the producers.
+        stage: String,
+        /// Number of places.
+        places: u32,
+        /// Numbers of the processes, each in its own pid namespace (0: unknown).
+        pids: Vec<u32>,
+    },
+    /// The ring was declared for another number of producers than the call serves.
+    Producers {
+        /// Number of producers that the ring has room for.
+        declared: u32,
+    },
     /// The ring was closed or halted, or has failed, so it takes no producer.
     Over,
     /// A segment of this name exists already.
@@ -305,6 +319,18 @@ impl fmt::Display for Problem {
             Problem::Taken { stage, pid } => write!(
                 f,
                 "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"
+            ),
+            Problem::AllTaken { stage, places, pids } => write!(
+                f,
+                "all {places} places of `{stage}` are taken by living processes ({}): end one of them, or declare more places",
+                pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+            ),
+            Problem::Producers { declared: 1 } => f.write_str(
+                "its ring has room for a single producer: call `producer`, or make the segment with `producers(n)`",
+            ),
+            Problem::Producers { declared } => write!(
+                f,
+                "its ring has room for {declared} producers: call `shared_producer`"
             ),
             Problem::Over => f.write_str(
                 "its ring was closed, halted or has failed, so it takes no producer: remove it and make it anew",

@@ -56,6 +56,10 @@ impl Graph {
         }
     }
 
+    pub(crate) fn producers(&mut self, producers: u32) {
+        self.producers = producers;
+    }
+
     pub(crate) fn producer_on_death(&mut self, on_death: OnDeath) {
         self.producer_on_death = on_death;
     }

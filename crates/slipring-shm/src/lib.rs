@@ -71,7 +71,7 @@
 //!
 //! # What is not here yet
 //!
-//! Several producers, pools, shards and taps between processes; events whose size is known at run
+//! Pools, shards and taps between processes; events whose size is known at run
 //! time only; other languages. The speed is not measured yet.
 //!
 //! # Where it works
@@ -131,7 +131,10 @@ mod elsewhere;
 
 pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
-pub use slipring::segment::{Ending, OnDeath, SegmentReader as Reader, SegmentWriter as Writer};
+pub use slipring::segment::{
+    Ending, OnDeath, SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
+    SegmentWriter as Writer,
+};
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {

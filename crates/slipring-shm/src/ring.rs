@@ -6,6 +6,7 @@
 //!   owner. A seat of a dead owner is taken only by the process that holds the proof of its death.
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -243,6 +244,47 @@ pub(crate) fn take<E>(
         };
         settle(ring, owner);
         claim.finish();
+    }
+    Err(Problem::Busy)
+}
+
+/// Takes one of several seats for this process (I2). If none is free, recovers the dead owners.
+pub(crate) fn take_any<E>(
+    participation: &Participation,
+    ring: &SegmentRing<E>,
+    seats: Range<usize>,
+    stage: &str,
+) -> Result<usize, Problem> {
+    let own = participation.number();
+    // Each round follows the death or the leaving of an owner.
+    for _ in 0..64 {
+        step!("taking");
+        if let Some(seat) = seats.clone().find(|&seat| ring.seat(seat).take(own).is_ok()) {
+            step!("seated");
+            return Ok(seat);
+        }
+        let (mut pids, mut changes) = (Vec::new(), false);
+        for owner in seats.clone().map(|seat| ring.seat(seat).owner()) {
+            let Some(owner) = owner else {
+                changes = true;
+                continue;
+            };
+            if let Some(claim) = participation.claim_dead(owner)? {
+                settle(ring, owner);
+                claim.finish();
+                changes = true;
+                continue;
+            }
+            match participation.liveness(owner)? {
+                Liveness::Alive | Liveness::HeldByReader => pids.push(participation.pid(owner)),
+                // Another process recovers the owner, or looks for a place of its own.
+                _ => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        if !changes && pids.len() == seats.len() {
+            let (stage, places) = (stage.into(), seats.len() as u32);
+            return Err(Problem::AllTaken { stage, places, pids });
+        }
     }
     Err(Problem::Busy)
 }

@@ -411,8 +411,40 @@ impl<E: Event> Builder<E> {
         self
     }
 
+    /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
+    /// several, each process that produces takes a place of its own
+    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs a
+    /// compare-and-swap more.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("merged")
+    ///     .capacity(8)
+    ///     .producers(2)
+    ///     .reader("sum")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut sum = attached.reader("sum")?;
+    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
+    /// one.publish(|slot| *slot = 40)?;
+    /// other.publish(|slot| *slot = 2)?;
+    /// drop((one, other)); // the last producer that leaves closes the ring
+    /// let mut total = 0;
+    /// sum.for_each(|event, _| total += event)?;
+    /// assert_eq!(total, 42);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn producers(mut self, places: u32) -> Builder<E> {
+        self.graph_mut(|graph| graph.producers(places));
+        self
+    }
+
     /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
-    /// the next producer unless stated.
+    /// the next producer unless stated. Of several producers, this is about the last living one:
+    /// while another one lives, the stream goes on behind what a dead one has claimed.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<E> {
