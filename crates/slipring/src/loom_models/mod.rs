@@ -53,9 +53,11 @@ use crate::wait::{HandleLearner, Wait};
 pub(crate) use asleep::asleep;
 
 mod asleep;
+mod closing;
 mod ending;
 pub(crate) mod futex;
 mod gate;
+mod heads;
 mod join;
 pub(crate) mod mortal;
 mod observe;

@@ -16,8 +16,8 @@ use super::*;
 use crate::base::sync::{Acquire, AtomicU64, Release, twin};
 use crate::segment::heap::HeapSegment;
 use crate::segment::{
-    Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing, SegmentWriter,
-    StageDeclaration, StageDelivery,
+    Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing,
+    SegmentSharedProducer, SegmentWriter, StageDeclaration, StageDelivery,
 };
 
 const ELSEWHERE: Caught = Caught::Message("a successor begins elsewhere");
@@ -80,6 +80,26 @@ pub(super) type Stage<'a> = (Access, &'a [usize], OnDeath);
 
 impl Segment {
     pub(super) fn new(capacity: usize, stages: &[Stage], wait: Wait) -> Arc<Segment> {
+        Segment::with(capacity, stages, (1, OnDeath::Tell), wait)
+    }
+
+    /// A segment with two producers, whose deaths are settled and not told.
+    pub(super) fn shared(
+        capacity: usize,
+        stages: &[(Access, &[usize])],
+        wait: Wait,
+    ) -> Arc<Segment> {
+        let stages: Vec<Stage> =
+            stages.iter().map(|&(access, after)| (access, after, OnDeath::Wait)).collect();
+        Segment::with(capacity, &stages, (2, OnDeath::Wait), wait)
+    }
+
+    fn with(
+        capacity: usize,
+        stages: &[Stage],
+        (producers, producer_on_death): (usize, OnDeath),
+        wait: Wait,
+    ) -> Arc<Segment> {
         let stage = |(i, &(access, after, on_death)): (usize, &Stage)| StageDeclaration {
             name: format!("s{i}"),
             writes: access == Access::Write,
@@ -91,8 +111,8 @@ impl Segment {
             capacity,
             start: 0,
             stages: stages.iter().enumerate().map(stage).collect(),
-            producers: 1,
-            producer_on_death: OnDeath::Tell,
+            producers,
+            producer_on_death,
         };
         Arc::new(Segment {
             memory: HeapSegment::new(declaration),
@@ -136,8 +156,49 @@ impl Segment {
         unsafe { ring.producer() }
     }
 
+    /// Makes the producer of one of several seats. `None`: the seat has an owner.
+    pub(super) fn try_shared_producer(
+        &self,
+        number: u32,
+        seat: usize,
+    ) -> Option<SegmentSharedProducer<u64>> {
+        self.shared_producer_of(self.attach(number), number, seat)
+    }
+
+    pub(super) fn shared_producer(&self, number: u32, seat: usize) -> SegmentSharedProducer<u64> {
+        self.try_shared_producer(number, seat).expect("a free seat")
+    }
+
+    fn shared_producer_of(
+        &self,
+        ring: SegmentRing<u64>,
+        number: u32,
+        seat: usize,
+    ) -> Option<SegmentSharedProducer<u64>> {
+        let seat = ring.seats_of(ring.producer_party()).start + seat;
+        ring.seat(seat).take(number).ok()?;
+        // SAFETY: the seat was taken.
+        Some(unsafe { ring.shared_producer(seat) })
+    }
+
+    /// Recovers a dead participant, as a process that waits. Returns `false` if another process
+    /// recovers it, or has recovered it.
+    pub(super) fn recover(&self, by: u32, dead: u32) -> bool {
+        let ring = self.attach(by);
+        let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
+        self.bytes.recover(dead, settle)
+    }
+
     pub(super) fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
         let ring = self.seated(number, stage).expect("a free seat");
+        // SAFETY: the seat was taken.
+        unsafe { ring.reader(stage) }
+    }
+
+    /// Makes a reader that asks for deaths between any two polls of a wait.
+    pub(super) fn hasty_reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
+        let ring = self.attach_with(number, Duration::ZERO);
+        ring.seat(stage).take(number).expect("a free seat");
         // SAFETY: the seat was taken.
         unsafe { ring.reader(stage) }
     }

@@ -34,7 +34,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     pub(super) fn hint(&self) -> u64 {
         let word = self.core.control.positions.claim().load(Relaxed);
-        twin!("own-boundary-only": later(self.next, ClaimWord(word).seq(self.next)) => self.next)
+        later(self.next, ClaimWord(word).seq(self.next))
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -131,7 +131,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Ends the producer of this handle, whose claim was published or given up. If `leaves`, the
     /// last producer closes the ring.
-    pub(super) fn leave_seat(&self, leaves: bool) {
+    pub(crate) fn leave_seat(&self, leaves: bool) {
         let control = &self.core.control;
         let (_, seat) = self.own_seat();
         seat.intend_nothing();

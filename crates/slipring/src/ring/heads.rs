@@ -96,11 +96,13 @@ pub(crate) fn first_free<E, L: Layout>(core: &Core<E, L>, from: u64) -> Result<F
                 Some(end) => seq = end,
                 None => {} // the head has changed
             },
-            Head::Later => match boundary(core) {
-                boundary if ahead(boundary, seq) > 0 => seq = boundary,
-                // The word is 2^45 laps old.
-                _ => return Ok(Free { seq, word }),
-            },
+            Head::Later => {
+                match twin!("walk-from-hint": boundary(core) => core.control.claimed(seq).0) {
+                    boundary if ahead(boundary, seq) > 0 => seq = boundary,
+                    // The word is 2^45 laps old.
+                    _ => return Ok(Free { seq, word }),
+                }
+            }
             Head::Damaged => return Err(Lost::Damaged),
         }
     }

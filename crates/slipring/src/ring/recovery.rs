@@ -29,9 +29,10 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
     let (plan, words) = (&control.plan, &control.membership.seats[seat].0);
     let producers = plan.seats_of(control.producer_party());
     if plan.many_producers && producers.contains(&seat) {
-        twin!("freed-before-buried": () => words.bury(dead));
         // The seat of another owner holds nothing of the dead one.
-        if twin!("owner-assumed": words.owner() == Some(dead) => true) {
+        let is_own = twin!("owner-assumed": words.owner() == Some(dead) => true);
+        twin!("freed-before-buried": () => words.bury(dead));
+        if is_own {
             settle_producer(core, (seat - producers.start) as u64, words);
         }
     }

@@ -16,8 +16,8 @@ use crate::ring::peers::Proof;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{InterleavedStorage, Storage as _};
 use crate::ring::status::{FailureRecord, StatusWords};
-use crate::wait::Wait;
 use crate::wait::queue_state::QueueState;
+use crate::wait::{Wait, WaitStrategy as _};
 
 /// The words and slots of a segment with events of type `u64`.
 pub(crate) struct Words {
@@ -105,8 +105,10 @@ impl HeapSegment {
     ) -> SegmentRing<u64> {
         let plan = self.declaration.plan_for(wait).expect("a sound declaration");
         let (wait, producer_wait) = (wait.clone(), wait.clone());
-        let participant =
-            Participant { number, proof, notice, always_fences: true, wait, producer_wait };
+        // Producers of several processes fence each claim, or other processes issue a membarrier for
+        // them. A model of handles that never sleep has neither.
+        let always_fences = wait.parks();
+        let participant = Participant { number, proof, notice, always_fences, wait, producer_wait };
         // SAFETY: as in `new`; all rings of a model follow the protocol, and are made from one
         // declaration.
         unsafe { SegmentRing::planned(plan, &self.declaration, &self.areas, &participant) }

@@ -1,0 +1,244 @@
+//! Models of the end of a ring in which several processes produce.
+//!
+//! The models have two producers and one or two stages, on rings of 1 to 4 slots. A stage waits, and
+//! so do the producers, so a notification that is missing leaves one asleep.
+
+use loom::thread;
+
+use super::mortal::lives;
+use super::processes::Segment;
+use super::*;
+use crate::errors::WaitError;
+use crate::segment::{Proof as _, SegmentReader, SegmentSharedProducer};
+use Access::Read;
+
+/// Publishes events until the ring closes, at most `most`. Returns their number.
+fn publish_until_closed(tx: &mut SegmentSharedProducer<u64>, most: u64) -> u64 {
+    for sent in 0..most {
+        match tx.publish(|event| *event = sent) {
+            Ok(_) => {}
+            Err(WaitError::Closed) => return sent,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    most
+}
+
+/// Reads until the stream ends. Returns the number of events.
+fn drain(reader: &mut SegmentReader<u64>) -> u64 {
+    let mut seen = 0;
+    loop {
+        match reader.batch(4) {
+            Ok(batch) => {
+                seen += batch.len() as u64;
+                batch.release();
+            }
+            Err(WaitError::Closed) => return seen,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A producer publishes, and another process closes the ring. The stage sees all that was published.
+#[test]
+fn loom_a_ring_closes_while_a_producer_claims() {
+    explore(500, Some(3), || {
+        let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+        let mut tx = segment.shared_producer(1, 0);
+        let closer = segment.shared_producer(2, 1);
+        let mut reader = segment.reader(5, 0);
+        let publishing = thread::spawn(move || {
+            let sent = publish_until_closed(&mut tx, 1);
+            (tx, sent)
+        });
+        closer.core().control.begin_closing();
+        let seen = drain(&mut reader);
+        let (tx, sent) = publishing.join().unwrap();
+        assert_eq!(seen, sent, "an event is behind the end");
+        drop((tx, closer, reader));
+    });
+}
+
+/// Two producers claim at one position while the ring closes.
+#[test]
+fn loom_a_ring_closes_while_two_producers_claim() {
+    explore(500, Some(2), || {
+        let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+        let producers = [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat));
+        let mut reader = segment.reader(5, 0);
+        let closing = segment.attach(6);
+        let threads = producers.map(|mut tx| {
+            thread::spawn(move || {
+                let sent = publish_until_closed(&mut tx, 1);
+                (tx, sent)
+            })
+        });
+        closing.control().begin_closing();
+        let seen = drain(&mut reader);
+        let ended = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(seen, ended.iter().map(|(_, sent)| sent).sum(), "an event is behind the end");
+        drop((ended, reader, closing));
+    });
+}
+
+/// A producer loses a position to another one, and then waits for room that never comes, because a
+/// second stage has died and has no successor. The first stage still finds the end.
+#[test]
+fn loom_a_lost_intent_is_taken_back() {
+    explore(20, Some(3), || {
+        let segment = Segment::shared(1, &[(Read, &[]), (Read, &[])], Wait::Blocking);
+        let producers = [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat));
+        let (mut reader, dead) = (segment.reader(5, 0), segment.reader(6, 1));
+        let threads = producers.map(|mut tx| {
+            thread::spawn(move || {
+                let sent = tx.try_publish(|event| *event = 0).is_ok();
+                (tx, u64::from(sent))
+            })
+        });
+        let ended = threads.map(|thread| thread.join().unwrap());
+        // No producer uses its handle any more, and none is dropped.
+        ended[0].0.core().control.begin_closing();
+        let seen = drain(&mut reader);
+        assert_eq!(seen, ended.iter().map(|(_, sent)| sent).sum(), "an event is behind the end");
+        drop((ended, reader, dead));
+    });
+}
+
+/// Two producers leave at once. The last one closes.
+#[test]
+fn loom_two_producers_leave() {
+    explore(1_000, Some(2), || {
+        let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+        let producers = [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat));
+        let mut reader = segment.reader(5, 0);
+        let threads = producers.map(|tx| thread::spawn(move || drop(tx)));
+        assert_eq!(drain(&mut reader), 0);
+        threads.map(|thread| thread.join().unwrap());
+        drop(reader);
+    });
+}
+
+/// The last producer dies after `stores` stores of leaving. A process recovers it, and the ring is
+/// closed if the producer had begun to leave.
+#[test]
+fn loom_the_last_producer_dies_while_it_leaves() {
+    for stores in 0..6 {
+        for recovered in 0..6 {
+            explore(1, None, move || {
+                let segment = Segment::shared(2, &[(Read, &[])], Wait::BusySpin);
+                let (tx, other) = (segment.shared_producer(1, 0), segment.shared_producer(2, 1));
+                drop(other);
+                let mut reader = segment.reader(5, 0);
+                let core = tx.core().clone();
+                lives(stores, || tx.leave_seat(true));
+                segment.bytes.unlock(1);
+                let ring = segment.attach(3);
+                lives(recovered, || {
+                    let settle =
+                        &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, 1));
+                    segment.bytes.recover(1, settle);
+                });
+                segment.bytes.unlock(1);
+                segment.recover(4, 1);
+                // The first store settles the claim, and the second one says that it leaves.
+                let closed = reader.try_batch(1).is_err_and(|error| {
+                    matches!(error, crate::errors::BatchError::Wait(WaitError::Closed))
+                });
+                assert_eq!(closed, stores > 1, "the end of the last producer");
+                assert!(segment.try_shared_producer(7, 0).is_some(), "the seat is not free");
+                drop((reader, core));
+                std::mem::forget(tx);
+            });
+        }
+    }
+}
+
+/// A stage dies after `stores` stores of closing. Its successor, and the other stage, find the same
+/// end.
+#[test]
+fn loom_a_stage_dies_while_it_closes() {
+    for stores in 0..4 {
+        explore(1, None, move || {
+            let segment = Segment::shared(2, &[(Read, &[]), (Read, &[])], Wait::BusySpin);
+            let mut tx = segment.shared_producer(1, 0);
+            let (mut dying, mut other) = (segment.reader(5, 0), segment.reader(6, 1));
+            tx.publish(|event| *event = 0).unwrap();
+            drop(tx);
+            assert_eq!(
+                (dying.poll(4, |_, _| ()).unwrap(), other.poll(4, |_, _| ()).unwrap()),
+                (1, 1)
+            );
+            lives(stores, || _ = dying.try_batch(1).map(|_| ()));
+            segment.bytes.unlock(5);
+            segment.recover(3, 5);
+            let mut next = segment.reader(7, 0);
+            for reader in [&mut next, &mut other] {
+                assert_eq!(drain(reader), 0);
+            }
+            drop((dying, next, other));
+        });
+    }
+}
+
+/// A producer dies with a claim, or an intent, while the ring closes. The stage that waits gives the
+/// claim up, and finds the end.
+#[test]
+fn loom_a_closing_stage_recovers_a_producer() {
+    for stores in 0..6 {
+        explore(10, Some(2), move || {
+            let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+            let mut dying = segment.shared_producer(1, 0).into_raw();
+            let mut reader = segment.hasty_reader(5, 0);
+            let closing = segment.attach(6);
+            let of_dying = segment.clone();
+            let thread = thread::spawn(move || {
+                let mut published = false;
+                lives(stores, || {
+                    if let Ok(seq) = dying.next() {
+                        *dying.at_mut(seq).expect("claimed") = 0;
+                        dying.done(seq).unwrap();
+                        published = true;
+                    }
+                });
+                of_dying.bytes.unlock(1);
+                (dying, published)
+            });
+            closing.control().begin_closing();
+            let seen = drain(&mut reader);
+            let (dying, published) = thread.join().unwrap();
+            assert_eq!(seen, u64::from(published), "an event is behind the end");
+            drop((dying, reader, closing));
+        });
+    }
+}
+
+/// A stage that follows another process goes on among runs and tombstones.
+#[test]
+fn loom_a_stage_goes_on_among_tombstones() {
+    explore(1, None, || {
+        let segment = Segment::shared(8, &[(Read, &[])], Wait::BusySpin);
+        let mut tx = segment.shared_producer(1, 0);
+        for (len, live) in [(2, true), (2, false), (1, true)] {
+            let claim = tx.claim_n(len).unwrap();
+            if live { _ = claim.publish() } else { drop(claim) }
+        }
+        let mut first = segment.reader(5, 0);
+        // The boundary is behind the tombstones.
+        assert_eq!(first.try_batch(8).unwrap().len(), 2);
+        assert_eq!(first.poll(2, |_, _| ()).unwrap(), 2);
+        drop(first.try_batch(8).unwrap());
+        drop(first);
+        let mut next = segment.reader(6, 0);
+        assert_eq!(drain_now(&mut next), 1, "a tombstone is handled");
+        drop((tx, next));
+    });
+}
+
+fn drain_now(reader: &mut SegmentReader<u64>) -> usize {
+    let mut seen = 0;
+    while let Some(batch) = available(reader.try_batch(8)) {
+        seen += batch.len();
+        batch.release();
+    }
+    seen
+}

@@ -1,0 +1,358 @@
+//! Models of claims by heads: several processes produce, and die at any store.
+//!
+//! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. A process
+//! that dies and the processes that recover it run on one thread, one after the other, where only
+//! other parties race with them. Of a producer that dies, each event is its number times 100, plus
+//! the count of its events.
+
+use loom::thread;
+
+use super::mortal::lives;
+use super::processes::Segment;
+use super::*;
+use crate::adapters::raw::RawProducer;
+use crate::producer::Apart;
+use crate::segment::{Proof as _, SegmentReader};
+use Access::Read;
+
+type Raw = RawProducer<u64, Interleaved, Apart>;
+
+/// What a producer has published, and may have published when it died.
+#[derive(Default)]
+struct Sent {
+    sure: u64,
+    unsure: u64,
+}
+
+/// Claims `len` positions, with at most `tries` attempts, and publishes them in fronts of these
+/// lengths. A claim that the fronts do not fill is given up.
+fn publish(tx: &mut Raw, by: u64, sent: &mut Sent, (len, fronts): (usize, &[u64]), tries: usize) {
+    let Some(mut seq) = (0..tries).find_map(|_| tx.next_n(len).ok()) else { return };
+    for &front in fronts {
+        for event in 0..front {
+            *tx.at_mut(seq + event).expect("claimed") = by * 100 + sent.sure + event;
+        }
+        sent.unsure = front;
+        seq += front;
+        tx.done(seq - 1).expect("claimed");
+        (sent.sure, sent.unsure) = (sent.sure + front, 0);
+    }
+    tx.give_up();
+}
+
+/// Number of events of each producer that a stage has seen.
+#[derive(Default)]
+struct Seen([u64; 4]);
+
+impl Seen {
+    fn poll(&mut self, reader: &mut SegmentReader<u64>, polls: usize) {
+        for _ in 0..polls {
+            let Some(batch) = available(reader.try_batch(4)) else { continue };
+            for &event in batch.iter() {
+                let seen = &mut self.0[event as usize / 100];
+                assert_eq!(event % 100, *seen, "an event is lost, or comes twice");
+                *seen += 1;
+            }
+            batch.release();
+        }
+    }
+
+    fn assert(&self, by: usize, sent: &Sent) {
+        let all = [sent.sure, sent.sure + sent.unsure];
+        assert!(all.contains(&self.0[by]), "events were lost: {} of {}", self.0[by], sent.sure);
+    }
+}
+
+fn segment(capacity: usize) -> Arc<Segment> {
+    Segment::shared(capacity, &[(Read, &[])], Wait::BusySpin)
+}
+
+/// A third process publishes at the end, so nothing that the others left holds the stream up.
+fn goes_on(seen: &mut Seen, reader: &mut SegmentReader<u64>, tx: &mut Raw) {
+    seen.poll(reader, 3);
+    let mut last = Sent { sure: seen.0[3], unsure: 0 };
+    publish(tx, 3, &mut last, (1, &[1]), 2);
+    assert_eq!(last.sure, seen.0[3] + 1, "no position is free");
+    seen.poll(reader, 2);
+    assert_eq!(seen.0[3], last.sure, "the stream is held up");
+}
+
+/// What each of the producers does: claims of these lengths, published in these fronts.
+type Claims = &'static [(usize, &'static [u64])];
+
+/// Two producers claim, while a stage reads.
+fn two_claim(
+    capacity: usize,
+    claims: [Claims; 2],
+    polls: usize,
+    bound: Option<usize>,
+    least: usize,
+) {
+    explore_unfenced(least, bound, move || {
+        let segment = segment(capacity);
+        let producers =
+            [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat).into_raw());
+        let mut reader = segment.reader(5, 0);
+        let mut numbers = 1..;
+        let threads = producers.map(|mut tx| {
+            let by = numbers.next().expect("a number");
+            thread::spawn(move || {
+                let mut sent = Sent::default();
+                for &claim in claims[by as usize - 1] {
+                    publish(&mut tx, by, &mut sent, claim, 2);
+                }
+                (tx, sent)
+            })
+        });
+        let mut seen = Seen::default();
+        seen.poll(&mut reader, polls);
+        let ended = threads.map(|thread| thread.join().unwrap());
+        seen.poll(&mut reader, 4);
+        (1..3).for_each(|by| seen.assert(by, &ended[by - 1].1));
+        let [(one, _), (other, _)] = ended;
+        (one, other, reader)
+    });
+}
+
+#[test]
+fn loom_two_processes_claim() {
+    two_claim(4, [&[(2, &[1, 1])], &[(1, &[1]), (1, &[])]], 1, Some(3), 1_000);
+}
+
+#[test]
+fn loom_two_processes_claim_over_laps() {
+    two_claim(1, [&[(1, &[1]), (1, &[1])], &[(1, &[1])]], 2, Some(3), 1_000);
+}
+
+/// A producer dies after `stores` stores, and a process recovers it. Another process takes its seat
+/// and publishes, while the other producer publishes and a stage reads.
+fn a_producer_dies(stores: usize, capacity: usize, claims: Claims, others: Claims, least: usize) {
+    explore_unfenced(least, Some(3), move || {
+        let segment = segment(capacity);
+        let mut first = segment.shared_producer(1, 0).into_raw();
+        let mut other = segment.shared_producer(2, 1).into_raw();
+        let mut reader = segment.reader(5, 0);
+        let of_others = thread::spawn(move || {
+            let mut sent = Sent::default();
+            others.iter().for_each(|&claim| publish(&mut other, 2, &mut sent, claim, 1));
+            (other, sent)
+        });
+        let of_seat = segment.clone();
+        let of_seat = thread::spawn(move || {
+            let mut sent = Sent::default();
+            lives(stores, || {
+                claims.iter().for_each(|&claim| publish(&mut first, 1, &mut sent, claim, 1));
+            });
+            of_seat.bytes.unlock(1);
+            assert!(of_seat.recover(3, 1), "no other process recovers it");
+            let second = of_seat.shared_producer(4, 0).into_raw();
+            (first, second, sent)
+        });
+        let mut seen = Seen::default();
+        seen.poll(&mut reader, 2);
+        let (other, of_other) = of_others.join().unwrap();
+        let (first, mut second, of_first) = of_seat.join().unwrap();
+        seen.poll(&mut reader, 4);
+        seen.assert(1, &of_first);
+        seen.assert(2, &of_other);
+        goes_on(&mut seen, &mut reader, &mut second);
+        (first, second, other, reader)
+    });
+}
+
+#[test]
+fn loom_a_producer_of_several_dies() {
+    for stores in 0..7 {
+        a_producer_dies(stores, 2, &[(2, &[1, 1])], &[(1, &[1])], 100);
+    }
+}
+
+/// A producer dies between its second intent and its second claim. The other producer may have seen
+/// the head of the first claim, and sees the end of the second intent.
+#[test]
+fn loom_a_producer_dies_before_its_second_claim() {
+    for stores in 6..8 {
+        a_producer_dies(stores, 4, &[(1, &[1]), (1, &[1])], &[(1, &[1])], 100);
+    }
+}
+
+/// The slots of a producer's last boundary were lapped, and so were those of the hint. The producer
+/// begins again at the stage's boundary.
+#[test]
+fn loom_a_lapped_producer_begins_again() {
+    for laps in 1..6 {
+        explore(1, None, move || {
+            let segment = segment(2);
+            let mut lapped = segment.shared_producer(1, 0).into_raw();
+            let mut other = segment.shared_producer(2, 1).into_raw();
+            let mut reader = segment.reader(5, 0);
+            let (mut seen, mut of_other) = (Seen::default(), Sent::default());
+            publish(&mut lapped, 1, &mut Sent::default(), (1, &[1]), 1);
+            for _ in 0..laps {
+                seen.poll(&mut reader, 2);
+                publish(&mut other, 2, &mut of_other, (1, &[1]), 1);
+            }
+            // The hint is stored plainly, so a claimant may store an old one.
+            let hint = reader.state().core.control.positions.claim();
+            hint.store(1 << 1, crate::base::sync::Relaxed);
+            publish(&mut lapped, 1, &mut Sent { sure: 1, unsure: 0 }, (1, &[1]), 1);
+            seen.poll(&mut reader, 4);
+            assert_eq!((seen.0[1], seen.0[2]), (2, laps), "events were lost");
+            drop((lapped, other, reader));
+        });
+    }
+}
+
+#[test]
+fn loom_a_producer_of_several_dies_in_a_ring_of_one_slot() {
+    for stores in 0..6 {
+        a_producer_dies(stores, 1, &[(1, &[1]), (1, &[])], &[(1, &[1])], 100);
+    }
+}
+
+/// A producer dies in its last claim, the stage reads, and the other producer claims what is free. A process recovers
+/// the dead one, and dies. Another process takes the seat, if it is free, and claims. One more
+/// process repeats the recovery. The steps come one after the other.
+fn a_recoverer_dies(
+    (stores, recovered): (usize, usize),
+    capacity: usize,
+    claims: Claims,
+    others: Claims,
+) {
+    explore(1, None, move || {
+        let segment = segment(capacity);
+        let mut first = segment.shared_producer(1, 0).into_raw();
+        let mut other = segment.shared_producer(2, 1).into_raw();
+        let mut reader = segment.reader(5, 0);
+        let (mut sent, mut of_other) = (Sent::default(), Sent::default());
+        let mut seen = Seen::default();
+        let (&last, before) = claims.split_last().expect("a claim");
+        for &claim in before {
+            publish(&mut first, 1, &mut sent, claim, 1);
+            seen.poll(&mut reader, 2);
+        }
+        lives(stores, || publish(&mut first, 1, &mut sent, last, 1));
+        segment.bytes.unlock(1);
+        seen.poll(&mut reader, 2);
+        others.iter().for_each(|&claim| publish(&mut other, 2, &mut of_other, claim, 1));
+        let (ring, mut recovers) = (segment.attach(3), false);
+        lives(recovered, || {
+            let settle = &mut || {
+                (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, 1));
+                recovers = true;
+            };
+            assert!(segment.bytes.recover(1, settle));
+        });
+        segment.bytes.unlock(1);
+        seen.poll(&mut reader, 2);
+        let mut second = segment.try_shared_producer(4, 0).map(Producer::into_raw);
+        assert!(second.is_some() || !recovers, "the seat is not free");
+        let claimed = second.as_mut().and_then(|tx| tx.next().ok());
+        assert!(segment.recover(6, 1));
+        let mut second = second.unwrap_or_else(|| segment.shared_producer(4, 0).into_raw());
+        if let Some(seq) = claimed {
+            // The claim of a living producer is not given up.
+            seen.poll(&mut reader, 2);
+            *second.at_mut(seq).expect("claimed") = 300;
+            second.done(seq).unwrap();
+        }
+        seen.poll(&mut reader, 4);
+        assert_eq!(seen.0[3], u64::from(claimed.is_some()), "events were lost");
+        seen.assert(1, &sent);
+        seen.assert(2, &of_other);
+        goes_on(&mut seen, &mut reader, &mut second);
+        drop((first, other, second, reader));
+    });
+}
+
+#[test]
+fn loom_a_recoverer_of_a_producer_dies() {
+    for stores in 0..12 {
+        for recovered in 0..8 {
+            a_recoverer_dies((stores, recovered), 2, &[(2, &[1, 1])], &[(1, &[1])]);
+            a_recoverer_dies((stores, recovered), 2, &[(1, &[1]), (2, &[1])], &[(1, &[1])]);
+            a_recoverer_dies((stores, recovered), 4, &[(2, &[2]), (3, &[1, 1])], &[(1, &[1])]);
+            a_recoverer_dies((stores, recovered), 1, &[(1, &[1]), (1, &[1])], &[(1, &[1])]);
+        }
+    }
+}
+
+/// A claim of several runs, and its front, are published or given up as a whole.
+#[test]
+fn loom_a_producer_dies_between_the_runs_of_a_claim() {
+    for stores in 0..10 {
+        for recovered in 0..8 {
+            a_recoverer_dies((stores, recovered), 8, &[(7, &[7])], &[(1, &[1])]);
+            a_recoverer_dies((stores, recovered), 8, &[(7, &[5, 1])], &[(1, &[1])]);
+        }
+    }
+}
+
+/// Two processes find that a producer has died. One of them then takes the seat, and publishes over
+/// the slots that the dead one had claimed.
+#[test]
+fn loom_two_processes_recover_a_producer() {
+    explore_unfenced(150, None, || {
+        let segment = segment(1);
+        let mut first = segment.shared_producer(1, 0).into_raw();
+        let mut reader = segment.reader(5, 0);
+        first.next().unwrap();
+        segment.bytes.unlock(1);
+        let other = segment.clone();
+        let other = thread::spawn(move || other.recover(3, 1));
+        let one = segment.clone();
+        let one = thread::spawn(move || {
+            one.recover(4, 1);
+            let mut sent = Sent::default();
+            let mut seen = Seen::default();
+            seen.poll(&mut reader, 1);
+            let mut second = one.try_shared_producer(4, 0).map(Producer::into_raw);
+            if let Some(tx) = &mut second {
+                publish(tx, 3, &mut sent, (1, &[1]), 1);
+            }
+            seen.poll(&mut reader, 1);
+            (second, sent, seen, reader)
+        });
+        other.join().unwrap();
+        let (second, sent, mut seen, mut reader) = one.join().unwrap();
+        seen.poll(&mut reader, 3);
+        seen.assert(3, &sent);
+        let mut third = second.unwrap_or_else(|| {
+            segment.recover(7, 1);
+            segment.shared_producer(4, 0).into_raw()
+        });
+        goes_on(&mut seen, &mut reader, &mut third);
+        (first, third, reader)
+    });
+}
+
+/// A producer died, and its seat was taken. Its successor's claim stays, while the seat is settled.
+#[test]
+fn loom_a_seat_is_taken_during_a_recovery() {
+    explore_unfenced(15, None, || {
+        let segment = segment(2);
+        let mut first = segment.shared_producer(1, 0).into_raw();
+        let mut reader = segment.reader(5, 0);
+        first.next().unwrap();
+        segment.bytes.unlock(1);
+        let recovering = segment.clone();
+        let recovering = thread::spawn(move || recovering.recover(3, 1));
+        let taking = segment.clone();
+        let taking = thread::spawn(move || {
+            let mut sent = Sent::default();
+            let mut second = taking.try_shared_producer(4, 0).map(Producer::into_raw);
+            if let Some(tx) = &mut second {
+                publish(tx, 3, &mut sent, (1, &[1]), 1);
+            }
+            (second, sent)
+        });
+        assert!(recovering.join().unwrap());
+        let (second, sent) = taking.join().unwrap();
+        let mut seen = Seen::default();
+        seen.poll(&mut reader, 3);
+        seen.assert(3, &sent);
+        let mut second = second.unwrap_or_else(|| segment.shared_producer(4, 0).into_raw());
+        goes_on(&mut seen, &mut reader, &mut second);
+        (first, second, reader)
+    });
+}
