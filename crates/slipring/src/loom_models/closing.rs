@@ -12,6 +12,8 @@ use crate::errors::WaitError;
 use crate::segment::{Proof as _, SegmentReader, SegmentSharedProducer};
 use Access::Read;
 
+const BEHIND_THE_END: Caught = Caught::Message("an event is behind the end");
+
 /// Publishes events until the ring closes, at most `most`. Returns their number.
 fn publish_until_closed(tx: &mut SegmentSharedProducer<u64>, most: u64) -> u64 {
     for sent in 0..most {
@@ -42,7 +44,7 @@ fn drain(reader: &mut SegmentReader<u64>) -> u64 {
 /// A producer publishes, and another process closes the ring. The stage sees all that was published.
 #[test]
 fn loom_a_ring_closes_while_a_producer_claims() {
-    explore(500, Some(3), || {
+    explore(1_000, Some(2), || {
         let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
         let mut tx = segment.shared_producer(1, 0);
         let closer = segment.shared_producer(2, 1);
@@ -51,11 +53,35 @@ fn loom_a_ring_closes_while_a_producer_claims() {
             let sent = publish_until_closed(&mut tx, 1);
             (tx, sent)
         });
-        closer.core().control.begin_closing();
+        // The closer's own fences order nothing for the stage.
+        let closing = thread::spawn(move || {
+            closer.core().control.begin_closing();
+            closer
+        });
         let seen = drain(&mut reader);
         let (tx, sent) = publishing.join().unwrap();
         assert_eq!(seen, sent, "an event is behind the end");
-        drop((tx, closer, reader));
+        drop((tx, closing.join().unwrap(), reader));
+    });
+}
+
+/// A stage looks for the end while a producer publishes, hears of the end, and intends no more.
+#[test]
+fn loom_a_producer_publishes_while_a_stage_looks_for_the_end() {
+    explore(500, Some(3), || {
+        let segment = Segment::shared(2, &[(Read, &[])], Wait::Blocking);
+        let mut tx = segment.shared_producer(1, 0);
+        let mut reader = segment.reader(5, 0);
+        let closing = segment.attach(6);
+        let publishing = thread::spawn(move || {
+            let sent = publish_until_closed(&mut tx, 2);
+            (tx, sent)
+        });
+        closing.control().begin_closing();
+        let seen = drain(&mut reader);
+        let (tx, sent) = publishing.join().unwrap();
+        assert_eq!(seen, sent, "an event is behind the end");
+        drop((tx, closing, reader));
     });
 }
 
@@ -113,7 +139,9 @@ fn loom_two_producers_leave() {
         let mut reader = segment.reader(5, 0);
         let threads = producers.map(|tx| thread::spawn(move || drop(tx)));
         assert_eq!(drain(&mut reader), 0);
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         drop(reader);
     });
 }
@@ -223,13 +251,13 @@ fn loom_a_stage_goes_on_among_tombstones() {
             if live { _ = claim.publish() } else { drop(claim) }
         }
         let mut first = segment.reader(5, 0);
-        // The boundary is behind the tombstones.
-        assert_eq!(first.try_batch(8).unwrap().len(), 2);
-        assert_eq!(first.poll(2, |_, _| ()).unwrap(), 2);
-        drop(first.try_batch(8).unwrap());
+        // The stage holds both runs, and releases the first event. The boundary is behind all.
+        first.try_batch(8).unwrap().hold();
+        first.try_batch(8).unwrap().hold();
+        first.release_until(1);
         drop(first);
         let mut next = segment.reader(6, 0);
-        assert_eq!(drain_now(&mut next), 1, "a tombstone is handled");
+        assert_eq!(drain_now(&mut next), 2, "a tombstone is handled");
         drop((tx, next));
     });
 }
@@ -241,4 +269,77 @@ fn drain_now(reader: &mut SegmentReader<u64>) -> usize {
         batch.release();
     }
     seen
+}
+
+#[test]
+fn loom_twin_closing_checked_early() {
+    caught(
+        "closing::loom_a_ring_closes_while_a_producer_claims",
+        "closing-checked-early",
+        BEHIND_THE_END,
+    );
+}
+
+#[test]
+fn loom_twin_intents_ignored() {
+    caught(
+        "closing::loom_a_ring_closes_while_a_producer_claims",
+        "intents-ignored",
+        BEHIND_THE_END,
+    );
+}
+
+#[test]
+fn loom_twin_stamp_not_reread() {
+    caught(
+        "closing::loom_a_producer_publishes_while_a_stage_looks_for_the_end",
+        "stamp-not-reread",
+        BEHIND_THE_END,
+    );
+}
+
+#[test]
+fn loom_twin_claimant_unfenced() {
+    caught(
+        "closing::loom_a_ring_closes_while_a_producer_claims",
+        "claimant-unfenced",
+        BEHIND_THE_END,
+    );
+}
+
+#[test]
+fn loom_twin_closer_unfenced() {
+    caught(
+        "closing::loom_a_ring_closes_while_a_producer_claims",
+        "closer-unfenced",
+        BEHIND_THE_END,
+    );
+}
+
+#[test]
+fn loom_twin_intent_kept() {
+    caught(
+        "closing::loom_a_ring_closes_while_two_producers_claim",
+        "intent-kept",
+        Caught::Deadlock(&["s0"]),
+    );
+}
+
+#[test]
+fn loom_twin_leaver_unfenced() {
+    caught("closing::loom_two_producers_leave", "leaver-unfenced", Caught::Deadlock(&["s0"]));
+}
+
+#[test]
+fn loom_twin_closing_unnotified() {
+    caught("closing::loom_two_producers_leave", "closing-unnotified", Caught::Deadlock(&["s0"]));
+}
+
+#[test]
+fn loom_twin_tombstones_assumed_live() {
+    caught(
+        "closing::loom_a_stage_goes_on_among_tombstones",
+        "tombstones-assumed-live",
+        Caught::Message("a tombstone is handled"),
+    );
 }

@@ -15,6 +15,10 @@ use crate::producer::Apart;
 use crate::segment::{Proof as _, SegmentReader};
 use Access::Read;
 
+const LOST: Caught = Caught::Message("events were lost");
+const NO_POSITION: Caught = Caught::Message("no position is free");
+const HELD_UP: Caught = Caught::Message("the stream is held up");
+
 type Raw = RawProducer<u64, Interleaved, Apart>;
 
 /// What a producer has published, and may have published when it died.
@@ -355,4 +359,84 @@ fn loom_a_seat_is_taken_during_a_recovery() {
         goes_on(&mut seen, &mut reader, &mut second);
         (first, second, reader)
     });
+}
+
+#[test]
+fn loom_twin_head_unreleased() {
+    caught("heads::loom_two_processes_claim", "head-unreleased", Caught::Race);
+}
+
+#[test]
+fn loom_twin_intent_unreleased() {
+    caught("heads::loom_a_producer_dies_before_its_second_claim", "intent-unreleased", LOST);
+}
+
+#[test]
+fn loom_twin_intent_seen_relaxed() {
+    caught("heads::loom_a_producer_dies_before_its_second_claim", "intent-seen-relaxed", LOST);
+}
+
+#[test]
+fn loom_twin_head_unchecked() {
+    caught("heads::loom_a_producer_dies_before_its_second_claim", "head-unchecked", LOST);
+}
+
+#[test]
+fn loom_twin_laps_unordered() {
+    caught("heads::loom_a_lapped_producer_begins_again", "laps-unordered", LOST);
+}
+
+#[test]
+fn loom_twin_walk_from_hint() {
+    caught("heads::loom_a_lapped_producer_begins_again", "walk-from-hint", LOST);
+}
+
+#[test]
+fn loom_twin_claimed_before_intent() {
+    caught("heads::loom_a_producer_of_several_dies", "claimed-before-intent", NO_POSITION);
+}
+
+#[test]
+fn loom_twin_front_first() {
+    caught("heads::loom_a_producer_of_several_dies", "front-first", HELD_UP);
+}
+
+#[test]
+fn loom_twin_mid_unstored() {
+    caught("heads::loom_a_producer_of_several_dies", "mid-unstored", HELD_UP);
+}
+
+#[test]
+fn loom_twin_head_assumed() {
+    caught("heads::loom_a_producer_of_several_dies", "head-assumed", LOST);
+}
+
+#[test]
+fn loom_twin_buried_head_first() {
+    caught("heads::loom_a_producer_dies_between_the_runs_of_a_claim", "buried-head-first", LOST);
+}
+
+#[test]
+fn loom_twin_owner_assumed() {
+    caught("heads::loom_a_recoverer_of_a_producer_dies", "owner-assumed", LOST);
+}
+
+#[test]
+fn loom_twin_freed_before_buried() {
+    caught("heads::loom_a_seat_is_taken_during_a_recovery", "freed-before-buried", LOST);
+}
+
+#[test]
+fn loom_twin_recovered_unlocked_of_a_producer() {
+    caught("heads::loom_two_processes_recover_a_producer", "recovered-unlocked", LOST);
+}
+
+#[test]
+fn loom_twin_stamp_seen_relaxed_at_a_head() {
+    caught("heads::loom_two_processes_claim", "stamp-seen-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_first_run_first_of_a_claim() {
+    caught("heads::loom_a_producer_dies_between_the_runs_of_a_claim", "first-run-first", LOST);
 }
