@@ -13,7 +13,6 @@
 
 use std::cell::Cell;
 
-use crate::base::edge;
 use crate::base::sync::twin;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
@@ -48,8 +47,7 @@ pub(crate) fn is_end<E, L: Layout>(core: &Core<E, L>, at: u64, fenced: &Cell<boo
 /// Stores that a producer leaves, for the producer itself or for the process that recovers it.
 /// Closes the ring, if no other producer is staying (I2).
 pub(crate) fn leave(control: &Control, seat: &Seat) {
-    seat.leave();
-    edge::last_out::fence_leaver(); // SYNC[last-out]: of two leavers, one sees the other
+    seat.leave(); // SYNC[last-out]: of two leavers, one sees the other
     let seats = control.seats_of(control.producer_party());
     if !seats.iter().any(|other| other.0.is_staying()) {
         control.begin_closing();

@@ -36,6 +36,9 @@ pub trait Proof: Send + Sync {
 
 /// What becomes of the parties that wait for a stage or a producer whose process has died.
 ///
+/// Of several producers, this is about the last living one. While another producer lives, the claim
+/// of a dead one is given up, and the stages go on with the events of the others.
+///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::{OnDeath, Segment};

@@ -200,22 +200,21 @@ impl Seat {
         self.mid.load(Relaxed)
     }
 
-    /// Stores that the owner leaves as a producer.
+    /// Stores that the owner leaves as a producer, before it looks at the other producers.
     pub(crate) fn leave(&self) {
-        may_die!();
-        self.state.store(self.owner.load(Relaxed), Relaxed);
+        edge::last_out::leave(&self.state, self.owner.load(Relaxed));
     }
 
     /// Returns whether the owner has begun to leave as a producer. A free seat has no owner.
     pub(crate) fn is_leaving(&self) -> bool {
         let owner = self.owner.load(Acquire);
-        owner & PARTICIPANT != 0 && self.state.load(Relaxed) == owner
+        owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) == owner
     }
 
     /// Returns whether a producer owns the seat that has not begun to leave.
     pub(crate) fn is_staying(&self) -> bool {
         let owner = self.owner.load(Acquire);
-        owner & PARTICIPANT != 0 && self.state.load(Relaxed) != owner
+        owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) != owner
     }
 
     /// Stores that the stage is lent all events before `end` (I2).

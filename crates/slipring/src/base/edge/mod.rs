@@ -215,9 +215,16 @@ pub(crate) mod closing {
 pub(crate) mod last_out {
     use super::*;
 
-    /// Orders the store that a producer leaves before its look at the other producers.
-    pub(crate) fn fence_leaver() {
+    /// Stores that a producer leaves, before its look at the other producers.
+    pub(crate) fn leave(state: &AtomicU64, word: u64) {
+        may_die!();
+        state.store(word, Relaxed);
         twin!("leaver-unfenced": fence(SeqCst) => ());
+    }
+
+    /// Loads whether another producer leaves, after the caller has stored that it leaves itself.
+    pub(crate) fn see(state: &AtomicU64) -> u64 {
+        state.load(Relaxed)
     }
 }
 
