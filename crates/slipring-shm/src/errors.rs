@@ -283,6 +283,9 @@ impl fmt::Display for Problem {
                 f,
                 "the notice cannot be {asked_ms} ms: take 1 ms to 1 s (20 ms unless stated)"
             ),
+            Problem::Declaration { what, asked: 0, most } => {
+                write!(f, "the declaration asks for no {what}: take 1 to {most}")
+            }
             Problem::Declaration { what, asked, most } => {
                 write!(f, "the declaration asks for {asked} {what}: take at most {most}")
             }

@@ -7,7 +7,7 @@
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
 use crate::errors::{HeaderProblem, Problem};
-use crate::layout::{Checked, MAX_STAGES, STAGE_NAME, StageRecord};
+use crate::layout::{Checked, MAX_ROOM, MAX_STAGES, STAGE_NAME, StageRecord};
 
 /// A stage as the creator declares it.
 #[derive(Debug, Clone)]
@@ -72,6 +72,10 @@ impl Graph {
         if self.stages.len() > MAX_STAGES as usize {
             let (what, asked) = ("stages", self.stages.len() as u64);
             return Err(Problem::Declaration { what, asked, most: MAX_STAGES.into() });
+        }
+        if !(1..=MAX_ROOM).contains(&self.producers) {
+            let (what, asked) = ("producers", self.producers.into());
+            return Err(Problem::Declaration { what, asked, most: MAX_ROOM.into() });
         }
         let stages = self.stages.iter().enumerate().map(|(number, stage)| {
             let name = &stage.name;
