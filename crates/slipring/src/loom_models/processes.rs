@@ -445,7 +445,7 @@ fn loom_twin_walk_from_released() {
 /// The publication in which the producer dies has two runs.
 #[test]
 fn loom_a_producer_dies_between_two_stamps() {
-    for (stores, least) in [(0, 40), (1, 40), (2, 12_000)] {
+    for (stores, least) in [(0, 40), (1, 40), (2, 10_000)] {
         a_producer_dies(stores, (4, 1), (&[4], &[3, 1]), least);
     }
 }
@@ -457,7 +457,7 @@ fn loom_twin_strays_uncleared() {
 
 #[test]
 fn loom_a_producer_dies_before_two_stages() {
-    a_producer_dies(1, (2, 2), (&[2], &[1]), 4_000);
+    a_producer_dies(1, (2, 2), (&[2], &[1]), 3_500);
 }
 
 #[test]

@@ -92,10 +92,10 @@ pub(crate) fn first_free<E, L: Layout>(core: &Core<E, L>, from: u64) -> Result<F
         match stamp::head(word, seq, slots.shift()) {
             Head::Free => return Ok(Free { seq, word }),
             Head::Run(len) => seq = seq.wrapping_add(len),
-            Head::Claimed(number) => match end_of_claim(core, seq, word, number)? {
-                Some(end) => seq = end,
-                None => {} // the head has changed
-            },
+            Head::Claimed(number) => {
+                // If the head has changed, the walk looks again.
+                seq = end_of_claim(core, seq, word, number)?.unwrap_or(seq);
+            }
             Head::Later => {
                 match twin!("walk-from-hint": boundary(core) => core.control.claimed(seq).0) {
                     boundary if ahead(boundary, seq) > 0 => seq = boundary,

@@ -417,7 +417,7 @@ fn a_stage_goes_on_among_runs_and_tombstones() {
                     let max = taken - seen.len();
                     dying.poll(max, |event, _| seen.push(*event)).unwrap();
                 }
-                std::mem::forget(dying.try_batch(held).unwrap());
+                dying.try_batch(held).map(|_| ()).unwrap(); // lent, and not released
                 let number = 3 + stage as u32;
                 segment.kill(number, dying);
                 segment.bury(number);
