@@ -119,13 +119,13 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
     }
 }
 
-impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
+impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L> {
     /// Creates the handle of a member that has joined a tap.
-    pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole>) -> Self {
+    pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole<SEGMENT>>) -> Self {
         Consumer { position, access: PhantomData }
     }
 
-    pub(crate) fn membership(&self) -> (&ConsumerState<E, L>, &MemberRole) {
+    pub(crate) fn membership(&self) -> (&ConsumerState<E, L>, &MemberRole<SEGMENT>) {
         (self.position.state(), self.position.role())
     }
 }

@@ -30,8 +30,8 @@ pub(crate) mod sealed {
     impl Delivery for super::Every {
         type Position<E, L: Layout> = StagePosition<E, L>;
     }
-    impl Delivery for super::Joined {
-        type Position<E, L: Layout> = SequentialPosition<E, L, MemberRole>;
+    impl<const SEGMENT: bool> Delivery for super::Joined<SEGMENT> {
+        type Position<E, L: Layout> = SequentialPosition<E, L, MemberRole<SEGMENT>>;
     }
     impl Delivery for super::Seated {
         type Position<E, L: Layout> = SequentialPosition<E, L, SeatRole>;
@@ -53,7 +53,7 @@ pub(crate) mod sealed {
             position.release_until(seq);
         }
     }
-    impl Holds for super::Joined {
+    impl<const SEGMENT: bool> Holds for super::Joined<SEGMENT> {
         fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
             position.release_until(seq);
         }
@@ -74,8 +74,9 @@ pub struct Every(());
 pub struct Seated(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that joined a tap and sees every event from
-/// its first position on.
-pub struct Joined(());
+/// its first position on. If `SEGMENT`, the tap lies in a segment, and its other members may be
+/// other processes.
+pub struct Joined<const SEGMENT: bool = false>(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a worker and shares the events with
 /// the other workers of its pool.

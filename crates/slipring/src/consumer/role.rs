@@ -161,21 +161,38 @@ impl Role for SeatRole {
     }
 }
 
-/// The role of a member of a tap. The graph continues after a member's drop.
-pub struct MemberRole {
+/// The role of a member of a tap. The graph continues after a member's drop. If `SEGMENT`, the ring
+/// lies in a segment, and other processes write its words.
+pub struct MemberRole<const SEGMENT: bool> {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
     /// Index of the line that holds the seat's ticket.
     pub(crate) ticket_line: usize,
     /// The ticket that was current when the member joined.
     pub(crate) ticket: u64,
+    /// Whether the handle has issued a barrier since it saw that the ring is closing.
+    pub(crate) fenced: Cell<bool>,
+    /// Whether the words of the segment were found to contradict each other.
+    pub(crate) damaged: Cell<bool>,
 }
 
-impl Role for MemberRole {
+impl<const SEGMENT: bool> Role for MemberRole<SEGMENT> {
     const STARTS_MID_RUN: bool = true;
+    const SEATED: bool = SEGMENT;
+
+    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
+        closing::is_end(&state.core, at, &self.fenced)
+    }
+
+    fn find_damage(&self) {
+        self.damaged.set(true);
+    }
 
     #[inline(always)]
     fn refusal(&self, control: &Control) -> Option<WaitError> {
+        if SEGMENT && self.damaged.get() {
+            return Some(WaitError::Damaged);
+        }
         // The load of the member's ticket is relaxed, because a ticket publishes no other data. The
         // thread that changes a ticket also notifies the member, so a waiting member loads the
         // ticket again.

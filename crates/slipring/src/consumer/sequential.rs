@@ -246,7 +246,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let control = self.state.control();
         R::SEATED
             && control.plan.many_producers
-            && self.reads_stamps
+            && (self.reads_stamps || control.plan.sentinel)
             && self.next == self.live_end
             && !self.is_midway()
             && control.status.is_closing()

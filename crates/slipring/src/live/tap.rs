@@ -15,6 +15,7 @@
 //!   joiner's pinned position (`edge::joined`). No party behind the tap passes the joiner's
 //!   position before the joiner releases that position.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -261,7 +262,7 @@ impl<E, L: Layout> fmt::Debug for LeaveHandle<E, L> {
     }
 }
 
-impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
+impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L> {
     /// Leaves the tap, as a drop does.
     ///
     /// ```
@@ -306,11 +307,11 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 
 /// Adds a member to the tap `stage`. The caller only observes the ring, and the new member becomes
 /// an owner of the ring.
-pub(crate) fn join<E, L: Layout>(
+pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
     core: &Arc<Core<E, L>>,
     stage: usize,
     start: StartAt,
-) -> Result<Subscription<E, L>, SubscribeError> {
+) -> Result<Consumer<E, Reading, Joined<SEGMENT>, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
     let learned = control.learner(stage); // user code: before a member is counted or pinned
@@ -337,10 +338,10 @@ pub(crate) fn join<E, L: Layout>(
         control.acquire_member(stage).ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
     let bound = tap.bound_line(seat);
     edge::released::pin(control.line(bound), asked << 1); // I2: pinned
-    twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
+    twin!("counted-late": control.positions.add_member(tap, seat) => ());
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
-    twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
+    twin!("counted-late": () => control.positions.add_member(tap, seat));
     // The parties behind the tap may have passed any number of events between the store of the
     // joiner's position and the load of `oldest`. The joiner keeps its position only if the
     // position is not behind `oldest`, and at most one lap ahead of `oldest`.
@@ -356,7 +357,13 @@ pub(crate) fn join<E, L: Layout>(
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
-    let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
+    let member = MemberRole::<SEGMENT> {
+        seat,
+        ticket_line,
+        ticket: control.line(ticket_line).load(Relaxed),
+        fenced: Cell::new(false),
+        damaged: Cell::new(false),
+    };
     // The last step of `join` makes the new member an owner of the ring. A refused member never
     // owns the ring, and never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
@@ -369,29 +376,46 @@ pub(crate) fn join<E, L: Layout>(
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+    use crate::producer::Producer;
     use crate::ring::build::build;
+    use crate::ring::control::Control;
     use crate::ring::settings::Settings;
     use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
-    /// While a tap's member count is 0, the stages behind the tap load only that count.
+    /// The stages behind a tap load a single word while the tap has no member. The word has a bit
+    /// for each of up to 64 seats, and else a count.
     #[test]
-    fn a_tap_counts_its_members() {
-        let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(2), &[]);
-        let core =
-            build::<u64, Interleaved>(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
-        let observed = core.observed().upgrade().unwrap();
-        let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
-        let one = join(&observed, 0, StartAt::Now).unwrap();
-        let two = join(&observed, 0, StartAt::Now).unwrap();
-        assert_eq!(count(), 2);
-        drop(one);
-        assert_eq!(count(), 1);
-        drop(two);
-        assert_eq!(
-            (count(), core.control.positions.held(&core.control.plan.stages[0], 0)),
-            (0, i64::MAX)
-        );
+    fn a_tap_knows_its_members() {
+        for (room, first, last) in [(1, 1, 1), (64, 1, 1 << 63), (65, 1, 65), (200, 1, 200)] {
+            let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(room), &[]);
+            let core =
+                build::<u64, Interleaved>(Settings::new(2), vec![tap], Vec::new(), &mut || 0)
+                    .unwrap();
+            let observed = core.observed().upgrade().unwrap();
+            let Control { plan, positions, membership, .. } = &core.control;
+            let tap = &plan.stages[0];
+            let word = || core.control.line(tap.line).load(Relaxed);
+            let mut members: Vec<Subscription<u64>> = Vec::new();
+            for count in 1..=room {
+                members.push(join(&observed, 0, StartAt::Now).unwrap());
+                assert_eq!(membership.joined(positions, plan), count);
+                if count == 1 {
+                    assert_eq!(word(), first);
+                }
+            }
+            assert!(join::<u64, Interleaved, false>(&observed, 0, StartAt::Now).is_err());
+            assert_eq!(word(), if room == 64 { u64::MAX } else { last });
+            assert_eq!(positions.held(tap, 0), 0);
+            // Only the last seat's member holds the event at 0, so it alone counts.
+            Producer::<u64>::new(core.clone(), Default::default()).publish(|_| ()).unwrap();
+            let held = members.pop().unwrap();
+            members.drain(..).rev().for_each(drop);
+            assert_eq!(word(), if room > 64 { 1 } else { last });
+            assert_eq!(positions.held(tap, 0), 0);
+            drop(held);
+            assert_eq!((word(), positions.held(tap, 0)), (0, i64::MAX));
+        }
     }
 
     struct Fragile;
@@ -413,7 +437,7 @@ mod tests {
             for core in inside {
                 assert!(Owner::of(&core).is_none(), "the run is over, so no reader joins");
                 assert!(matches!(
-                    join(&core, 0, StartAt::Now),
+                    join::<_, _, false>(&core, 0, StartAt::Now),
                     Err(SubscribeError::NotRunning | SubscribeError::Ended(_))
                 ));
                 drop(core.report());
@@ -458,7 +482,7 @@ mod tests {
         let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
         drop(ring);
         let (core, stage) = tap.place.find().unwrap();
-        let late = join(&core, stage, StartAt::Now).unwrap();
+        let late = join::<_, _, false>(&core, stage, StartAt::Now).unwrap();
         drop((tx, rx));
         let again = Owner::of(&core).expect("the member owns the ring");
         drop((again, late));

@@ -420,8 +420,14 @@ impl Control {
     /// Has `settle` settle what dead producers left, in a ring of several processes that produce.
     /// The stages and the other producers then go on.
     pub(crate) fn settle_dead_producers(&self, settle: &dyn Fn(u32)) {
-        let Some(peers) = self.peers.as_ref().filter(|_| self.plan.many_producers) else { return };
-        for seat in self.seats_of(self.producer_party()) {
+        if let Some(peers) = self.peers.as_ref().filter(|_| self.plan.many_producers) {
+            self.settle_dead(peers, self.producer_party(), settle);
+        }
+    }
+
+    /// Has `settle` settle what the dead left that own a seat of `party`.
+    fn settle_dead(&self, peers: &Peers, party: usize, settle: &dyn Fn(u32)) {
+        for seat in self.seats_of(party) {
             if let Some(owner) = seat.0.owner()
                 && owner != self.membership.participant
                 && peers.proof.is_dead(owner)
@@ -443,6 +449,9 @@ impl Control {
     fn watch(&self, peers: &Peers, waiter: &Waiter, settle: &dyn Fn(u32)) -> Option<WaitError> {
         let dead = self.holds_up_dead(peers, waiter);
         self.settle_dead_producers(settle);
+        // A dead member no longer holds up the parties behind its tap.
+        let taps = twin!("dead-members-left": self.plan.taps_before(waiter.party) => &[]);
+        taps.iter().for_each(|&tap| self.settle_dead(peers, tap, settle));
         let (party, owner) = dead?;
         let on_death = peers.on_death[party];
         let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };

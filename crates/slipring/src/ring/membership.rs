@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use crate::base::edge;
 use crate::base::shared::Shared;
-use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, twin};
+use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, may_die, twin};
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -247,7 +247,7 @@ impl Membership {
     /// each pool's workers beyond those that the pool was built with.
     pub(crate) fn joined(&self, positions: &Positions, plan: &Plan) -> usize {
         let of_stage = |(i, stage): (usize, &Stage)| match stage.delivery {
-            Delivery::Tap(_) => positions.line(stage.line).load(Relaxed) as usize,
+            Delivery::Tap(_) => positions.members(stage),
             Delivery::Pool { workers, room } if room > workers => {
                 self.alive[i].load(Relaxed).saturating_sub(workers)
             }
@@ -262,7 +262,9 @@ impl Membership {
     /// seat is free.
     pub(crate) fn acquire_member(&self, positions: &Positions, stage: &Stage) -> Option<usize> {
         let seat = self.take_seat(stage)?;
+        self.seats_of(stage)[seat].0.begin_member();
         let ticket = positions.line(stage.ticket_line(seat));
+        may_die!();
         ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
         Some(seat)
     }
@@ -270,18 +272,45 @@ impl Membership {
     /// Gives a member's seat back. After the call, the caller must notify the queues of the parties
     /// that waited for the member.
     pub(crate) fn release_member(&self, positions: &Positions, stage: &Stage, seat: usize) {
-        let unbind = || {
-            edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
-            edge::left::count_out(positions.line(stage.line));
-        };
         // The leaving member's bound becomes idle before the seat is free. If the seat were freed
         // first, the idle bound could overwrite the next member's bound.
-        twin!("seat-freed-first": unbind() => ());
-        // From now on a request to leave returns `false`.
-        positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
+        twin!("seat-freed-first": unseat(positions, stage, seat) => ());
         self.free_seat(stage, seat);
-        twin!("seat-freed-first": () => unbind());
+        twin!("seat-freed-first": () => unseat(positions, stage, seat));
     }
+
+    /// Settles what a dead member left, for the holder of the proof of its death. `unread` is the
+    /// number of events that the member has not read; `None`: the member holds no event. After the call, the caller must notify the
+    /// queues of the parties that waited for the member. Each step may be repeated, because the
+    /// caller may die, too.
+    pub(crate) fn settle_member(
+        &self,
+        positions: &Positions,
+        stage: &Stage,
+        (seat, dead): (usize, u32),
+        unread: Option<u64>,
+    ) {
+        let words = &self.seats_of(stage)[seat].0;
+        twin!("dead-member-freed-first": () => words.bury(dead));
+        let store = || {
+            if let Some(unread) = unread {
+                words.leave_unread(unread); // before the bound no longer tells the position
+            }
+        };
+        twin!("unread-late": store() => ());
+        unseat(positions, stage, seat);
+        twin!("unread-late": () => store());
+        words.bury(dead); // SYNC[seated]: last
+    }
+}
+
+/// Takes the member at `seat` out of its tap. The caller owns the seat, or recovers its owner.
+fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
+    edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
+    positions.remove_member(stage, seat); // SYNC[left]: after the bound
+    // From now on a request to leave returns `false`.
+    may_die!();
+    positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
 }
 
 /// The error of joining a pool that has no worker left.

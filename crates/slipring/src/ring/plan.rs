@@ -43,7 +43,7 @@ pub(crate) struct Stage {
     /// | each | the released position |
     /// | shards | what each shard has passed |
     /// | pool | the claim word, a bound per worker, the landmark |
-    /// | tap | the number of members, a bound per member, a ticket per member |
+    /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a ticket per member |
     pub(crate) line: usize,
     /// Index of the first of the stage's seats. The stage has a seat for each handle that it has room
     /// for.
@@ -220,6 +220,23 @@ impl Plan {
             None => (self.first_producer_seat, self.producer_seats),
         };
         first..first + count
+    }
+
+    /// Returns the tap to which the seat with this index belongs.
+    pub(crate) fn tap_of_seat(&self, seat: usize) -> Option<usize> {
+        let mut stages = self.stages.iter().enumerate();
+        let is_of = |stage: &Stage| {
+            (stage.first_seat..stage.first_seat + stage.delivery.room()).contains(&seat)
+        };
+        let tap =
+            stages.find(|(_, stage)| is_of(stage) && matches!(stage.delivery, Delivery::Tap(_)));
+        tap.map(|(number, _)| number)
+    }
+
+    /// Returns the taps that a party passes.
+    pub(crate) fn taps_before(&self, party: usize) -> &[usize] {
+        let guard = self.stages.get(party).map_or(&self.guard, |stage| &stage.guard);
+        guard.as_ref().map_or(&[], |guard| &guard.taps)
     }
 
     /// Returns the number of seats of all parties.

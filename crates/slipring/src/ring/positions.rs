@@ -26,7 +26,7 @@
 
 use crate::base::edge;
 use crate::base::shared::Shared;
-use crate::base::sync::{AtomicU64, Line, Relaxed, twin};
+use crate::base::sync::{AtomicU64, Line, Relaxed, may_die, twin};
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
 use crate::ring::spec::Delivery;
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead, bound_ahead};
@@ -275,14 +275,66 @@ impl Positions {
         furthest.expect("a stage or the producers come after every tap")
     }
 
+    /// Adds the member at `seat` to the word of the tap's members, before the member's fence.
+    pub(crate) fn add_member(&self, tap: &Stage, seat: usize) {
+        let members = self.line(tap.line);
+        may_die!();
+        if tap.delivery.has_member_bits() {
+            members.fetch_or(1 << seat, Relaxed); // SYNC[joined]: before the fence
+        } else {
+            members.fetch_add(1, Relaxed); // SYNC[joined]: before the fence
+        }
+    }
+
+    /// Removes the member at `seat`, whose bound is idle, from the word of the tap's members.
+    pub(crate) fn remove_member(&self, tap: &Stage, seat: usize) {
+        let members = self.line(tap.line);
+        if tap.delivery.has_member_bits() {
+            edge::left::clear(members, 1 << seat);
+        } else {
+            edge::left::count_out(members);
+        }
+    }
+
+    /// Returns the number of a tap's members. Members may join or leave at any time.
+    pub(crate) fn members(&self, tap: &Stage) -> usize {
+        let members = self.line(tap.line).load(Relaxed);
+        match tap.delivery.has_member_bits() {
+            true => members.count_ones() as usize,
+            false => members as usize,
+        }
+    }
+
     /// Returns how far the members of a tap let other parties go, in events from `lower_bound` on;
     /// `i64::MAX`: the tap has no member.
     #[inline]
     pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
-        if edge::left::see(self.line(tap.line)) == 0 {
+        let members = edge::left::see(self.line(tap.line));
+        if members == 0 {
             return i64::MAX;
         }
-        self.least_bound(tap, tap.delivery.room(), lower_bound)
+        if tap.delivery.has_member_bits() {
+            self.least_of_members(tap, members, lower_bound)
+        } else {
+            self.least_bound(tap, tap.delivery.room(), lower_bound)
+        }
+    }
+
+    /// Works as [`Positions::least_bound`], for the seats whose bits are set in `members`. Another
+    /// process may have stored bits of seats that the tap has not.
+    fn least_of_members(&self, tap: &Stage, members: u64, lower_bound: u64) -> i64 {
+        let room = tap.delivery.room() as u32;
+        let mut members = members & u64::MAX >> u64::BITS.saturating_sub(room);
+        let mut least = i64::MAX;
+        while members != 0 {
+            let seat = members.trailing_zeros() as usize;
+            members &= members - 1;
+            let bound = edge::released::see_bound(self.line(tap.bound_line(seat)));
+            if bound & IDLE == 0 {
+                least = least.min(bound_ahead(bound, lower_bound));
+            }
+        }
+        least
     }
 
     /// Returns the position up to which the taps in `guard` let a party go (I3). The returned
@@ -325,6 +377,7 @@ impl Positions {
 fn announce(line: &AtomicU64, to: u64) {
     let mut announced = line.load(Relaxed);
     while ahead(to, announced) > 0 {
+        may_die!();
         let raised = twin!("announced-stored": line.compare_exchange(announced, to, Relaxed, Relaxed) => {
             line.store(to, Relaxed);
             Ok(announced)

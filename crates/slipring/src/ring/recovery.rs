@@ -7,14 +7,15 @@
 //!   dead producer has not stamped is not there.
 
 use crate::base::edge;
-use crate::base::sync::twin;
+use crate::base::sync::{Relaxed, twin};
 use crate::ring::closing;
+use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Run;
-use crate::ring::words::ahead;
+use crate::ring::words::{IDLE, ahead, bound_ahead};
 
 /// Settles all that the dead participant `dead` left in a ring. The caller holds the proof of the
 /// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
@@ -36,7 +37,30 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
             settle_producer(core, (seat - producers.start) as u64, words);
         }
     }
+    if let Some(tap) = plan.tap_of_seat(seat) {
+        return settle_member(core, tap, seat, dead);
+    }
     words.bury(dead);
+}
+
+/// Settles what a dead member of a tap left. The parties that waited for the member go on.
+fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, seat: usize, dead: u32) {
+    let Control { plan, positions, membership, .. } = &core.control;
+    let stage = &plan.stages[tap];
+    // The seat of another owner holds nothing of the dead one.
+    if membership.seats[seat].0.owner() != Some(dead) {
+        return;
+    }
+    let seat = seat - stage.first_seat;
+    let bound = positions.line(stage.bound_line(seat)).load(Relaxed);
+    let unread = (bound & IDLE == 0).then(|| {
+        let announced = positions.announced(stage);
+        let next = announced.wrapping_add(bound_ahead(bound, announced) as u64);
+        let newest = core.upstream(tap, next).0;
+        ahead(newest, next).clamp(0, core.capacity() as i64) as u64
+    });
+    membership.settle_member(positions, stage, (seat, dead), unread);
+    core.control.notify(&stage.notifies); // a notification that a death costs is a notice late
 }
 
 /// Settles what a dead producer of several left: its claim, and the end of the stream, if it died

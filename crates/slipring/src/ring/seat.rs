@@ -52,8 +52,9 @@ pub struct Seat {
     held: AtomicU64,
     /// The end of the last run that the stage has found.
     boundary: AtomicU64,
-    /// The events that a member of a tap had not read when it died.
-    _unread: AtomicU64,
+    /// Number of events that the last member of a tap had not read when it was found dead; 0 from
+    /// when the next member takes the seat.
+    unread: AtomicU64,
     /// Low half: number of owners that died. High half: the generation of the last one.
     deaths: AtomicU64,
 }
@@ -74,8 +75,8 @@ impl Seat {
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
         let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
             words.map(AtomicU64::new);
-        let (_left, _unread) = (left, unread);
-        Seat { owner, state, lo, mid, hi, _left, held, boundary, _unread, deaths }
+        let _left = left;
+        Seat { owner, state, lo, mid, hi, _left, held, boundary, unread, deaths }
     }
 
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
@@ -157,6 +158,26 @@ impl Seat {
             self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
         }
         self.free(dead);
+    }
+
+    // Members of taps.
+
+    /// Returns the number of events that the last member had not read when it was found dead; 0: no
+    /// member has died since a member took the seat.
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Relaxed)
+    }
+
+    /// Forgets the events of the member before. The caller has just taken the seat.
+    pub(crate) fn begin_member(&self) {
+        may_die!();
+        self.unread.store(0, Relaxed);
+    }
+
+    /// Stores the number of events that a dead member has not read.
+    pub(crate) fn leave_unread(&self, events: u64) {
+        may_die!();
+        self.unread.store(events, Relaxed);
     }
 
     // Producers, if there are several. See `heads` and `closing`.

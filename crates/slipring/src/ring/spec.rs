@@ -2,6 +2,7 @@
 //! that each stage follows.
 
 use crate::base::panics::Contained;
+use crate::base::sync::twin;
 use crate::errors::BuildError;
 use crate::ring::policy::Policy;
 use crate::wait::Wait;
@@ -66,7 +67,16 @@ impl Delivery {
             Delivery::Tap(room) => 1 + room + room,
         }
     }
+    /// Returns whether the word of a tap's members has a bit for each seat. If not, the word counts
+    /// the members.
+    #[inline(always)]
+    pub(crate) fn has_member_bits(self) -> bool {
+        twin!("members-counted": self.room() <= MAX_MEMBER_BITS => false)
+    }
 }
+
+/// Largest number of members of which a tap's word can say which seats they have.
+pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 
 /// A stage as the user declared the stage.
 #[derive(Clone, Debug)]

@@ -2,14 +2,14 @@
 
 use std::ptr::NonNull;
 
-use super::declaration::Declaration;
+use super::declaration::{Declaration, StageDelivery};
 use super::participant::Participant;
 use crate::base::shared::{Mapping, Shared};
 use crate::base::sync::{Arc, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
-use crate::ring::peers::{Peers, Refusals};
+use crate::ring::peers::{OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -78,7 +78,11 @@ impl Areas {
             // SAFETY: as above; the states lie in the mapping.
             WaitQueue::between_processes(unsafe { Shared::mapped(state, mapping.clone()) })
         };
-        let on_death = declaration.stages.iter().map(|stage| stage.on_death);
+        // No party waits for a dead member of a tap, so none is told.
+        let on_death = declaration.stages.iter().map(|stage| match stage.delivery {
+            StageDelivery::Tap(_) => OnDeath::Wait,
+            _ => stage.on_death,
+        });
         // SAFETY: the caller's promise, for each area.
         unsafe {
             Some(Board {

@@ -5,7 +5,7 @@ use crate::ring::counters::CounterWords;
 use crate::ring::peers::OnDeath;
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
-use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::spec::{Access, Delivery, MAX_MEMBER_BITS, StageSpec};
 use crate::ring::status::FailureRecord;
 use crate::wait::Wait;
 
@@ -41,7 +41,7 @@ pub struct StageDeclaration {
     pub delivery: StageDelivery,
     /// Indices of the stages that this stage follows.
     pub after: Vec<usize>,
-    /// What becomes of the parties that wait for the stage when its process dies.
+    /// What becomes of the parties that wait for the stage when its process dies. Of a tap: unused.
     pub on_death: OnDeath,
 }
 
@@ -126,6 +126,15 @@ impl Declaration {
         let count = self.stages.len();
         if self.stages.iter().any(|stage| stage.after.iter().any(|&other| other >= count)) {
             let problem = "a stage follows a stage that is not declared".into();
+            return Err(BuildError::Declaration { problem });
+        }
+        let beyond = |room: usize| room > MAX_MEMBER_BITS;
+        let crowded = |stage: &&StageDeclaration| matches!(stage.delivery, StageDelivery::Tap(room) if beyond(room));
+        if let Some(stage) = self.stages.iter().find(crowded) {
+            let problem = format!(
+                "tap `{}` of a segment has room for {MAX_MEMBER_BITS} readers at most; give it less",
+                stage.name
+            );
             return Err(BuildError::Declaration { problem });
         }
         let specs = self.stages.iter().map(spec).collect();

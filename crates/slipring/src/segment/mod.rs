@@ -26,12 +26,17 @@ mod participant;
 mod producers_tests;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
+mod taps_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod tests;
 
 pub use areas::{Areas, begin};
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use participant::{Participant, register_for_barriers};
-pub use ring::{SegmentProducer, SegmentReader, SegmentRing, SegmentSharedProducer, SegmentWriter};
+pub use ring::{
+    SegmentProducer, SegmentReader, SegmentRing, SegmentSharedProducer, SegmentSubscription,
+    SegmentWriter,
+};
 
 pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};

@@ -25,7 +25,7 @@ fn two(capacity: usize, start: u64, stages: Vec<StageDeclaration>) -> Segment {
 
 impl Segment {
     /// Attaches a producer, at the first free seat of the producers.
-    fn shared_producer(&self, number: u32) -> SegmentSharedProducer<u64> {
+    pub(super) fn shared_producer(&self, number: u32) -> SegmentSharedProducer<u64> {
         let ring = self.attach(number);
         let mut seats = ring.seats_of(ring.producer_party());
         let seat = seats.find(|&seat| ring.seat(seat).take(number).is_ok()).expect("a free seat");

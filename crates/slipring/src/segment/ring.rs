@@ -9,10 +9,11 @@ use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Reading, Seated, Writing, sealed};
+use crate::consumer::markers::{Joined, Reading, Seated, Writing, sealed};
 use crate::consumer::role::SeatRole;
 use crate::consumer::sequential::SequentialPosition;
-use crate::errors::{BuildError, Report};
+use crate::errors::{BuildError, Report, SubscribeError};
+use crate::live::tap::{self, StartAt};
 use crate::producer::{Apart, Producer};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
@@ -22,6 +23,7 @@ use crate::ring::plan::Plan;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
+use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Run};
 use crate::ring::words::ahead;
 
@@ -33,6 +35,9 @@ pub type SegmentSharedProducer<E> = Producer<E, Interleaved, Apart>;
 pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
 pub type SegmentWriter<E> = Consumer<E, Writing, Seated>;
+
+/// A reader that has joined a tap of a segment.
+pub type SegmentSubscription<E> = Consumer<E, Reading, Joined<true>>;
 
 /// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
 /// in a ring of `capacity` slots; `None`: none. For reports about a segment.
@@ -96,7 +101,7 @@ impl<E> SegmentRing<E> {
         Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
     }
 
-    #[cfg(all(test, slipring_loom))]
+    #[cfg(test)]
     pub(crate) fn control(&self) -> &Control {
         &self.core.control
     }
@@ -148,16 +153,31 @@ impl<E> SegmentRing<E> {
     /// This process owns the producer's seat, and has no other producer's handle.
     pub unsafe fn producer(&self) -> SegmentProducer<E> {
         let control = &self.core.control;
-        let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
-        // A first stage exists, because the stages form no circle.
-        let first_stage = first_stage.unwrap_or(0);
-        let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
-        let boundary = self.seat(self.seats_of(walked).start).boundary();
-        let boundary = twin!("walk-from-released": boundary => control.position(first_stage));
-        let next = recovery::first_unpublished(&self.core, boundary);
+        let next = recovery::first_unpublished(&self.core, self.boundary());
+        if control.plan.cursor {
+            // The producer before may have died between its stamps and its cursor.
+            twin!("cursor-behind-stamps": control.positions.move_cursor(next) => ());
+            control.notify(&control.plan.producer_notifies);
+        }
         twin!("strays-uncleared": recovery::clear_stray_stamps(&self.core, next) => ());
         let learned = control.learner(control.producer_party());
         Producer::resume(self.core.clone(), next, learned)
+    }
+
+    /// Returns the end of a run, before which a single producer has published all positions. The
+    /// run's slots are not used for a later lap.
+    fn boundary(&self) -> u64 {
+        let control = &self.core.control;
+        if control.plan.cursor {
+            return control.cursor();
+        }
+        // A first stage that is no tap exists, because the stages form no circle, and the producer
+        // stores a cursor for a tap.
+        let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
+        let first_stage = first_stage.unwrap_or(0);
+        let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
+        let boundary = self.seat(self.seats_of(walked).start).boundary();
+        twin!("walk-from-released": boundary => control.position(first_stage))
     }
 
     /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
@@ -189,6 +209,24 @@ impl<E> SegmentRing<E> {
     /// As for [`SegmentRing::reader`]. The stage was declared as one that writes.
     pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E> {
         self.consumer(stage)
+    }
+
+    /// Adds a reader to the tap with the index `tap`, as [`Tap::subscribe`](crate::Tap::subscribe)
+    /// does.
+    ///
+    /// # Errors
+    /// As for [`Tap::subscribe`](crate::Tap::subscribe).
+    ///
+    /// # Panics
+    /// The stage with this index is no tap.
+    pub fn subscribe(
+        &self,
+        tap: usize,
+        start: StartAt,
+    ) -> Result<SegmentSubscription<E>, SubscribeError> {
+        assert!(matches!(self.core.control.plan.stages[tap].delivery, Delivery::Tap(_)));
+        let core = self.core.observed().upgrade().ok_or(SubscribeError::NotRunning)?;
+        tap::join(&core, tap, start)
     }
 
     /// Makes a stage's handle, which goes on where the handle before stopped.

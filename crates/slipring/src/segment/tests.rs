@@ -58,7 +58,7 @@ impl Proof for Dead {
 
 /// A segment, and the processes that can attach to it.
 pub(super) struct Segment {
-    declaration: Declaration,
+    pub(super) declaration: Declaration,
     pub(super) areas: Areas,
     pub(super) dead: Arc<Dead>,
     /// The handles of dead processes, which are dropped when the test is over.
@@ -138,9 +138,9 @@ impl Segment {
     }
 
     /// Attaches a producer.
-    fn producer(&self, number: u32) -> SegmentProducer<u64> {
+    pub(super) fn producer(&self, number: u32) -> SegmentProducer<u64> {
         let ring = self.attach(number);
-        ring.seat(ring.producer_party()).take(number).unwrap();
+        ring.seat(ring.seats_of(ring.producer_party()).start).take(number).unwrap();
         // SAFETY: the seat was taken.
         unsafe { ring.producer() }
     }
@@ -148,7 +148,7 @@ impl Segment {
     /// Attaches a reader of a stage.
     pub(super) fn reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
         let ring = self.attach(number);
-        ring.seat(stage).take(number).unwrap();
+        ring.seat(ring.seats_of(stage).start).take(number).unwrap();
         // SAFETY: the seat was taken.
         unsafe { ring.reader(stage) }
     }

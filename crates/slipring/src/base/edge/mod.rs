@@ -51,6 +51,7 @@ pub(crate) mod cursor_moved {
     /// Stores the cursor, after the producer has written the events below the cursor.
     #[inline(always)]
     pub(crate) fn move_to(cursor: &AtomicU64, end: u64) {
+        may_die!();
         cursor.store(end, twin!("cursor-relaxed": Release => Relaxed));
     }
 
@@ -86,6 +87,7 @@ pub(crate) mod released {
     /// come before the store of the joining member's pin.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
+        may_die!();
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
     }
 
@@ -370,7 +372,8 @@ pub(crate) mod counted_out {
     }
 }
 
-/// A member leaves its tap, and the stages behind the tap no longer wait for that member.
+/// A member leaves its tap, and the stages behind the tap no longer wait for that member. If the
+/// member's process died, the process that recovers it takes these steps.
 pub(crate) mod left {
     use super::*;
 
@@ -378,18 +381,27 @@ pub(crate) mod left {
     /// no event after this store.
     #[inline(always)]
     pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
+        may_die!();
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Subtracts a leaving member from the count of the tap's members. After this call, the leaving
-    /// member accesses no event.
+    /// Clears a leaving member's bit in the word of the tap's members. After this call, the leaving
+    /// member accesses no event. A repeated call changes nothing.
     #[inline(always)]
-    pub(crate) fn count_out(members: &AtomicU64) {
-        members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
+    pub(crate) fn clear(members: &AtomicU64, bit: u64) {
+        may_die!();
+        members.fetch_and(!bit, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of a tap's members. If the number is 0, no member of the tap holds up the
-    /// caller.
+    /// Works as [`clear`], for a tap whose word counts the members. A call must not be repeated.
+    #[inline(always)]
+    pub(crate) fn count_out(members: &AtomicU64) {
+        may_die!();
+        members.fetch_sub(1, Release);
+    }
+
+    /// Loads the word of a tap's members. No member whose bit is clear holds up the caller; if the
+    /// word counts the members and is 0, no member does.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
