@@ -59,6 +59,7 @@ pub(crate) mod futex;
 mod gate;
 mod heads;
 mod join;
+mod members;
 pub(crate) mod mortal;
 mod observe;
 mod policy;

@@ -114,6 +114,10 @@ impl Segment {
             producers,
             producer_on_death,
         };
+        Segment::declared(declaration, wait)
+    }
+
+    pub(super) fn declared(declaration: Declaration, wait: Wait) -> Arc<Segment> {
         Arc::new(Segment {
             memory: HeapSegment::new(declaration),
             bytes: Arc::new(Bytes(std::array::from_fn(|_| AtomicU64::new(HELD)))),
@@ -128,7 +132,7 @@ impl Segment {
         Segment::new(capacity, &stages, Wait::BusySpin)
     }
 
-    fn attach_with(&self, number: u32, notice: Duration) -> SegmentRing<u64> {
+    pub(super) fn attach_with(&self, number: u32, notice: Duration) -> SegmentRing<u64> {
         self.memory.attach(number, self.bytes.clone(), notice, &self.wait)
     }
 
@@ -139,7 +143,7 @@ impl Segment {
     /// Takes the seat of a party for `number`. `None`: it has an owner.
     fn seated(&self, number: u32, party: usize) -> Option<SegmentRing<u64>> {
         let ring = self.attach(number);
-        ring.seat(party).take(number).is_ok().then_some(ring)
+        ring.seat(ring.seats_of(party).start).take(number).is_ok().then_some(ring)
     }
 
     pub(super) fn producer(&self, number: u32, party: usize) -> SegmentProducer<u64> {
@@ -151,7 +155,7 @@ impl Segment {
     /// Makes a producer that asks for deaths between any two polls of a wait.
     pub(super) fn hasty_producer(&self, number: u32, party: usize) -> SegmentProducer<u64> {
         let ring = self.attach_with(number, Duration::ZERO);
-        ring.seat(party).take(number).expect("a free seat");
+        ring.seat(ring.seats_of(party).start).take(number).expect("a free seat");
         // SAFETY: the seat was taken.
         unsafe { ring.producer() }
     }

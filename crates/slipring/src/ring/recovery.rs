@@ -48,7 +48,8 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, seat: usize, dead:
     let Control { plan, positions, membership, .. } = &core.control;
     let stage = &plan.stages[tap];
     // The seat of another owner holds nothing of the dead one.
-    if membership.seats[seat].0.owner() != Some(dead) {
+    let owns = membership.seats[seat].0.owner() == Some(dead);
+    if twin!("member-assumed": !owns => false) {
         return;
     }
     let seat = seat - stage.first_seat;
@@ -60,7 +61,9 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, seat: usize, dead:
         ahead(newest, next).clamp(0, core.capacity() as i64) as u64
     });
     membership.settle_member(positions, stage, (seat, dead), unread);
-    core.control.notify(&stage.notifies); // a notification that a death costs is a notice late
+    // The next waiting party to look for deaths would notify no party, because it finds none.
+    let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
+    core.control.notify(notifies); // SYNC[left]: before
 }
 
 /// Settles what a dead producer of several left: its claim, and the end of the stream, if it died
