@@ -12,7 +12,9 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
-use slipring_shm::{Ending, Liveness, OnDeath, ParticipantSummary, SeatSummary, Summary};
+use slipring_shm::{
+    Ending, Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSummary, Summary,
+};
 
 use crate::console;
 
@@ -26,6 +28,7 @@ Columns:
             dead     proven by a lock; the next process takes the place over
             free     no process has the place; the others wait for the next one
             held     a process that the segment does not name holds the lock
+            unread   events that a dead reader of a tap had not read
   deaths    processes that died at this place
 
   The figures of a running ring are of slightly different moments. A segment is
@@ -136,10 +139,36 @@ fn places(summary: &Summary) -> Vec<Vec<String>> {
     let producer = ["producer".into(), summary.published.to_string(), String::new()];
     let mut places = rows(producer, &summary.producer_seats);
     for stage in &summary.stages {
+        if stage.delivery == "tap" {
+            places.extend(members(summary, stage));
+            continue;
+        }
         let place = [stage.name.clone(), stage.position.to_string(), stage.lag.to_string()];
         places.extend(rows(place, &stage.seats));
     }
     places
+}
+
+/// Returns the rows of a tap: its own, and one for each place where a reader is, or has died.
+fn members(summary: &Summary, tap: &StageSummary) -> Vec<Vec<String>> {
+    let lag = |position: u64| (summary.published.wrapping_sub(position) as i64).max(0).to_string();
+    let taken = tap.seats.iter().filter(|seat| seat.participant.is_some()).count();
+    let readers = format!("{taken} of {} readers", tap.room);
+    let own = [tap.name.clone(), tap.position.to_string(), tap.lag.to_string()];
+    let mut rows = vec![[&own[..], &[readers, String::new(), String::new()]].concat()];
+    for (number, seat) in (1..).zip(&tap.seats) {
+        if seat.participant.is_some() || seat.deaths != 0 {
+            let position = seat.position.map_or_else(String::new, |position| position.to_string());
+            let place = [format!("{} {number}", tap.name), position];
+            let lag = seat.position.map_or_else(String::new, lag);
+            let mut owner = owner(summary, seat);
+            if seat.unread != 0 && seat.participant.is_none() {
+                owner[1] = format!("free, {} unread", seat.unread);
+            }
+            rows.push([&place[..], &[lag], &owner[..]].concat());
+        }
+    }
+    rows
 }
 
 const PLACES: [&str; 6] = ["place", "position", "lag", "process", "state", "deaths"];

@@ -8,15 +8,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use slipring::segment::SegmentRing;
-use slipring::{PRODUCER, Producer, Report, Wait};
+use slipring::segment::{SegmentRing, StageDeclaration, StageDelivery};
+use slipring::{PRODUCER, Producer, Report, StartAt, SubscribeError, Wait};
 
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::graph;
 use crate::participant::{Liveness, Participation};
 use crate::ring;
-use crate::{Reader, SharedProducer, Writer};
+use crate::{Reader, SharedProducer, Subscription, Writer};
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
@@ -162,7 +162,53 @@ impl<E: Event> Attached<E> {
         Ok(unsafe { ring.writer(number) })
     }
 
-    fn take(&self, stage: &str, writes: bool) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+    /// Adds a reader to a tap, as [`Tap::subscribe`](slipring::Tap::subscribe) does within one
+    /// process. The reader sees each event exactly once, from its first position on, and holds back
+    /// the parties behind the tap until it leaves, is dropped, or dies.
+    ///
+    /// A reader that dies is removed within a notice by the parties that wait for it. Nothing comes
+    /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
+    /// tells how many events the dead one had not read.
+    ///
+    /// Example: [`Builder::tap`](crate::Builder::tap).
+    ///
+    /// # Errors
+    /// [`Problem::AllTaken`], if living readers have all places; [`Problem::Subscribe`];
+    /// [`Problem::NoStage`]; [`Problem::Delivery`].
+    ///
+    /// # Cost
+    /// A compare-and-swap for each place until a free one, and a fence. If none is free, a few
+    /// system calls for each place.
+    pub fn subscribe(&self, tap: &str, start: StartAt) -> Result<Subscription<E>, SegmentError> {
+        const TAP: StageDelivery = StageDelivery::Tap(0);
+        let (ring, number, _) = self.stage(tap, TAP)?;
+        // Each round but the last follows the death or the leaving of a reader.
+        for _ in 0..64 {
+            step!("subscribing");
+            match ring.subscribe(number, start) {
+                Ok(member) => {
+                    step!("subscribed");
+                    return Ok(member);
+                }
+                Err(SubscribeError::Full { .. }) => {
+                    let seat = ring::take_any(&self.inner, ring, ring.seats_of(number), tap);
+                    let seat = seat.map_err(|problem| self.failed(problem))?;
+                    ring.seat(seat).free(self.participant());
+                }
+                Err(reason) => {
+                    return Err(self.failed(Problem::Subscribe { tap: tap.into(), reason }));
+                }
+            }
+        }
+        Err(self.failed(Problem::Busy))
+    }
+
+    /// Finds a stage of the kind of `delivery`.
+    fn stage(
+        &self,
+        stage: &str,
+        delivery: StageDelivery,
+    ) -> Result<(&SegmentRing<E>, usize, &StageDeclaration), SegmentError> {
         let (ring, made) = self.ring(stage)?;
         let stages = &made.declaration.stages;
         let number = stages.iter().position(|known| known.name == stage);
@@ -170,12 +216,17 @@ impl<E: Event> Attached<E> {
             let known = stages.iter().map(|known| known.name.clone()).collect();
             self.failed(Problem::NoStage { asked: stage.into(), known })
         })?;
-        let delivery = usize::from(graph::delivery_number(stages[number].delivery));
-        if delivery != 0 {
-            let (stage, delivery) = (stage.into(), graph::DELIVERIES[delivery]);
+        let declared = graph::delivery_number(stages[number].delivery);
+        if declared != graph::delivery_number(delivery) {
+            let (stage, delivery) = (stage.into(), graph::DELIVERIES[usize::from(declared)]);
             return Err(self.failed(Problem::Delivery { stage, delivery }));
         }
-        if stages[number].writes != writes {
+        Ok((ring, number, &stages[number]))
+    }
+
+    fn take(&self, stage: &str, writes: bool) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+        let (ring, number, declared) = self.stage(stage, StageDelivery::Each)?;
+        if declared.writes != writes {
             let stage = stage.into();
             return Err(self.failed(Problem::Access { stage, writes: !writes }));
         }

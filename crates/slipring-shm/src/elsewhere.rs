@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use slipring::segment::OnDeath;
-use slipring::{Producer, Report, Wait};
+use slipring::{Producer, Report, StartAt, Wait};
 
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
-use crate::{Reader, SharedProducer, Writer};
+use crate::{Reader, SharedProducer, Subscription, Writer};
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
     Err(SegmentError::at(&place?, Problem::Unsupported))
@@ -105,6 +105,11 @@ impl<E: Event> Attached<E> {
     }
 
     /// Never called: there is no segment.
+    pub fn subscribe(&self, _tap: &str, _at: StartAt) -> Result<Subscription<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn report(&self) -> Option<Report> {
         match self.0 {}
     }
@@ -128,6 +133,11 @@ impl<E: Event> Builder<E> {
 
     /// Adds a stage that may write.
     pub fn writer(self, _name: impl Into<String>) -> Builder<E> {
+        self
+    }
+
+    /// Adds a tap.
+    pub fn tap(self, _name: impl Into<String>, _room: usize) -> Builder<E> {
         self
     }
 

@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
+use slipring::{BuildError, SubscribeError};
+
 use crate::limits::{FOLDER, HEAD, MAX_LENGTH, MAX_NAME, MAX_PARTICIPANTS, STAGE_NAME};
 
 /// Why a segment could not be made, opened, attached to, inspected or removed, and which.
@@ -105,7 +107,7 @@ pub enum Problem {
         most: u64,
     },
     /// The stages cannot be made into a ring.
-    Graph(slipring::BuildError),
+    Graph(BuildError),
     /// A stage's name is empty, too long, or has control characters.
     StageName {
         /// The name.
@@ -144,6 +146,19 @@ pub enum Problem {
         stage: String,
         /// How the stage divides its events: `each`, `pool`, `shards` or `tap`.
         delivery: &'static str,
+    },
+    /// The effect of a death was stated for a tap. No party waits for a dead member of a tap, so no
+    /// party is told.
+    TapDeath {
+        /// Name of the tap.
+        tap: String,
+    },
+    /// No reader can join the tap as the call asks.
+    Subscribe {
+        /// Name of the tap.
+        tap: String,
+        /// The reason.
+        reason: SubscribeError,
     },
     /// Another handle has the place of the stage or producer, and its process lives.
     Taken {
@@ -319,6 +334,11 @@ impl fmt::Display for Problem {
                 f,
                 "stage `{stage}` was declared with the delivery `{delivery}`, which this call does not serve"
             ),
+            Problem::TapDeath { tap } => write!(
+                f,
+                "`{tap}` is a tap, whose dead members hold up no party: leave its `on_death` out"
+            ),
+            Problem::Subscribe { tap, reason } => write!(f, "tap `{tap}`: {reason}"),
             Problem::Taken { stage, pid } => write!(
                 f,
                 "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"

@@ -82,6 +82,9 @@ impl Graph {
             if name.len() > STAGE_NAME || name.contains(char::is_control) {
                 return Err(Problem::StageName { given: name.clone() });
             }
+            if matches!(stage.delivery, StageDelivery::Tap(_)) && stage.on_death != OnDeath::Wait {
+                return Err(Problem::TapDeath { tap: name.clone() });
+            }
             let index = |other: &String| {
                 let known = self.stages[..number].iter().position(|known| known.name == *other);
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };

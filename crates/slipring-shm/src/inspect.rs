@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slipring::segment::{Ending, OnDeath, Seat, run_of};
+use slipring::segment::{Ending, OnDeath, Seat, bound_at, run_of};
 
 use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
@@ -114,8 +114,15 @@ pub struct SeatSummary {
     /// Number of the participant that has the place; `None`: the place is free. The participant may
     /// be dead.
     pub participant: Option<u32>,
-    /// Number of participants that died here and were followed by another one.
+    /// Number of participants that died here and were followed by another one, or removed.
     pub deaths: u32,
+    /// Of a tap's reader: the position of its first event that it has not released. `None`: the
+    /// place is not of a tap, or is free.
+    pub position: Option<u64>,
+    /// Of a tap: number of events that the last reader here had not read when it was found dead. A
+    /// reader that takes the place resets the number. A reader that dies at once may leave the number
+    /// of the one before.
+    pub unread: u64,
 }
 
 /// A participant: its record, and the result of probing its byte.
@@ -248,12 +255,19 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
     // I3.
     let lines = words(&file, &checked.areas.lines)?;
     let seats = seats(&file, &checked.areas.seats)?;
-    let ends = checked.stages.iter().filter_map(|stage| lines.get(stage.line as usize)?.first());
+    // The lines of a tap hold no position of the stage. The producer's cursor and the sentinel lie at
+    // the ends of runs.
+    let of_stage = checked.stages.iter().filter(|stage| stage.delivery != TAP);
+    let of_stage = of_stage.map(|stage| stage.line as usize);
+    let ends = of_stage.chain(slipring::segment::PRODUCER_LINES);
+    let ends = ends.filter_map(|line| lines.get(line)?.first());
     let ends = ends.chain(seats.iter().map(|seat| &seat.boundary)).copied();
     let published = published(&file, &checked, ends.fold(header.first, later))?;
     let producers = checked.stages.iter().map(|stage| stage.seats).sum();
     let stages = checked.stages.iter();
-    let stages = stages.map(|stage| stage_summary(stage, &checked, &lines, &seats, published));
+    let of_stage = |stage| stage_summary(stage, &checked, &lines, &seats, published);
+    let mut stages: Vec<_> = stages.map(of_stage).collect();
+    follow_members(&mut stages, published);
     let in_folder = path.parent() == Some(Path::new(FOLDER));
     Ok(Summary {
         name: path.file_name().filter(|_| in_folder).and_then(name_of).map(str::to_owned),
@@ -270,13 +284,16 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
         published,
         producer_seats: summaries(&seats, producers, checked.shape.producers),
         producer_on_death: on_death(header.producer_on_death),
-        stages: stages.collect(),
+        stages,
         places: header.participants,
         participants: participants(&file, &checked)?,
         stale: held.is_none(),
         ending: ending(&file, &checked)?,
     })
 }
+
+/// Number of the delivery of a tap.
+const TAP: u8 = 3;
 
 /// A copied seat.
 struct CopiedSeat {
@@ -304,7 +321,8 @@ fn seats(file: &File, area: &Area) -> Result<Vec<CopiedSeat>, Problem> {
     let seat = |line: Vec<u64>| {
         let words = <[u64; Seat::WORDS]>::try_from(&line[..Seat::WORDS]).ok()?;
         let seat = Seat::copied(words);
-        let summary = SeatSummary { participant: seat.owner(), deaths: seat.deaths() };
+        let (participant, deaths, unread) = (seat.owner(), seat.deaths(), seat.unread());
+        let summary = SeatSummary { participant, deaths, position: None, unread };
         Some(CopiedSeat { summary, held: seat.held(), boundary: seat.boundary() })
     };
     Ok(words(file, area)?.into_iter().filter_map(seat).collect())
@@ -342,6 +360,13 @@ fn stage_summary(
     let position = position.copied().unwrap_or(checked.header.first);
     let after = checked.stages.iter().enumerate().filter(|(bit, _)| stage.after >> bit & 1 != 0);
     let seat = seats.get(stage.first_seat as usize);
+    let mut seat_summaries = summaries(seats, stage.first_seat, stage.seats);
+    if stage.delivery == TAP {
+        for (number, seat) in seat_summaries.iter_mut().enumerate() {
+            let bound = lines.get(stage.line as usize + 1 + number).and_then(|line| line.first());
+            seat.position = bound.and_then(|&bound| bound_at(bound, published));
+        }
+    }
     StageSummary {
         name: stage.name(),
         writes: stage.access != 0,
@@ -352,7 +377,29 @@ fn stage_summary(
         position,
         held: seat.map_or(position, |seat| later(position, seat.held)),
         lag: ahead(published, position).max(0) as u64,
-        seats: summaries(seats, stage.first_seat, stage.seats),
+        seats: seat_summaries,
+    }
+}
+
+/// Sets the positions of taps, which their members and the stages before them decide.
+fn follow_members(stages: &mut [StageSummary], published: u64) {
+    for number in 0..stages.len() {
+        let tap = &stages[number];
+        if tap.delivery != graph::DELIVERIES[usize::from(TAP)] {
+            continue;
+        }
+        // No tap follows a tap, so the positions of the stages before are known.
+        let before = stages.iter().filter(|stage| tap.after.contains(&stage.name));
+        let before = before.map(|stage| stage.position);
+        let members = tap.seats.iter().filter_map(|seat| seat.position);
+        let position = before.chain(members).reduce(|one, other| match ahead(one, other) > 0 {
+            true => other,
+            false => one,
+        });
+        let tap = &mut stages[number];
+        tap.position = position.unwrap_or(published);
+        tap.held = tap.position;
+        tap.lag = ahead(published, tap.position).max(0) as u64;
     }
 }
 
@@ -404,6 +451,7 @@ fn participants(file: &File, checked: &Checked) -> Result<Vec<ParticipantSummary
 mod tests {
     use super::*;
     use crate::{Attached, Segment};
+    use slipring::StartAt;
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt;
 
@@ -416,7 +464,8 @@ mod tests {
 
         fn attach(&self, first: u64) -> Attached<u64> {
             let segment = Segment::create(&self.0).capacity(4).first_seq(first);
-            let segment = segment.reader("one").reader("two").after(["one"]).build().unwrap();
+            let segment = segment.reader("one").reader("two").after(["one"]);
+            let segment = segment.tap("tap", 2).build().unwrap();
             // SAFETY: only this test opens the segment.
             unsafe { segment.attach().unwrap() }
         }
@@ -473,6 +522,47 @@ mod tests {
         assert_eq!(name.look().published, at(32));
     }
 
+    /// A tap's position is that of its last reader, or of the stages before it. A dead reader's
+    /// unread events are told.
+    #[test]
+    fn a_tap_shows_its_readers() {
+        for first in [0, u64::MAX - 2, (1 << 63) - 2] {
+            let at = |count: u64| first.wrapping_add(count);
+            let name = Name::new("tap");
+            let segment = Segment::create(&name.0).capacity(4).first_seq(first);
+            let segment = segment.tap("now", 2).reader("all").tap("done", 3).after(["all"]);
+            let segment = segment.build().unwrap();
+            // SAFETY: only this test opens the segment.
+            let attached = unsafe { segment.attach().unwrap() };
+            let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
+            let publish = |tx: &mut slipring::Producer<u64>, count| {
+                (0..count).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
+            };
+            publish(&mut tx, 3);
+            all.poll(2, |_, _| ()).unwrap();
+            let empty = name.look().stages;
+            let positions = [0, 1, 2].map(|stage: usize| (empty[stage].position, empty[stage].lag));
+            assert_eq!(positions, [(at(3), 0), (at(2), 1), (at(2), 1)]);
+            let mut reader = attached.subscribe("now", StartAt::Oldest).unwrap();
+            let late = attached.subscribe("now", StartAt::Now).unwrap();
+            let done = attached.subscribe("done", StartAt::Now).unwrap();
+            assert_eq!(reader.poll(1, |_, _| ()).unwrap(), 1);
+            let summary = name.look();
+            assert_eq!((summary.published, summary.stages[0].lag), (at(3), 2));
+            let seats = |stage: usize| -> Vec<_> {
+                let seats = &summary.stages[stage].seats;
+                seats.iter().map(|seat| (seat.participant, seat.position)).collect()
+            };
+            assert_eq!(seats(0), [(Some(1), Some(at(1))), (Some(1), Some(at(3)))]);
+            assert_eq!(seats(1), [(Some(1), None)]);
+            assert_eq!(seats(2), [(Some(1), Some(at(2))), (None, None), (None, None)]);
+            drop((reader, late, done));
+            all.poll(1, |_, _| ()).unwrap();
+            publish(&mut tx, 4);
+            assert_eq!(name.look().published, at(7));
+        }
+    }
+
     #[test]
     fn whatever_the_words_say_there_is_a_summary() {
         let name = Name::new("words");
@@ -494,7 +584,7 @@ mod tests {
                 let bytes = vec![byte; area.length().unwrap() as usize];
                 file.write_all_at(&bytes, area.at).unwrap();
                 let summary = name.look();
-                assert_eq!((summary.stages.len(), summary.capacity), (2, 4));
+                assert_eq!((summary.stages.len(), summary.capacity), (3, 4));
             }
         }
     }

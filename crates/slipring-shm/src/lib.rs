@@ -50,6 +50,8 @@
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
 //! - A producer that dies is followed by another, which finds its place from the segment alone.
 //!   Nothing of an unfinished publication is ever seen.
+//! - A reader of a tap that dies is removed by the parties that wait for it. They go on within a
+//!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
 //! - The parties that wait for a dead process wait on, are told, or end with an error, as the
 //!   segment's creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless
 //!   stated) and the time that the kernel takes to end a process. A call with a deadline ends by
@@ -71,7 +73,7 @@
 //!
 //! # What is not here yet
 //!
-//! Pools, shards and taps between processes; events whose size is known at run
+//! Pools and shards between processes; events whose size is known at run
 //! time only; other languages. The speed is not measured yet.
 //!
 //! # Where it works
@@ -133,7 +135,7 @@ pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError}
 pub use event::Event;
 pub use slipring::segment::{
     Ending, OnDeath, SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
-    SegmentWriter as Writer,
+    SegmentSubscription as Subscription, SegmentWriter as Writer,
 };
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -375,6 +375,36 @@ impl<E: Event> Builder<E> {
         self
     }
 
+    /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
+    /// use, in any process. A tap without a reader holds back no party. A reader that dies is
+    /// removed by the parties that wait for it.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::StartAt;
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("viewed")
+    ///     .capacity(8)
+    ///     .reader("journal")
+    ///     .tap("viewers", 4)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut journal) = (attached.producer()?, attached.reader("journal")?);
+    /// tx.publish(|slot| *slot = 1)?;
+    /// let mut viewer = attached.subscribe("viewers", StartAt::Now)?;
+    /// tx.publish(|slot| *slot = 2)?;
+    /// viewer.poll(8, |event, at| assert_eq!((*event, at.seq), (2, 1)))?;
+    /// journal.poll(8, |event, at| assert_eq!(*event, at.seq + 1))?;
+    /// viewer.leave();
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tap(mut self, name: impl Into<String>, room: usize) -> Builder<E> {
+        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Tap(room)));
+        self
+    }
+
     /// Puts the stage declared last behind the stages of these names, which are declared before it.
     ///
     /// ```
@@ -403,7 +433,7 @@ impl<E: Event> Builder<E> {
     }
 
     /// Sets what becomes of the parties that wait for the stage declared last when its process
-    /// dies; they wait unless stated.
+    /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<E> {

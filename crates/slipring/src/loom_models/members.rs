@@ -16,6 +16,9 @@ use crate::segment::{
 };
 
 const GATED: Caught = Caught::Message("a dead member holds events");
+const MISCOUNTED: Caught = Caught::Message("members are miscounted");
+/// A living member finds that it was removed.
+const REMOVED: Caught = Caught::Message("a poll without waiting");
 const UNREAD: Caught = Caught::Message("the unread events are counted");
 const BEHIND: Caught = Caught::Message("a member is not told of an event");
 
@@ -96,7 +99,7 @@ fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
         publish_runs(&mut tx, 0, &[1], 1);
         let (dying, lives_on) = changing.join().unwrap();
         let ring = segment.attach(6);
-        assert_eq!(members(&ring), 1, "a dead member holds events");
+        assert_eq!(members(&ring), 1, "members are miscounted");
         assert!(ring.seat(1).deaths() <= 1, "a death is counted once");
         drop((segment.member(5, StartAt::Now), lives_on));
         assert_free(&ring, 2);
@@ -121,7 +124,7 @@ fn loom_a_member_dies_while_it_leaves() {
 
 #[test]
 fn loom_twin_members_counted() {
-    caught("members::loom_a_member_dies_while_it_joins", "members-counted", Caught::Race);
+    caught("members::loom_a_member_dies_while_it_joins", "members-counted", MISCOUNTED);
 }
 
 /// A member dies with an event that it has not read. The process that recovers it dies after
@@ -138,10 +141,9 @@ fn a_recoverer_dies(stores: usize, least: usize) {
             lives(stores, || recovering.settle(3, 2));
             recovering.settle(4, 2);
             let ring = recovering.attach(4);
-            assert_eq!(ring.seat(0).owner(), None, "a dead member holds events");
-            assert_eq!(ring.seat(0).deaths(), 1, "a death is counted once");
-            assert_eq!(ring.seat(0).unread(), 1, "the unread events are counted");
             assert_free(&ring, 1);
+            assert_eq!((ring.seat(0).owner(), ring.seat(0).deaths()), (None, 1));
+            assert_eq!(ring.seat(0).unread(), 1, "the unread events are counted");
             let mut next = recovering.member(5, StartAt::Oldest);
             assert_eq!(ring.seat(0).unread(), 0);
             read(&mut next);
@@ -205,12 +207,12 @@ fn loom_two_processes_recover_a_member() {
 
 #[test]
 fn loom_twin_recovered_unlocked_of_a_member() {
-    caught("members::loom_two_processes_recover_a_member", "recovered-unlocked", Caught::Race);
+    caught("members::loom_two_processes_recover_a_member", "recovered-unlocked", REMOVED);
 }
 
 #[test]
 fn loom_twin_owner_assumed_of_a_member() {
-    caught("members::loom_two_processes_recover_a_member", "member-assumed", Caught::Race);
+    caught("members::loom_two_processes_recover_a_member", "member-assumed", REMOVED);
 }
 
 /// The producer waits for a member that dies, and removes it.
@@ -236,7 +238,8 @@ fn loom_twin_dead_members_left() {
     caught(
         "members::loom_a_waiting_producer_removes_a_member",
         "dead-members-left",
-        Caught::Deadlock(&["producer"]),
+        // The producer, whose notice is zero, polls for ever.
+        Caught::Message("exceeded maximum number of branches"),
     );
 }
 
@@ -340,7 +343,7 @@ fn a_producer_dies(stores: usize, least: usize) {
 #[test]
 fn loom_a_producer_dies_before_its_cursor() {
     for stores in 0..5 {
-        a_producer_dies(stores, 2);
+        a_producer_dies(stores, if stores < 2 { 1 } else { 15 });
     }
 }
 

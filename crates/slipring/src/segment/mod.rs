@@ -42,4 +42,4 @@ pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
 pub use crate::ring::status::Ending;
-pub use ring::run_of;
+pub use ring::{PRODUCER_LINES, bound_at, run_of};

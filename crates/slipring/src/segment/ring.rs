@@ -19,13 +19,13 @@ use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::owner::Owner;
-use crate::ring::plan::Plan;
+use crate::ring::plan::{CURSOR_LINE, Plan, SENTINEL_LINE};
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Run};
-use crate::ring::words::ahead;
+use crate::ring::words::{IDLE, ahead, bound_ahead};
 
 /// The producer of a segment.
 pub type SegmentProducer<E> = Producer<E>;
@@ -47,6 +47,17 @@ pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
         Run::Unpublished => None,
     }
 }
+
+/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
+/// the seat holds back no event. For reports about a segment.
+pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
+    let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
+    (word & IDLE == 0).then_some(seq)
+}
+
+/// The lines that hold the sentinel of several producers, and the cursor of a single one. For
+/// reports about a segment.
+pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E> {
