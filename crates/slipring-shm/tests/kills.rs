@@ -14,7 +14,7 @@ use common::oracle::*;
 use common::trace::{Path, Stop, Victim, fork, mark, wait};
 use common::*;
 use libc::c_long;
-use slipring::Wait;
+use slipring::{StartAt, Wait};
 
 #[test]
 fn plays_a_role() {
@@ -40,7 +40,12 @@ fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     assert!(role.end().success());
 }
 
-const SMALL: Shape = Shape { capacity: 16, writes: false, notice: Duration::from_millis(2) };
+const SMALL: Shape =
+    Shape { capacity: 16, writes: false, notice: Duration::from_millis(2), tap: Tapped::No };
+/// A tap behind a stage that writes.
+const TAPPED: Shape = Shape { writes: true, tap: Tapped::Between, ..SMALL };
+/// A tap behind the producer, which stores a cursor.
+const CURSOR: Shape = Shape { tap: Tapped::First, ..SMALL };
 const WRITES: Shape = Shape { writes: true, ..SMALL };
 /// Three runs of a publication, and room behind them.
 const LONG: Shape = Shape { capacity: 1 << 17, ..SMALL };
@@ -137,6 +142,32 @@ fn dead_later(world: &World, journal: &Journal) -> Hands {
         kill_me();
     });
     wait(dead);
+    hands
+}
+
+/// All stages and the producer; the victim is a reader of the tap, which has events to read.
+fn before_tap(world: &World, journal: &Journal) -> Hands {
+    let mut hands = all_but(world, journal, 2, 7);
+    hands.stages[0].as_mut().unwrap().poll(5, journal).unwrap();
+    hands
+}
+
+/// The same, and a dead reader of the tap, which holds events back.
+fn dead_viewer(world: &World, journal: &Journal) -> Hands {
+    let hands = before_tap(world, journal);
+    let dead = fork(|| {
+        let mut viewer = world.view(&join(&world.segment));
+        world.look(&mut viewer, 2);
+        kill_me();
+    });
+    wait(dead);
+    hands
+}
+
+/// The same without the later stage, which is the victim.
+fn dead_viewer_before(world: &World, journal: &Journal) -> Hands {
+    let mut hands = dead_viewer(world, journal);
+    hands.stages[1] = None;
     hands
 }
 
@@ -292,6 +323,39 @@ fn victim_leaves(world: &World, _: &Journal) {
     mark();
 }
 
+fn victim_joins(world: &World, _: &Journal) {
+    let me = join(&world.segment);
+    mark();
+    let viewer = me.subscribe(TAP, StartAt::Oldest).unwrap();
+    mark();
+    std::mem::forget(viewer);
+}
+
+fn victim_views(world: &World, _: &Journal) {
+    let mut viewer = world.view(&join(&world.segment));
+    world.look(&mut viewer, 1);
+    mark();
+    world.look(&mut viewer, 2);
+    mark();
+}
+
+fn victim_stops_viewing(world: &World, _: &Journal) {
+    let mut viewer = world.view(&join(&world.segment));
+    world.look(&mut viewer, 1);
+    mark();
+    viewer.leave();
+    mark();
+}
+
+/// The later stage waits for a dead reader of the tap, and removes it.
+fn victim_removes(world: &World, journal: &Journal) {
+    let me = join(&world.segment).wait(Wait::Blocking).unwrap();
+    let mut later = world.stage(&me, 1);
+    mark();
+    while later.batch(3, journal).unwrap() == 0 {}
+    mark();
+}
+
 fn act_publish(hands: &mut Hands, journal: &Journal) {
     publish(hands.tx.as_mut().unwrap(), 1, journal);
 }
@@ -301,7 +365,7 @@ fn act_poll(hands: &mut Hands, journal: &Journal) {
 }
 
 #[rustfmt::skip]
-const CALLS: [Call; 18] = {
+const CALLS: [Call; 25] = {
     const fn call(
         name: &'static str,
         shape: Shape,
@@ -333,6 +397,13 @@ const CALLS: [Call; 18] = {
         call("take a dead producer's place", SMALL, 0, dead_producer, victim_succeeds),
         call("drop a reader", SMALL, 0, all_but_first, victim_drops),
         call("leave", SMALL, 0, everyone, victim_leaves),
+        call("join a tap", TAPPED, 0, before_tap, victim_joins),
+        call("join in a dead reader's place", TAPPED, 0, dead_viewer, victim_joins),
+        call("read at a tap", TAPPED, 0, before_tap, victim_views),
+        call("read at a tap behind the producer", CURSOR, 0, before_tap, victim_views),
+        call("leave a tap", TAPPED, 0, before_tap, victim_stops_viewing),
+        call("remove a dead reader", TAPPED, 0, dead_viewer_before, victim_removes),
+        call("publish beside a cursor", CURSOR, 1, stages, victim_publishes),
     ]
 };
 
@@ -344,10 +415,17 @@ impl Call {
     fn finish(&self, world: &World, hands: Hands, journal: &Journal) {
         let run = if self.shape.capacity == LONG.capacity { MAX_RUN } else { 1 };
         finish(world, hands, journal, self.unsure, run);
+        if self.shape.tap != Tapped::No {
+            // The place of the reader is free, or its process is dead and is recovered.
+            drop(world.view(&world.me));
+        }
         // The death of the one before the victim is counted, whoever counted it.
         match self.name {
             "take a dead stage's place" => assert!(world.deaths(0) >= 1, "not counted"),
             "take a dead producer's place" => assert!(world.deaths(2) >= 1, "not counted"),
+            "join in a dead reader's place" | "remove a dead reader" => {
+                assert!(world.deaths(1) >= 1, "not counted")
+            }
             _ => {}
         }
     }
@@ -497,9 +575,16 @@ fn life_of_a_producer(world: &World, journal: &Journal) {
     (0..4).for_each(|_| publish(&mut tx, 1, journal));
 }
 
+/// Joins a tap and reads.
+fn life_of_a_viewer(world: &World, _: &Journal) {
+    let mut viewer = world.view(&join(&world.segment));
+    world.look(&mut viewer, 2);
+}
+
 fn role_steps() {
     let journal = Journal::new(64);
-    let lives: [(Shape, Survivors, Life); 4] = [
+    let lives: [(Shape, Survivors, Life); 5] = [
+        (TAPPED, dead_viewer, life_of_a_viewer),
         (SMALL, dead_first, life_of_a_stage::<0>),
         (WRITES, dead_first, life_of_a_stage::<0>),
         (WRITES, dead_later, life_of_a_stage::<1>),
@@ -607,4 +692,22 @@ fn a_process_killed_while_it_attaches_or_leaves_loses_nothing() {
 fn a_process_killed_while_it_recovers_another_is_recovered() {
     let _watched = watched();
     kill_in(&["take a dead stage's place", "take a dead producer's place"]);
+}
+
+#[test]
+fn a_reader_of_a_tap_killed_at_any_instruction_holds_up_no_party() {
+    let _watched = watched();
+    kill_in(&["join a tap", "read at a tap", "read at a tap behind the producer", "leave a tap"]);
+}
+
+#[test]
+fn a_process_killed_while_it_removes_a_reader_is_recovered() {
+    let _watched = watched();
+    kill_in(&["join in a dead reader's place", "remove a dead reader"]);
+}
+
+#[test]
+fn a_producer_killed_before_its_cursor_has_published() {
+    let _watched = watched();
+    kill_in(&["publish beside a cursor"]);
 }

@@ -93,7 +93,7 @@ fn role_soak() {
     while Instant::now() < until {
         journal.clear();
         let notice = Duration::from_millis(random.u64(1..10));
-        let shape = Shape { capacity: 1 << random.u32(1..7), writes: random.bool(), notice };
+        let shape = Shape { capacity: 1 << random.u32(1..7), writes: random.bool(), notice, tap };
         let world = World::new(shape);
         let mut pids = [0, 1, 2].map(|party| start(&world, &journal, party, &mut random));
         let mut done = [false; PARTIES];

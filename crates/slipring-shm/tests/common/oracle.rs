@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use slipring::segment::Seat;
-use slipring::{ClaimError, Producer, WaitError};
+use slipring::{ClaimError, Producer, StartAt, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Writer};
+use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Subscription, Writer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An event that knows its position and its publisher.
@@ -250,7 +250,21 @@ pub struct Shape {
     /// Whether the first stage writes.
     pub writes: bool,
     pub notice: Duration,
+    pub tap: Tapped,
 }
+
+/// Where the ring has a tap, if it has one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tapped {
+    No,
+    /// Directly behind the producer, and before the later stage.
+    First,
+    /// Between the two stages.
+    Between,
+}
+
+/// Name of the tap, which has room for one reader.
+pub const TAP: &str = "viewers";
 
 /// A segment, and this process as one participant of it.
 pub struct World {
@@ -285,7 +299,14 @@ impl World {
             true => builder.writer(STAGES[0]),
             false => builder.reader(STAGES[0]),
         };
-        let segment = builder.reader(STAGES[1]).after([STAGES[0]]).build().unwrap();
+        let builder = match shape.tap {
+            Tapped::No => builder.reader(STAGES[1]).after([STAGES[0]]),
+            Tapped::First => builder.tap(TAP, 1).reader(STAGES[1]).after([STAGES[0], TAP]),
+            Tapped::Between => {
+                builder.tap(TAP, 1).after([STAGES[0]]).reader(STAGES[1]).after([TAP])
+            }
+        };
+        let segment = builder.build().unwrap();
         let me = join(&segment);
         World { segment, me, shape }
     }
@@ -327,6 +348,32 @@ impl World {
             (Hand::Reads(reader), redelivered, next)
         };
         Stage { hand, number, next, redelivered, writes, successor_from: u64::MAX }
+    }
+
+    /// Joins the tap at its oldest event.
+    pub fn view(&self, by: &Attached<Numbered>) -> Subscription<Numbered> {
+        loop {
+            match by.subscribe(TAP, StartAt::Oldest) {
+                Err(error) if matches!(error.problem(), Problem::AllTaken { .. }) => {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                joined => return joined.unwrap(),
+            }
+        }
+    }
+
+    /// Has a reader of the tap handle up to `max` events that are there, and release them.
+    pub fn look(&self, reader: &mut Subscription<Numbered>, max: usize) {
+        let mut next = reader.next_seq();
+        let changed = self.shape.writes && self.shape.tap == Tapped::Between;
+        let look = |event: &Numbered, at: slipring::At| {
+            assert_eq!(at.seq, next, "in order");
+            next += 1;
+            event.assert_whole(at.seq);
+            let done = if changed { !at.seq } else { 0 };
+            assert_eq!((event.once, event.twice), (done, done), "not released, or changed since");
+        };
+        reader.poll(max, look).unwrap();
     }
 
     /// Takes the producer's place. `None`: the ring is closed.
