@@ -157,7 +157,7 @@ fn dead_viewer(world: &World, journal: &Journal) -> Hands {
     let hands = before_tap(world, journal);
     let dead = fork(|| {
         let mut viewer = world.view(&join(&world.segment));
-        world.look(&mut viewer, 2);
+        world.look(&mut viewer, 2).unwrap();
         kill_me();
     });
     wait(dead);
@@ -333,15 +333,15 @@ fn victim_joins(world: &World, _: &Journal) {
 
 fn victim_views(world: &World, _: &Journal) {
     let mut viewer = world.view(&join(&world.segment));
-    world.look(&mut viewer, 1);
+    world.look(&mut viewer, 1).unwrap();
     mark();
-    world.look(&mut viewer, 2);
+    world.look(&mut viewer, 2).unwrap();
     mark();
 }
 
 fn victim_stops_viewing(world: &World, _: &Journal) {
     let mut viewer = world.view(&join(&world.segment));
-    world.look(&mut viewer, 1);
+    world.look(&mut viewer, 1).unwrap();
     mark();
     viewer.leave();
     mark();
@@ -578,7 +578,7 @@ fn life_of_a_producer(world: &World, journal: &Journal) {
 /// Joins a tap and reads.
 fn life_of_a_viewer(world: &World, _: &Journal) {
     let mut viewer = world.view(&join(&world.segment));
-    world.look(&mut viewer, 2);
+    world.look(&mut viewer, 2).unwrap();
 }
 
 fn role_steps() {

@@ -1,4 +1,4 @@
-//! A producer and two stages in a row, killed at random times and started again. The oracle checks
+//! A producer, two stages in a row, and a reader of a tap, killed at random times and started again. The oracle checks
 //! the whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::oracle::{Journal, Shape, World, join};
+use common::oracle::{Journal, Numbered, Shape, TAP, Tapped, World, join};
 use common::trace::fork;
 use common::*;
 use libc::pid_t;
-use slipring::Wait;
+use slipring::{Wait, WaitError};
+use slipring_shm::Attached;
 
 #[test]
 fn plays_a_role() {
@@ -28,8 +29,8 @@ const EVENTS: usize = 100_000;
 /// Longest round.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// The parties of a ring: the stages, and the producer.
-const PARTIES: usize = 3;
+/// The parties of a ring: the stages, the producer, and a reader of the tap.
+const PARTIES: usize = 4;
 
 fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     let me = join(&world.segment).wait(wait).unwrap();
@@ -37,6 +38,9 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
         return world.stage(&me, party).drain(journal);
     }
     let mut random = fastrand::Rng::with_seed(seed);
+    if party == 3 {
+        return view(world, &me, &mut random);
+    }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
     let mut next = None;
@@ -70,6 +74,25 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     drop(tx);
 }
 
+/// Joins the tap again and again, until the stream ends.
+fn view(world: &World, me: &Attached<Numbered>, random: &mut fastrand::Rng) {
+    if world.shape.tap == Tapped::No {
+        return;
+    }
+    loop {
+        let mut viewer = world.view(me);
+        for _ in 0..random.u32(..100) {
+            match world.look(&mut viewer, random.usize(1..9)) {
+                Ok(0) => thread::sleep(Duration::from_micros(random.u64(..300))),
+                Ok(_) => {}
+                Err(WaitError::Closed) => return,
+                Err(WaitError::PeerDead(_)) => {}
+                Err(error) => panic!("{TAP}: {error}"),
+            }
+        }
+    }
+}
+
 fn start(world: &World, journal: &Journal, party: usize, random: &mut fastrand::Rng) -> pid_t {
     let wait = Wait::all()[random.usize(1..Wait::all().len())].clone();
     let seed = random.u64(..);
@@ -93,9 +116,12 @@ fn role_soak() {
     while Instant::now() < until {
         journal.clear();
         let notice = Duration::from_millis(random.u64(1..10));
-        let shape = Shape { capacity: 1 << random.u32(1..7), writes: random.bool(), notice, tap };
+        let tap = [Tapped::No, Tapped::First, Tapped::Between][random.usize(..3)];
+        // A stage that writes and a tap beside it would race.
+        let writes = tap != Tapped::First && random.bool();
+        let shape = Shape { capacity: 1 << random.u32(1..7), writes, notice, tap };
         let world = World::new(shape);
-        let mut pids = [0, 1, 2].map(|party| start(&world, &journal, party, &mut random));
+        let mut pids = [0, 1, 2, 3].map(|party| start(&world, &journal, party, &mut random));
         let mut done = [false; PARTIES];
         let round = Instant::now() + ROUND;
         while done != [true; PARTIES] {
@@ -129,10 +155,10 @@ fn role_soak() {
         rounds += 1;
         events += end;
     }
-    let [first, later, producer] = kills;
+    let [first, later, producer, readers] = kills;
     say(format!(
         "{events} events in {rounds} rounds; killed: {producer} producers, {first} first and \
-         {later} later stages"
+         {later} later stages, {readers} readers of taps"
     ));
 }
 

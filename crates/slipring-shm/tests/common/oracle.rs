@@ -363,7 +363,11 @@ impl World {
     }
 
     /// Has a reader of the tap handle up to `max` events that are there, and release them.
-    pub fn look(&self, reader: &mut Subscription<Numbered>, max: usize) {
+    pub fn look(
+        &self,
+        reader: &mut Subscription<Numbered>,
+        max: usize,
+    ) -> Result<usize, WaitError> {
         let mut next = reader.next_seq();
         let changed = self.shape.writes && self.shape.tap == Tapped::Between;
         let look = |event: &Numbered, at: slipring::At| {
@@ -373,7 +377,7 @@ impl World {
             let done = if changed { !at.seq } else { 0 };
             assert_eq!((event.once, event.twice), (done, done), "not released, or changed since");
         };
-        reader.poll(max, look).unwrap();
+        reader.poll(max, look)
     }
 
     /// Takes the producer's place. `None`: the ring is closed.
