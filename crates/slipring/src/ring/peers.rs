@@ -39,6 +39,8 @@ pub trait Proof: Send + Sync {
 /// Of several producers, this is about the last living one. While another producer lives, the claim
 /// of a dead one is given up, and the stages go on with the events of the others.
 ///
+/// A tap has no such effect. The parties that wait for a dead reader of a tap remove it and go on.
+///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::{OnDeath, Segment};
