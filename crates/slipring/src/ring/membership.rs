@@ -275,6 +275,7 @@ impl Membership {
         // The leaving member's bound becomes idle before the seat is free. If the seat were freed
         // first, the idle bound could overwrite the next member's bound.
         twin!("seat-freed-first": unseat(positions, stage, seat) => ());
+        bar(positions, stage, seat);
         self.free_seat(stage, seat);
         twin!("seat-freed-first": () => unseat(positions, stage, seat));
     }
@@ -300,6 +301,7 @@ impl Membership {
         twin!("unread-late": store() => ());
         unseat(positions, stage, seat);
         twin!("unread-late": () => store());
+        bar(positions, stage, seat);
         words.bury(dead); // SYNC[seated]: last
     }
 }
@@ -308,7 +310,10 @@ impl Membership {
 fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
     edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
     positions.remove_member(stage, seat); // SYNC[left]: after the bound
-    // From now on a request to leave returns `false`.
+}
+
+/// Has each later request to the member at `seat` to leave return `false`.
+fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     may_die!();
     positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
 }

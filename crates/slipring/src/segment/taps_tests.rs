@@ -9,8 +9,10 @@ use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
 use crate::ring::plan::CURSOR_LINE;
 
+/// A tap. What it declares for deaths changes nothing.
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
-    StageDeclaration { delivery: StageDelivery::Tap(room), ..stage(name, after, OnDeath::Wait) }
+    let delivery = StageDelivery::Tap(room);
+    StageDeclaration { delivery, ..stage(name, after, OnDeath::Fail) }
 }
 
 fn writer(name: &str, after: &[usize]) -> StageDeclaration {
