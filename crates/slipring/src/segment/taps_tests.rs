@@ -38,14 +38,18 @@ impl Segment {
     }
 }
 
-/// Handles all events that are there, whose values are their positions plus `add`.
+/// Handles all events that are there, whose values are their positions plus `add`. A closed stream
+/// has none.
 fn read(member: &mut SegmentSubscription<u64>, add: u64) -> u64 {
     let mut next = member.next_seq();
     let handle = |event: &u64, at: crate::At| {
         assert_eq!((*event, at.seq), (next.wrapping_add(add), next));
         next = next.wrapping_add(1);
     };
-    member.poll(usize::MAX, handle).unwrap() as u64
+    match member.poll(usize::MAX, handle) {
+        Err(WaitError::Closed) => 0,
+        handled => handled.unwrap() as u64,
+    }
 }
 
 fn publish(tx: &mut SegmentProducer<u64>, count: u64) {
