@@ -13,11 +13,11 @@ use crate::base::fault::Outcome;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::Handler;
+use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Every, sealed as markers};
 use crate::consumer::position::Availability;
 use crate::consumer::sequential::StagePosition;
 use crate::consumer::shard::ShardPosition;
-use crate::consumer::worker::WorkerPosition;
 use crate::errors::BuildError;
 use crate::live::monitor::Monitor;
 use crate::ring::build::RingBuilder;
@@ -256,7 +256,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         workers: usize,
         make: impl FnMut(usize) -> H + 'env,
     ) -> Self {
-        self.several(name, access, Delivery::pool(workers), make, WorkerPosition::new)
+        self.several(name, access, Delivery::pool(workers), make, LocalWorkerPosition::new)
     }
 
     pub(super) fn shards<K: Hash, H: Handler<E, L> + Send + 'env>(

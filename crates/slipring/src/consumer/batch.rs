@@ -10,9 +10,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, Index, IndexMut};
+use std::ops::{Deref, Index, IndexMut, Range};
 
-use crate::consumer::markers::{Writing, sealed};
+use crate::consumer::markers::{SeatedWorker, Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
@@ -164,6 +164,36 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
     #[inline]
     fn index(&self, offset: usize) -> &E {
         &self.view[offset]
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
+    /// Returns the positions of the batch's events that may have been lent before, to a worker that
+    /// died or left without a release; see
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .pool_writer("add", 2)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// tx.publish(|slot| *slot = 7)?;
+    /// let mut one = attached.pool_writer("add")?;
+    /// one.batch(8)?[0] += 1; // not released
+    /// drop(one);
+    /// let mut other = attached.pool_writer("add")?;
+    /// assert_eq!(other.batch(8)?.redelivered(), 0..1); // whether 1 was added is not known
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn redelivered(&self) -> Range<u64> {
+        let (first, end) = (self.view.first_seq(), self.view.first_seq().wrapping_add(self.len));
+        // A batch lies within one chunk, and of a chunk that comes again all events come again.
+        if self.position.again().end == self.position.again().start { end..end } else { first..end }
     }
 }
 

@@ -17,13 +17,15 @@ use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
-use crate::consumer::markers::{Every, Joined, Reading, Seated, Sharded, Shared, Writing, sealed};
+use crate::consumer::local_worker::LocalWorkerPosition;
+use crate::consumer::markers::{
+    Every, Joined, Reading, Seated, SeatedWorker, Sharded, Shared, Writing, sealed,
+};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::{MemberRole, SeatRole};
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
-use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BatchError, WaitError};
 use crate::ring::events::At;
 use crate::ring::owner::Owner;
@@ -119,6 +121,39 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
     }
 }
 
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, SeatedWorker, L> {
+    /// Returns the positions of the current chunk's events that may have been lent before, to a
+    /// worker that died or left without a release, and that this handle lends again. An event
+    /// outside of the range is lent for the first time.
+    ///
+    /// A worker finishes the chunks that other workers left, so any chunk may be such a chunk. If
+    /// the pool writes, each event in the range may be half-written.
+    /// [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .pool_reader("sum", 2)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut one) = (attached.producer()?, attached.pool_reader("sum")?);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert!(one.redelivered().is_empty());
+    /// drop(one.batch(8)?); // not released
+    /// drop(one);
+    /// let mut other = attached.pool_reader("sum")?;
+    /// assert_eq!(other.poll(8, |event, _| assert_eq!(*event, 7))?, 1);
+    /// assert_eq!(other.redelivered(), 0..1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn redelivered(&self) -> Range<u64> {
+        self.position.again().clone()
+    }
+}
+
 impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L> {
     /// Creates the handle of a member that has joined a tap.
     pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole<SEGMENT>>) -> Self {
@@ -150,11 +185,11 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
         worker: usize,
         learned: HandleLearner,
     ) -> Self {
-        Self::of_worker(WorkerPosition::new(core, stage, worker, learned))
+        Self::of_worker(LocalWorkerPosition::new(core, stage, worker, learned))
     }
 
     /// Creates the handle of the worker that owns `position`.
-    pub(crate) fn of_worker(position: WorkerPosition<E, L>) -> Self {
+    pub(crate) fn of_worker(position: LocalWorkerPosition<E, L>) -> Self {
         Consumer { position, access: PhantomData }
     }
 }
@@ -357,6 +392,11 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     pub(crate) fn position(&mut self) -> &mut C::Position<E, L> {
         &mut self.position
+    }
+
+    /// Creates the handle that owns `position`.
+    pub(crate) fn over(position: C::Position<E, L>) -> Self {
+        Consumer { position, access: PhantomData }
     }
 
     /// Lends the next `len` events, which a call of [`Consumer::available`] found.

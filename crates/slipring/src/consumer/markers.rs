@@ -3,8 +3,10 @@
 //! consumer's position.
 
 pub(crate) mod sealed {
+    use crate::consumer::local_worker::LocalWorkerPosition;
     use crate::consumer::position::Availability;
     use crate::consumer::role::{MemberRole, SeatRole};
+    use crate::consumer::seated_worker::SeatedRole;
     use crate::consumer::sequential::{SequentialPosition, StagePosition};
     use crate::consumer::shard::ShardPosition;
     use crate::consumer::worker::WorkerPosition;
@@ -40,7 +42,10 @@ pub(crate) mod sealed {
         type Position<E, L: Layout> = ShardPosition<E, L>;
     }
     impl Delivery for super::Shared {
-        type Position<E, L: Layout> = WorkerPosition<E, L>;
+        type Position<E, L: Layout> = LocalWorkerPosition<E, L>;
+    }
+    impl Delivery for super::SeatedWorker {
+        type Position<E, L: Layout> = WorkerPosition<E, L, SeatedRole>;
     }
 
     impl Holds for super::Every {
@@ -81,6 +86,10 @@ pub struct Joined<const SEGMENT: bool = false>(());
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a worker and shares the events with
 /// the other workers of its pool.
 pub struct Shared(());
+
+/// Delivery marker of a [`Consumer`](crate::Consumer) that is a worker of a segment's pool. Another
+/// process may take its place, and its unfinished events, after it has left or died.
+pub struct SeatedWorker(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a shard and sees the events of its
 /// own keys.

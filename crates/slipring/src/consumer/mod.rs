@@ -5,12 +5,14 @@ pub(crate) mod batch;
 pub(crate) mod drive;
 pub(crate) mod handle;
 pub(crate) mod handler;
+pub(crate) mod local_worker;
 pub(crate) mod markers;
 pub(crate) mod pace;
 #[cfg(all(test, not(slipring_loom)))]
 mod pace_tests;
 pub(crate) mod position;
 pub(crate) mod role;
+pub(crate) mod seated_worker;
 pub(crate) mod sequential;
 pub(crate) mod shard;
 pub(crate) mod waiting;

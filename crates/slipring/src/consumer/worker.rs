@@ -27,12 +27,9 @@ use std::cell::Cell;
 
 use std::time::{Duration, Instant};
 
-use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
-use crate::consumer::waiting::{Counting, Waiting};
-use crate::errors::{Cause, WaitError};
-use crate::ring::membership::Orphan;
+use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
@@ -49,52 +46,86 @@ const MAX_CHUNK: u64 = 256;
 /// log2 of the distance between two landmarks of a pool, in positions. The worker whose chunk
 /// crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
 /// landmark is a full position, from which workers derive the claim word's high bits.
-const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
+pub(super) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
+
+/// How a worker takes chunks, and how the worker leaves its pool.
+pub trait WorkerRole: Sized {
+    /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
+    /// Returns `false` if no chunk is available. After the result `false`, the worker is idle.
+    fn take<E, L: Layout>(worker: &mut WorkerPosition<E, L, Self>) -> bool;
+
+    /// Returns whether the pool has a chunk that another worker left.
+    fn has_orphans<E, L: Layout>(worker: &WorkerPosition<E, L, Self>) -> bool;
+
+    /// Called at the end of a chunk that was timed.
+    #[inline(always)]
+    fn chunk_ended(&mut self, _now: Instant, _notice: impl FnOnce() -> Option<Duration>) {}
+
+    /// Returns the reason why this worker must stop while the graph continues.
+    #[inline(always)]
+    fn refusal(&self) -> Option<WaitError> {
+        None
+    }
+
+    /// Returns why the pool will get no event any more. Changes nothing that other threads read.
+    fn known_end<E, L: Layout>(worker: &WorkerPosition<E, L, Self>) -> Option<WaitError>;
+
+    /// Returns the position at which a closing ring ends, if this worker finds that the ring ends
+    /// there.
+    #[inline(always)]
+    fn end_of_closing<E, L: Layout>(_worker: &WorkerPosition<E, L, Self>) -> Option<u64> {
+        None
+    }
+
+    /// Called when the worker is dropped.
+    fn leave<E, L: Layout>(worker: &mut WorkerPosition<E, L, Self>);
+}
 
 /// The position of one worker of a pool.
 #[repr(align(128))] // on cache lines of its own, as `Producer`
-pub struct WorkerPosition<E, L: Layout> {
-    state: ConsumerState<E, L>,
+pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
+    pub(super) state: ConsumerState<E, L>,
+    pub(super) role: R,
     /// The worker's seat in its pool.
-    worker: usize,
+    pub(super) worker: usize,
     /// Number of declared workers of the pool.
     workers: u64,
     /// The line of the pool's claim word.
-    claim_line: usize,
+    pub(super) claim_line: usize,
     /// The line of this worker's own bound.
-    own_line: usize,
+    pub(super) own_line: usize,
     /// The line that holds the current chunk's bound.
-    bound_line: usize,
+    pub(super) bound_line: usize,
     /// The word that this worker stored last in `bound_line`.
-    bound: u64,
+    pub(super) bound: u64,
     /// The position of the next event.
-    next: u64,
+    pub(super) next: u64,
     /// End of the current chunk.
-    chunk_end: u64,
+    pub(super) chunk_end: u64,
     /// Position of the claim word at this worker's last load. The position is kept in a plain
     /// field: in a model, a load of the claim word before each store would hide errors (see
     /// PROTOCOL.md).
-    last_seen: u64,
+    pub(super) last_seen: u64,
     /// The dependencies' frontier when this worker last loaded the frontier.
-    limit: u64,
+    pub(super) limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
     chunk_len: u64,
     /// The caller's limit for the length of a chunk, in events.
     max_chunk: u64,
     /// Start time and length, in events, of the current chunk; `None`: the chunk is not timed.
-    taken: Option<(Instant, u64)>,
+    pub(super) taken: Option<(Instant, u64)>,
     /// The clock's reading at the end of the last chunk, if the next chunk begins at that time.
     /// `None`: the worker has found no chunk since then.
-    chunk_ended: Option<Instant>,
+    pub(super) chunk_ended: Option<Instant>,
     /// Whether another worker won the last race for a chunk.
-    contended: bool,
+    pub(super) contended: bool,
     /// The position at which the pool has ended, once this worker was told.
     ended_at: Cell<Option<u64>>,
 }
 
 /// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
-enum Offer {
+pub(super) enum Offer {
     Nothing,
     /// A chunk of events. The first field is the chunk's length, in events. The second field is the
     /// number of events of the last run that lie after the chunk.
@@ -103,35 +134,13 @@ enum Offer {
     Tombstone(u64),
 }
 
-impl<E, L: Layout> WorkerPosition<E, L> {
-    /// Creates a worker that is declared with the graph, at the ring's first position.
-    pub(crate) fn new(
-        core: Owner<E, L>,
-        stage: usize,
-        worker: usize,
-        learned: HandleLearner,
-    ) -> Self {
-        let start = core.control.start;
-        Self::begin(core, stage, worker, start, learned)
-    }
-
-    /// Creates a worker that joins a running pool. The caller has taken the joining worker's seat
-    /// (membership::I1).
-    pub(crate) fn join(
-        core: Owner<E, L>,
-        stage: usize,
-        worker: usize,
-        learned: HandleLearner,
-    ) -> Self {
-        let landmark = core.control.landmark(stage);
-        Self::begin(core, stage, worker, landmark, learned)
-    }
-
+impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// Creates an idle worker. The claim word has reached or passed the position `start`.
-    fn begin(
+    pub(super) fn begin(
         core: Owner<E, L>,
         stage: usize,
         worker: usize,
+        role: R,
         start: u64,
         learned: HandleLearner,
     ) -> Self {
@@ -139,6 +148,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         let workers = plan.delivery.len();
         let own_line = plan.bound_line(worker);
         WorkerPosition {
+            role,
             worker,
             workers: workers as u64,
             claim_line: plan.line,
@@ -159,81 +169,11 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
-    /// Returns `false` if no chunk is available. After the result `false`, the worker is idle.
-    fn take(&mut self) -> bool {
-        debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
-        self.contended = false;
-        let control = self.state.control();
-        if let Some(Orphan { seat, rest }) =
-            control.membership.adopt(&control.plan, self.state.stage)
-        {
-            let bound_line = self.state.plan().bound_line(seat);
-            self_wait::moved(self.state.control(), self.bound_line, bound_line);
-            (self.bound_line, self.bound) = (bound_line, rest.start << 1);
-            (self.next, self.chunk_end) = (rest.start, rest.end);
-            self.chunk_ended = None;
-            return true;
-        }
-        let core = self.state.core.clone();
-        let claim = core.control.line(self.claim_line);
-        loop {
-            let word = PoolWord(edge::chunk_taken::see(claim));
-            self.last_seen = word.seq(self.known());
-            let (len, left, live) = match self.offer(self.last_seen, word.left()) {
-                Offer::Nothing => {
-                    self.bind(IDLE);
-                    self.chunk_ended = None;
-                    return false;
-                }
-                Offer::Chunk(len, left) => (len, left, true),
-                Offer::Tombstone(len) => (len, 0, false),
-            };
-            let end = self.last_seen.wrapping_add(len);
-            // After a lost race for a chunk, this worker's old bound has held up the later stages
-            // until now.
-            let held_up = self.bound != IDLE;
-            self.bound = self.last_seen << 1;
-            let own = core.control.line(self.own_line);
-            // I2: the worker stores its bound before the compare-and-swap of the claim word.
-            twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
-            if held_up && twin!("lagging-bound-unnotified": true => false) {
-                core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
-            }
-            let taken = PoolWord::new(end, left).0;
-            let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
-            let swapped = edge::chunk_taken::take(claim, word.0, taken);
-            if passes_landmark && swapped.is_ok() {
-                core.control.line(self.state.plan().landmark_line()).store(end, Relaxed);
-            }
-            match swapped {
-                Ok(_) if live => {
-                    twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
-                    (self.next, self.chunk_end) = (self.last_seen, end);
-                    self.last_seen = end;
-                    self.taken = core.control.timed.then(|| {
-                        // The reading of the clock at the end of a chunk also serves the next
-                        // chunk.
-                        (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
-                    });
-                    return true;
-                }
-                Ok(_) => {
-                    (self.next, self.chunk_end) = (end, end);
-                    self.last_seen = end;
-                    self.state.counts.tombstones += len;
-                    twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
-                }
-                Err(_) => self.contended = true,
-            }
-        }
-    }
-
     /// Returns a position that the claim word has passed by less than 2^47 positions (I5).
     /// `last_seen` may be 2^47 positions or more before the claim word, because the pool may pass
     /// any number of positions while a worker is idle.
     #[inline(always)]
-    fn known(&self) -> u64 {
+    pub(super) fn known(&self) -> u64 {
         // In a model, the claim word moves only a few positions, so `last_seen` is always recent
         // enough. A load of the landmark would multiply the interleavings that a model explores.
         if cfg!(slipring_loom) {
@@ -246,7 +186,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
     /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
     /// harm, because a compare-and-swap of an outdated claim word fails.
-    fn offer(&mut self, seq: u64, left: u64) -> Offer {
+    pub(super) fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
         let mut available = core.capacity();
@@ -310,7 +250,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     /// this worker's events that lie before the bound. A worker that has lost a race for a chunk
     /// holds no event, so storing [`IDLE`] releases no event.
     #[inline(always)]
-    fn bind(&mut self, bound: u64) {
+    pub(super) fn bind(&mut self, bound: u64) {
         if bound != self.bound {
             self.bound = bound;
             self.state.control().release(self.bound_line, bound, self.state.notifies());
@@ -319,8 +259,19 @@ impl<E, L: Layout> WorkerPosition<E, L> {
 
     /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat of
     /// an adopted orphan.
-    fn chunk_seat(&self) -> usize {
+    pub(super) fn chunk_seat(&self) -> usize {
         self.bound_line - self.state.plan().bound_line(0)
+    }
+
+    /// Gives the seat of an adopted chunk back, after the chunk's bound became idle.
+    #[inline(always)]
+    pub(super) fn give_adopted_seat_back(&mut self) {
+        if self.bound_line != self.own_line {
+            let control = self.state.control();
+            self_wait::moved(control, self.bound_line, self.own_line);
+            control.membership.free_seat(self.state.plan(), self.chunk_seat());
+            self.bound_line = self.own_line;
+        }
     }
 
     /// Returns the number of handled but unreleased events of the current chunk. `None`: the worker
@@ -334,6 +285,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         if let Some((started_at, len)) = self.taken.take() {
             let now = Instant::now();
             self.chunk_ended = Some(now);
+            let notice = || Some(self.state.core.control.peers.as_ref()?.notice);
+            self.role.chunk_ended(now, notice);
             let took = now.saturating_duration_since(started_at);
             let nanos = (took.as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
@@ -346,7 +299,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 }
 
-impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
+impl<E, L: Layout, R: WorkerRole> ConsumerPosition<E, L> for WorkerPosition<E, L, R> {
     fn state(&self) -> &ConsumerState<E, L> {
         &self.state
     }
@@ -396,12 +349,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
         }
         self.bind(bound);
         if done {
-            if self.bound_line != self.own_line {
-                let control = self.state.control();
-                self_wait::moved(control, self.bound_line, self.own_line);
-                control.membership.free_seat(self.state.plan(), self.chunk_seat());
-                self.bound_line = self.own_line;
-            }
+            self.give_adopted_seat_back();
             self.adapt();
         }
     }
@@ -426,7 +374,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
     }
 }
 
-impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
+impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R> {
     /// While a worker paused, the worker would not help the pool's other workers.
     const MAY_PAUSE: bool = false;
 
@@ -440,7 +388,7 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
             if self.bound != IDLE {
                 self.release();
             }
-            if !self.take() {
+            if !R::take(self) {
                 return 0;
             }
         }
@@ -476,7 +424,7 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
         let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end
-            || core.control.membership.has_orphans(self.state.stage)
+            || R::has_orphans(self)
             || match core.control.plan.reads_stamps(self.state.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
                 false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
@@ -491,9 +439,32 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
         self.contended
     }
 
-    /// A worker ends only when its whole pool has ended, because another worker may leave a chunk
-    /// that this worker has to finish.
+    #[inline(always)]
+    fn check(&self) -> Result<(), WaitError> {
+        self.state.control().check_running()?;
+        self.role.refusal().map_or(Ok(()), Err)
+    }
+
     fn ended(&self) -> Option<WaitError> {
+        let ended = R::known_end(self);
+        if ended.is_none()
+            && let Some(end) = R::end_of_closing(self)
+        {
+            self.state.control().close(end);
+            return R::known_end(self);
+        }
+        ended
+    }
+
+    fn is_ready(&self) -> bool {
+        self.has_available() || R::known_end(self).is_some() || R::end_of_closing(self).is_some()
+    }
+}
+
+impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
+    /// Returns why no event will come any more. A worker ends only when its whole pool has ended,
+    /// because another worker may leave a chunk that this worker has to finish.
+    pub(super) fn pool_ended(&self) -> Option<WaitError> {
         let control = self.state.control();
         // A colleague that lost a race for a chunk may show its bound late, and the frontier then
         // seems to go back. An end that was told stays.
@@ -511,30 +482,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
     }
 }
 
-impl<E, L: Layout> Drop for WorkerPosition<E, L> {
+impl<E, L: Layout, R: WorkerRole> Drop for WorkerPosition<E, L, R> {
     fn drop(&mut self) {
-        self.disarm();
-        let control = self.state.control();
-        let remain = control.membership.remove_worker(self.state.stage);
-        if self.next != self.chunk_end
-            && remain > 0
-            && !std::thread::panicking()
-            && control.stopped().is_none()
-        {
-            twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
-            let orphan = Orphan { seat: self.chunk_seat(), rest: self.next..self.chunk_end };
-            self.state.control().orphan(self.state.stage, orphan);
-        } else if self.ended().is_some() {
-            // If the graph has ended, this worker's drop is no failure.
-        } else if std::thread::panicking() {
-            self.state.fail_dropped(self.next());
-        } else if remain == 0 {
-            control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
-        }
-        // A chunk of this worker's own stays on the worker's seat.
-        if self.bound == IDLE || self.bound_line != self.own_line {
-            self.state.control().membership.free_seat(self.state.plan(), self.worker);
-        }
-        self.flush();
+        R::leave(self);
     }
 }

@@ -7,8 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::consumer::handle::Consumer;
+use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Reading, Shared, Writing};
-use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::place::Place;
 use crate::ring::owner::Owner;
@@ -151,7 +151,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
             core.control.membership.free_seat(&core.control.plan.stages[stage], worker);
             return Err(SubscribeError::NotRunning);
         };
-        Ok(Consumer::of_worker(WorkerPosition::join(owner, stage, worker, learned)))
+        Ok(Consumer::of_worker(LocalWorkerPosition::join(owner, stage, worker, learned)))
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Board {
     pub(crate) lines: Shared<[Line<AtomicU64>]>,
     /// The seats of all parties.
     pub(crate) seats: Shared<[Line<Seat>]>,
+    /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
+    pub(crate) cells: Box<[Shared<[AtomicU64]>]>,
     /// The number by which this process owns seats.
     pub(crate) participant: u32,
     pub(crate) status: Shared<Line<StatusWords>>,
@@ -59,6 +61,7 @@ impl Board {
         Some(Board {
             lines: array(plan.lines, word)?.into(),
             seats: seats.into(),
+            cells: plan.stages.iter().map(|_| Shared::from(Box::default())).collect(),
             participant: PARTICIPANT,
             status: Shared::new(Line(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),

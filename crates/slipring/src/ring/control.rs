@@ -24,6 +24,7 @@ use crate::ring::peers::{OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
+use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
 use crate::ring::waits::Waits;
 use crate::ring::words::{ClaimWord, ahead};
@@ -72,7 +73,7 @@ impl Control {
         timed: bool,
         samples: Option<Samples>,
     ) -> Option<Control> {
-        let membership = Membership::new(&plan, board.seats, board.participant);
+        let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
         let waits = Waits::new(&plan, board.queues, board.always_fences);
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
         let record = board.failure.map(|record| (record, names.collect()));
@@ -390,15 +391,15 @@ impl Control {
     }
 
     /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does.
-    /// `None`: there is none, or no party is to hear of it. Of several producers, the stages hear
-    /// once none lives.
+    /// `None`: there is none, or no party is to hear of it. Of several producers, and of a pool's
+    /// workers, the others hear once none lives.
     fn dead_owner(&self, peers: &Peers, party: usize) -> Option<u32> {
         if *peers.on_death.get(party)? == OnDeath::Wait {
             return None;
         }
         let seats = self.seats_of(party);
         let lives = |seat: &Line<Seat>| seat.0.owner().is_some_and(|it| !peers.proof.is_dead(it));
-        if party == self.producer_party() && seats.len() > 1 && seats.iter().any(lives) {
+        if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
         // A participant that is not settled yet is told before one that is.
@@ -425,7 +426,17 @@ impl Control {
         }
     }
 
-    /// Has `settle` settle what the dead left that own a seat of `party`.
+    /// Has `settle` settle what dead workers left. The other workers of a pool then finish the
+    /// chunks of the dead.
+    fn settle_dead_workers(&self, peers: &Peers, settle: &dyn Fn(u32)) {
+        for (pool, stage) in self.plan.stages.iter().enumerate() {
+            if matches!(stage.delivery, Delivery::Pool { .. }) {
+                self.settle_dead(peers, pool, settle);
+            }
+        }
+    }
+
+    /// Has `settle` settle what the dead among the owners of a party's seats left.
     fn settle_dead(&self, peers: &Peers, party: usize, settle: &dyn Fn(u32)) {
         for seat in self.seats_of(party) {
             if let Some(owner) = seat.0.owner()
@@ -452,6 +463,7 @@ impl Control {
         // A dead member no longer holds up the parties behind its tap.
         let taps = twin!("dead-members-left": self.plan.taps_before(waiter.party) => &[]);
         taps.iter().for_each(|&tap| self.settle_dead(peers, tap, settle));
+        self.settle_dead_workers(peers, settle);
         let (party, owner) = dead?;
         let on_death = peers.on_death[party];
         let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };
@@ -503,6 +515,14 @@ impl Control {
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
         let stage = &self.plan.stages[pool];
         self.membership.leave_orphan(pool, stage, orphan); // SYNC[orphaned]: before the notification
+        twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
+    }
+
+    /// Leaves the chunk of a seat of a segment's pool to another worker, and notifies the pool's
+    /// queue. The caller owns the seat.
+    pub(crate) fn leave_chunk(&self, pool: usize, seat: usize) {
+        let stage = &self.plan.stages[pool];
+        self.membership.seats_of(stage)[seat].0.leave_chunk(); // SYNC[orphaned]: before
         twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
     }
 

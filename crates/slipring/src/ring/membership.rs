@@ -80,6 +80,8 @@ pub(crate) struct Membership {
     alive: Box<[AtomicUsize]>,
     /// The seats of all parties.
     pub(crate) seats: Shared<[Line<Seat>]>,
+    /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
+    pub(crate) cells: Box<[Shared<[AtomicU64]>]>,
     /// The number by which this process owns seats.
     pub(crate) participant: u32,
     /// Number of each pool's orphans, indexed by stage. An orphan is counted after it is left, and
@@ -89,9 +91,14 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Makes the counts of a ring whose seats are `seats`. `participant` is the number of this
-    /// process.
-    pub(crate) fn new(plan: &Plan, seats: Shared<[Line<Seat>]>, participant: u32) -> Membership {
+    /// Makes the counts of a ring whose seats are `seats`, and the cells of whose stages are
+    /// `cells`. `participant` is the number of this process.
+    pub(crate) fn new(
+        plan: &Plan,
+        seats: Shared<[Line<Seat>]>,
+        cells: Box<[Shared<[AtomicU64]>]>,
+        participant: u32,
+    ) -> Membership {
         let stages = &plan.stages;
         Membership {
             producers: AtomicUsize::new(0),
@@ -99,13 +106,14 @@ impl Membership {
             tasks: AtomicU64::new(0),
             alive: stages.iter().map(|stage| AtomicUsize::new(stage.delivery.len())).collect(),
             seats,
+            cells,
             participant,
             orphaned: stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
         }
     }
 
     /// Returns the seats of a stage.
-    fn seats_of(&self, stage: &Stage) -> &[Line<Seat>] {
+    pub(crate) fn seats_of(&self, stage: &Stage) -> &[Line<Seat>] {
         &self.seats[stage.first_seat..][..stage.delivery.room()]
     }
 
@@ -341,7 +349,7 @@ mod tests {
     fn claimants_are_counted_beyond_32_bits() {
         let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();
         let board = crate::ring::board::Board::heap(&plan, 0).unwrap();
-        let handles = Membership::new(&plan, board.seats, board.participant);
+        let handles = Membership::new(&plan, board.seats, board.cells, board.participant);
         assert!(handles.company() == Company::Now, "no claimant is the only one of none");
         handles.add_claimant();
         assert!(handles.company() == Company::Earlier);

@@ -239,6 +239,15 @@ impl Plan {
         guard.as_ref().map_or(&[], |guard| &guard.taps)
     }
 
+    /// Returns the pool that a seat belongs to, and the number of the seat among the pool's seats.
+    pub(crate) fn worker_at(&self, seat: usize) -> Option<(usize, usize)> {
+        let is_of = |&(pool, stage): &(usize, &Stage)| {
+            matches!(stage.delivery, Delivery::Pool { .. }) && self.seats_of(pool).contains(&seat)
+        };
+        let (pool, stage) = self.stages.iter().enumerate().find(is_of)?;
+        Some((pool, seat - stage.first_seat))
+    }
+
     /// Returns the number of seats of all parties.
     pub(crate) fn seats(&self) -> usize {
         self.first_producer_seat + self.producer_seats

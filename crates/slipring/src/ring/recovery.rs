@@ -6,6 +6,8 @@
 //! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So what a
 //!   dead producer has not stamped is not there.
 
+use std::ops::Range;
+
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
 use crate::ring::closing;
@@ -15,7 +17,7 @@ use crate::ring::heads;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Run;
-use crate::ring::words::{IDLE, ahead, bound_ahead};
+use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
 
 /// Settles all that the dead participant `dead` left in a ring. The caller holds the proof of the
 /// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
@@ -28,6 +30,14 @@ pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
     let control = &core.control;
     let (plan, words) = (&control.plan, &control.membership.seats[seat].0);
+    if let Some((pool, number)) = plan.worker_at(seat)
+        && twin!("worker-assumed": words.owner() == Some(dead) => true)
+        && settle_worker(core, pool, number, words)
+    {
+        // SYNC[orphaned]: before the notification.
+        words.orphan(dead);
+        return control.notify(&[plan.stages[pool].queue]);
+    }
     let producers = plan.seats_of(control.producer_party());
     if plan.many_producers && producers.contains(&seat) {
         // The seat of another owner holds nothing of the dead one.
@@ -64,6 +74,27 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, seat: usize, dead:
     // The next waiting party to look for deaths would notify no party, because it finds none.
     let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
     core.control.notify(notifies); // SYNC[left]: before
+}
+
+/// Settles what a dead worker left on a seat of a pool, and returns whether that is a chunk
+/// (`seated_worker::I3`). Without a chunk, the seat's bound is idle afterwards.
+fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, seat: &Seat) -> bool {
+    let control = &core.control;
+    let stage = &control.plan.stages[pool];
+    let (Range { start: lo, end: hi }, _) = seat.chunk();
+    let bound = control.line(stage.bound_line(number)).load(Relaxed);
+    let (len, done) = (hi.wrapping_sub(lo), bound_ahead(bound, lo) as u64);
+    let cell = &control.membership.cells[pool][(lo & core.slots.mask()) as usize];
+    let is_named =
+        || ChunkCell(edge::cell_taken::see(cell)).seat(lo, core.slots.shift()) == Some(number);
+    let is_named = twin!("cell-ignored": is_named() => true);
+    let is_inside = bound & IDLE == 0 && len <= core.capacity() && done < len;
+    let is_begun = twin!("cell-alone": done != 0 => false);
+    let has_chunk = twin!("chunk-forgotten": is_inside && (is_begun || is_named) => false);
+    if !has_chunk || twin!("orphan-made-idle": false => true) {
+        control.release(stage.bound_line(number), IDLE, &stage.notifies);
+    }
+    has_chunk
 }
 
 /// Settles what a dead producer of several left: its claim, and the end of the stream, if it died

@@ -40,14 +40,17 @@ pub struct Seat {
     owner: AtomicU64,
     /// Of a producer: the owner's word, once that owner has begun to leave.
     state: AtomicU64,
-    /// Of a worker: the position from which the seat's chunk is handled, if the seat is an orphan.
-    /// Of a producer: the head of its intent.
+    /// Of a worker: the begin of the chunk that it takes or has taken. On the heap: the position from
+    /// which the seat's chunk is handled, if the seat is an orphan. Of a producer: the head of its
+    /// intent.
     lo: AtomicU64,
     /// Of a producer: the head of what stays of its claim, while it publishes the claim's front.
     mid: AtomicU64,
     /// Of a worker: the end of the seat's chunk. Of a producer: the end of its intent.
     hi: AtomicU64,
-    _left: AtomicU64,
+    /// Of a worker of a segment: the number of events that are left in the run, from the chunk's end
+    /// on.
+    left: AtomicU64,
     /// The position before which the stage was lent all events.
     held: AtomicU64,
     /// The end of the last run that the stage has found.
@@ -75,8 +78,7 @@ impl Seat {
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
         let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
             words.map(AtomicU64::new);
-        let _left = left;
-        Seat { owner, state, lo, mid, hi, _left, held, boundary, unread, deaths }
+        Seat { owner, state, lo, mid, hi, left, held, boundary, unread, deaths }
     }
 
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
@@ -97,10 +99,11 @@ impl Seat {
         self.deaths.load(Relaxed) as u32
     }
 
-    /// Returns whether the seat is free, because its last owner died and was recovered.
+    /// Returns whether the seat is free or an orphan, because its last owner died and was recovered.
     pub(crate) fn last_owner_died(&self) -> bool {
         let owner = self.owner.load(Acquire);
-        owner & PARTICIPANT == 0 && owner != 0 && self.deaths.load(Relaxed) >> 32 == owner >> 32
+        let is_left = matches!(owner & PARTICIPANT, 0 | ORPHAN);
+        is_left && owner != 0 && self.deaths.load(Relaxed) >> 32 == owner >> 32
     }
 
     /// Returns the position before which the stage was lent all events.
@@ -133,6 +136,51 @@ impl Seat {
         Some(self.lo.load(Relaxed)..self.hi.load(Relaxed))
     }
 
+    // Workers of a segment. See `seated_worker`.
+
+    /// Stores the chunk that the owner is about to take: its begin and end, and the number of events
+    /// that are left in the run behind the chunk. The seat's bound is idle.
+    #[inline(always)]
+    pub(crate) fn intend_chunk(&self, chunk: &Range<u64>, left: u64) {
+        edge::cell_taken::intend(&self.lo, chunk.start);
+        edge::cell_taken::intend(&self.hi, chunk.end);
+        may_die!();
+        self.left.store(left, Relaxed);
+    }
+
+    /// Returns what [`Seat::intend_chunk`] stored last. If the owner stores another chunk meanwhile,
+    /// the values may be of both chunks.
+    pub(crate) fn chunk(&self) -> (Range<u64>, u64) {
+        let lo = edge::cell_taken::see_intent(&self.lo);
+        (lo..edge::cell_taken::see_intent(&self.hi), self.left.load(Relaxed))
+    }
+
+    /// Leaves the seat's chunk to another worker. The seat's bound is the first position of the
+    /// chunk that is unfinished. The caller owns the seat, or holds its owner's proof of death.
+    pub(crate) fn leave_chunk(&self) {
+        edge::orphaned::leave(&self.owner, self.owner.load(Relaxed) | ORPHAN);
+    }
+
+    /// Returns whether the seat is an orphan. Another worker may adopt it at any time.
+    #[inline]
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.owner.load(Relaxed) & PARTICIPANT == ORPHAN
+    }
+
+    /// Takes the seat over if it is an orphan. Returns whether the caller is now the owner.
+    pub fn adopt_chunk(&self, participant: u32) -> bool {
+        edge::orphaned::adopt(&self.owner, taken_from(ORPHAN, participant)).is_ok()
+    }
+
+    /// Counts the death of the seat's owner, and makes the seat an orphan. Each step may be
+    /// repeated, as in [`Seat::bury`].
+    pub(crate) fn orphan(&self, dead: u32) {
+        if self.owner() == Some(dead) {
+            self.count_death(self.owner.load(Relaxed));
+            self.leave_chunk();
+        }
+    }
+
     /// Frees the seat if `participant` owns it. The caller is that participant, or holds its proof
     /// of death (I1).
     pub fn free(&self, participant: u32) {
@@ -150,6 +198,12 @@ impl Seat {
             return;
         }
         twin!("freed-before-counted": () => self.free(dead));
+        self.count_death(owner);
+        self.free(dead);
+    }
+
+    /// Counts the death of the owner `owner`, once for each generation.
+    fn count_death(&self, owner: u64) {
         let deaths = self.deaths.load(Relaxed);
         if twin!("generation-uncompared": deaths >> 32 != owner >> 32 => true) {
             // One store per generation, so that a repeated recovery counts the death once.
@@ -157,7 +211,6 @@ impl Seat {
             may_die!();
             self.deaths.store(owner & !PARTICIPANT | u64::from(count), Relaxed);
         }
-        self.free(dead);
     }
 
     // Members of taps.

@@ -172,6 +172,11 @@ impl Status {
         self.words.0.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
     }
 
+    /// Returns whether the last position is stored.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.words.0.bits.load(Relaxed) & CLOSED != 0
+    }
+
     /// Sets the halted bit. After the call, the caller notifies all queues.
     pub(crate) fn halt(&self) {
         self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it

@@ -65,10 +65,45 @@ impl PoolWord {
         widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
     }
 
+    /// Returns whether a claim word has room for `left` events of a run.
+    pub(crate) fn holds(left: u64) -> bool {
+        left >> LEFT_BITS == 0
+    }
+
     /// Returns the number of events that are left in the run, from the claim word's position on.
     #[inline(always)]
     pub(crate) fn left(self) -> u64 {
         self.0 & ((1 << LEFT_BITS) - 1)
+    }
+}
+
+/// Number of low bits of a cell that hold a seat's number plus one.
+const CELL_SEAT_BITS: u32 = 10;
+/// Largest number of seats of a pool of a segment.
+pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
+
+/// A cell of a pool of a segment. A pool has one cell per slot. A cell holds the lap of the last
+/// chunk that began at the slot, and the seat of the worker that took the chunk. The zero of a new
+/// cell names no seat.
+///
+/// The lap has 54 bits. A cell repeats after 2^54 laps, and never in a ring of 2^10 slots or more.
+#[derive(Clone, Copy)]
+pub(crate) struct ChunkCell(pub(crate) u64);
+
+impl ChunkCell {
+    /// Returns the cell that says that the pool's seat with the number `seat` took the chunk that
+    /// begins at `seq`, in a ring of `1 << shift` slots.
+    #[inline(always)]
+    pub(crate) fn taken(seq: u64, shift: u32, seat: usize) -> ChunkCell {
+        ChunkCell((seq >> shift) << CELL_SEAT_BITS | (seat as u64 + 1))
+    }
+
+    /// Returns the number of the seat that took the chunk that begins at `seq`. `None`: the cell is
+    /// of another lap.
+    #[inline(always)]
+    pub(crate) fn seat(self, seq: u64, shift: u32) -> Option<usize> {
+        let seat = self.0 ^ (seq >> shift) << CELL_SEAT_BITS;
+        (seat != 0 && seat >> CELL_SEAT_BITS == 0).then(|| seat as usize - 1)
     }
 }
 

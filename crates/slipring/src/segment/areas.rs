@@ -13,6 +13,7 @@ use crate::ring::peers::{OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
+use crate::ring::spec::Delivery;
 use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::QueueState;
@@ -78,6 +79,20 @@ impl Areas {
             // SAFETY: as above; the states lie in the mapping.
             WaitQueue::between_processes(unsafe { Shared::mapped(state, mapping.clone()) })
         };
+        let mut pools = 0;
+        let cells = plan.stages.iter().map(|stage| {
+            if !matches!(stage.delivery, Delivery::Pool { .. }) {
+                return Shared::from(Box::default());
+            }
+            pools += 1;
+            // SAFETY: the caller's promise: each pool has `plan.capacity` cells, which lie behind
+            // those of the pools before.
+            unsafe {
+                let first = self.cells.cast::<AtomicU64>().add((pools - 1) * plan.capacity);
+                Shared::mapped_slice(first.cast(), plan.capacity, mapping)
+            }
+        });
+        let cells = cells.collect();
         // No party waits for a dead member of a tap, so none is told.
         let on_death = declaration.stages.iter().map(|stage| match stage.delivery {
             StageDelivery::Tap(_) => OnDeath::Wait,
@@ -88,6 +103,7 @@ impl Areas {
             Some(Board {
                 lines: Shared::mapped_slice(self.lines, plan.lines, mapping),
                 seats: self.seats(plan),
+                cells,
                 participant: participant.number,
                 status: Shared::mapped(self.status.cast::<Line<StatusWords>>(), mapping.clone()),
                 queues: (0..plan.queues).map(queue).collect(),

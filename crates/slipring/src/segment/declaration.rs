@@ -7,6 +7,7 @@ use crate::ring::plan::{Plan, Stage};
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::spec::{Access, Delivery, MAX_MEMBER_BITS, StageSpec};
 use crate::ring::status::FailureRecord;
+use crate::ring::words::MAX_CELL_SEATS;
 use crate::wait::Wait;
 
 /// How the events of a stage are divided among its handles.
@@ -135,6 +136,11 @@ impl Declaration {
                 "tap `{}` of a segment has room for {MAX_MEMBER_BITS} readers at most; give it less",
                 stage.name
             );
+            return Err(BuildError::Declaration { problem });
+        }
+        let is_too_large = |stage: &&StageDeclaration| matches!(stage.delivery, StageDelivery::Pool(workers) if workers > MAX_CELL_SEATS);
+        if let Some(StageDeclaration { name, .. }) = self.stages.iter().find(is_too_large) {
+            let problem = format!("pool `{name}` has more than {MAX_CELL_SEATS} workers");
             return Err(BuildError::Declaration { problem });
         }
         let specs = self.stages.iter().map(spec).collect();

@@ -23,6 +23,8 @@ mod declaration;
 pub(crate) mod heap;
 mod participant;
 #[cfg(all(test, not(slipring_loom)))]
+mod pools_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod producers_tests;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
@@ -34,12 +36,12 @@ pub use areas::{Areas, begin};
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use participant::{Participant, register_for_barriers};
 pub use ring::{
-    SegmentProducer, SegmentReader, SegmentRing, SegmentSharedProducer, SegmentSubscription,
-    SegmentWriter,
+    SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader, SegmentRing,
+    SegmentSharedProducer, SegmentSubscription, SegmentWriter,
 };
 
 pub use crate::base::shared::Mapping;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
 pub use crate::ring::status::Ending;
-pub use ring::{PRODUCER_LINES, bound_at, run_of};
+pub use ring::{PRODUCER_LINES, PoolPositions, bound_at, pool_positions, run_of};

@@ -9,9 +9,10 @@ use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Joined, Reading, Seated, Writing, sealed};
+use crate::consumer::markers::{Joined, Reading, Seated, SeatedWorker, Writing, sealed};
 use crate::consumer::role::SeatRole;
 use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
 use crate::live::tap::{self, StartAt};
 use crate::producer::{Apart, Producer};
@@ -25,12 +26,16 @@ use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Run};
-use crate::ring::words::{IDLE, ahead, bound_ahead};
+use crate::ring::words::{IDLE, PoolWord, ahead, bound_ahead};
 
 /// The producer of a segment.
 pub type SegmentProducer<E> = Producer<E>;
 /// One of several producers of a segment.
 pub type SegmentSharedProducer<E> = Producer<E, Interleaved, Apart>;
+/// The handle with which one worker of a segment's pool reads events.
+pub type SegmentPoolReader<E> = Consumer<E, Reading, SeatedWorker>;
+/// The handle with which one worker of a segment's pool reads, and may change, events.
+pub type SegmentPoolWriter<E> = Consumer<E, Writing, SeatedWorker>;
 /// The handle with which a stage of a segment reads every event.
 pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
@@ -58,6 +63,30 @@ pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
 /// The lines that hold the sentinel of several producers, and the cursor of a single one. For
 /// reports about a segment.
 pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
+
+/// What the lines of a pool say, for reports about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPositions {
+    /// The position before which the pool has released all events.
+    pub released: u64,
+    /// The position before which workers have taken all events.
+    pub taken: u64,
+    /// The end of the run that contains `taken`, or `taken`: a position where a run begins.
+    pub boundary: u64,
+}
+
+/// Returns what the words of a pool's lines say, in the order of the lines. `None`: there are too
+/// few lines.
+pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
+    let (&claim, rest) = words.split_first()?;
+    let (&landmark, bounds) = rest.split_last()?;
+    let taken = PoolWord(claim).seq(landmark);
+    let behind = bounds.iter().filter(|&bound| bound & IDLE == 0);
+    // The bound of a worker that lost a race for a chunk may be ahead for a moment.
+    let behind = behind.map(|&bound| -bound_ahead(bound, taken)).max().unwrap_or(0).max(0);
+    let boundary = taken.wrapping_add(PoolWord(claim).left());
+    Some(PoolPositions { released: taken.wrapping_sub(behind as u64), taken, boundary })
+}
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E> {
@@ -127,6 +156,11 @@ impl<E> SegmentRing<E> {
         self.core.control.plan.seats_of(party)
     }
 
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(super) fn pool_line(&self, pool: usize) -> usize {
+        self.core.control.plan.stages[pool].line
+    }
+
     /// Returns the number of seats.
     pub fn seats(&self) -> usize {
         self.core.control.plan.seats()
@@ -186,6 +220,9 @@ impl<E> SegmentRing<E> {
         // stores a cursor for a tap.
         let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
         let first_stage = first_stage.unwrap_or(0);
+        if matches!(control.plan.stages[first_stage].delivery, Delivery::Pool { .. }) {
+            return heads::boundary(&self.core);
+        }
         let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
         let boundary = self.seat(self.seats_of(walked).start).boundary();
         twin!("walk-from-released": boundary => control.position(first_stage))
@@ -238,6 +275,29 @@ impl<E> SegmentRing<E> {
         assert!(matches!(self.core.control.plan.stages[tap].delivery, Delivery::Tap(_)));
         let core = self.core.observed().upgrade().ok_or(SubscribeError::NotRunning)?;
         tap::join(&core, tap, start)
+    }
+
+    /// Makes the handle of a worker that reads.
+    ///
+    /// # Safety
+    /// This process owns the seat with the index `seat`, which is one of the pool's, and has no
+    /// other handle of it.
+    pub unsafe fn pool_reader(&self, pool: usize, seat: usize) -> SegmentPoolReader<E> {
+        self.worker(pool, seat)
+    }
+
+    /// Makes the handle of a worker that may write.
+    ///
+    /// # Safety
+    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes.
+    pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E> {
+        self.worker(pool, seat)
+    }
+
+    fn worker<A: sealed::Access>(&self, pool: usize, seat: usize) -> Consumer<E, A, SeatedWorker> {
+        let control = &self.core.control;
+        let (number, learned) = (seat - self.seats_of(pool).start, control.learner(pool));
+        Consumer::over(WorkerPosition::seat(self.core.clone(), pool, number, learned))
     }
 
     /// Makes a stage's handle, which goes on where the handle before stopped.

@@ -93,6 +93,7 @@ impl Segment {
             needs.failure,
             needs.counters,
             needs.waited,
+            (needs.cells * capacity * 8).div_ceil(128),
             (needs.slot * capacity).div_ceil(128),
         ];
         let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
@@ -114,7 +115,7 @@ impl Segment {
             failure: next(),
             counters: next(),
             waited: next(),
-            cells: NonNull::dangling(),
+            cells: next(),
             shard_ids: NonNull::dangling(),
             slots: next(),
             mapping: Arc::new(Memory { first, bytes }),

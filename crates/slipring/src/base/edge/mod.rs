@@ -80,6 +80,7 @@ pub(crate) mod released {
     /// takes the chunk.
     #[inline(always)]
     pub(crate) fn bind(bound: &AtomicU64, word: u64) {
+        may_die!();
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
@@ -274,6 +275,7 @@ pub(crate) mod chunk_taken {
     /// whose load acquires.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
+        may_die!();
         let order = twin!("swap-unreleased": Release => Relaxed);
         twin!("take-by-store": claim.compare_exchange(seen, taken, order, Relaxed) => {
             claim.store(taken, Release);
@@ -285,6 +287,43 @@ pub(crate) mod chunk_taken {
     #[inline(always)]
     pub(crate) fn see_for_frontier(claim: &AtomicU64) -> u64 {
         claim.load(twin!("frontier-word-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// In a segment, the cell of a chunk's first slot names the worker that took the chunk. Whoever sees
+/// the cell also sees the worker's bound and the chunk's extent.
+pub(crate) mod cell_taken {
+    use super::*;
+
+    /// Loads the cell of the claim word's position. A worker that sees the cell taken may move the
+    /// claim word on, for the worker that took the chunk.
+    #[inline(always)]
+    pub(crate) fn see(cell: &AtomicU64) -> u64 {
+        cell.load(twin!("cell-relaxed": Acquire => Relaxed))
+    }
+
+    /// Takes a chunk by swapping its cell, after the chunk's extent and bound were stored. Returns
+    /// whether the cell still was `seen`.
+    #[inline(always)]
+    pub(crate) fn take(cell: &AtomicU64, seen: u64, taken: u64) -> bool {
+        may_die!();
+        let order = twin!("cell-unreleased": Release => Relaxed);
+        cell.compare_exchange(seen, taken, order, Relaxed).is_ok()
+    }
+
+    /// Stores begin or end of the next chunk. The caller has seen that the claim word is beyond its
+    /// last chunk.
+    #[inline(always)]
+    pub(crate) fn intend(word: &AtomicU64, seq: u64) {
+        may_die!();
+        word.store(seq, twin!("intent-unreleased": Release => Relaxed));
+    }
+
+    /// Loads begin or end of the chunk of a worker that a cell names. If the worker has stored
+    /// another chunk since, the caller sees that the claim word has moved.
+    #[inline(always)]
+    pub(crate) fn see_intent(word: &AtomicU64) -> u64 {
+        word.load(twin!("intent-relaxed": Acquire => Relaxed))
     }
 }
 
@@ -307,6 +346,7 @@ pub(crate) mod orphaned {
         owner: &AtomicU64,
         adopt: impl FnMut(u64) -> Option<u64>,
     ) -> Result<u64, u64> {
+        may_die!();
         owner.fetch_update(twin!("orphan-unacquired": Acquire => Relaxed), Relaxed, adopt)
     }
 

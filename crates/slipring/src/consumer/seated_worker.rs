@@ -1,0 +1,336 @@
+//! Workers of a pool between processes. A worker takes a chunk by a compare-and-swap of the *cell*
+//! of the chunk's first slot, so that a chunk has an owner at any moment at which its worker dies.
+//!
+//! A compare-and-swap of the claim word alone would not say afterwards which worker won. The cell
+//! names the worker's seat. The seat holds the chunk's begin and end, and the seat's bound says how
+//! far the chunk is released. The claim word follows the cells: a worker that finds a cell taken
+//! moves the claim word on for the worker that took the chunk.
+//!
+//! Invariants, besides those of [`worker`](crate::consumer::worker)
+//! - I1: a worker stores the chunk's begin, its end, and its bound, in this order, and then swaps
+//!   the cell. So a chunk whose cell names a seat has a bound and an end.
+//! - I2: a seat's begin and end change only while its bound is [`IDLE`], and after the worker saw
+//!   the claim word at a position whose cell was not taken. So no seat's chunk changes between the
+//!   swap of its cell and the move of the claim word.
+//! - I3: a bound inside of a chunk proves that the seat won the chunk. A bound at the chunk's begin
+//!   proves it together with the cell, whose slot no later lap uses before the bound has passed.
+//! - I4: a worker that adopts a chunk becomes the owner of the chunk's seat. So each chunk belongs
+//!   to one seat, and each seat to one participant or to none.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::base::edge;
+use crate::base::sync::{Instant, Relaxed, twin};
+use crate::consumer::position::Availability as _;
+use crate::consumer::waiting::Counting as _;
+use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
+use crate::errors::WaitError;
+use crate::ring::closing;
+use crate::ring::owner::Owner;
+use crate::ring::seat::Seat;
+use crate::ring::self_wait;
+use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::stamp::Run;
+use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
+use crate::wait::HandleLearner;
+
+/// The role of a worker of a segment. After the drop of its handle, another process may take its
+/// seat, or its chunk.
+pub struct SeatedRole {
+    /// Positions of the current chunk that another worker may have been lent before.
+    again: Range<u64>,
+    /// When the worker last looked for chunks that others left; `None`: never.
+    looked: Option<Instant>,
+    /// Whether the worker is to look for such chunks before it takes the next one.
+    look_due: bool,
+    /// Whether the handle has issued a barrier since it saw that the ring is closing.
+    fenced: Cell<bool>,
+    /// Whether the words of the segment were found to contradict each other.
+    damaged: bool,
+}
+
+type SeatedPosition<E, L> = WorkerPosition<E, L, SeatedRole>;
+
+impl<E, L: Layout> SeatedPosition<E, L> {
+    /// Creates a worker on a seat that this process owns. If the seat has a chunk, which another
+    /// worker left there, the worker goes on with the chunk.
+    pub(crate) fn seat(
+        core: Owner<E, L>,
+        stage: usize,
+        seat: usize,
+        learned: HandleLearner,
+    ) -> Self {
+        let landmark = core.control.landmark(stage);
+        let role = SeatedRole {
+            again: landmark..landmark,
+            looked: None,
+            look_due: false,
+            fenced: Cell::new(false),
+            damaged: false,
+        };
+        let mut worker = Self::begin(core, stage, seat, role, landmark, learned);
+        if worker.state.control().line(worker.own_line).load(Relaxed) & IDLE == 0 {
+            worker.go_on(seat);
+        }
+        worker
+    }
+
+    /// Returns a seat of the pool.
+    fn seat_of(&self, number: usize) -> Option<&Seat> {
+        let control = self.state.control();
+        Some(&control.membership.seats_of(self.state.plan()).get(number)?.0)
+    }
+
+    /// Moves the claim word from `word`, at `seq`, behind the chunk that a cell says the seat
+    /// `number` took there. Returns `false` if the claim word still is `word`: the cell is 2^54 laps
+    /// old, or damaged, and so the chunk is not taken.
+    #[cold]
+    fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
+        let control = self.state.control();
+        let claim = control.line(self.claim_line);
+        let Some(seat) = self.seat_of(number) else { return false };
+        let (chunk, left) = seat.chunk();
+        let is_chunk = (1..=self.state.core.capacity()).contains(&chunk.end.wrapping_sub(seq));
+        if chunk.start == seq && is_chunk && PoolWord::holds(left) {
+            let _moved_by =
+                edge::chunk_taken::take(claim, word.0, PoolWord::new(chunk.end, left).0);
+            return true;
+        }
+        edge::chunk_taken::see(claim) != word.0
+    }
+
+    /// Takes the next chunk from the claim word.
+    fn take_next(&mut self) -> bool {
+        let core = self.state.core.clone();
+        let control = &core.control;
+        let (claim, own) = (control.line(self.claim_line), control.line(self.own_line));
+        let cells = &control.membership.cells[self.state.stage];
+        let shift = core.slots.shift();
+        loop {
+            let word = PoolWord(edge::chunk_taken::see(claim));
+            let seq = word.seq(self.known());
+            self.last_seen = seq;
+            let cell = &cells[(seq & core.slots.mask()) as usize];
+            let seen = edge::cell_taken::see(cell);
+            if let Some(number) = ChunkCell(seen).seat(seq, shift)
+                && self.help(word, seq, number)
+            {
+                continue;
+            }
+            // If the claim word has moved, the cell may be of a later lap.
+            if twin!("cell-of-any-lap": edge::chunk_taken::see(claim) != word.0 => false) {
+                continue;
+            }
+            let offer = self.offer(seq, word.left());
+            if self.is_false_limit(seq, matches!(offer, Offer::Nothing)) {
+                if edge::chunk_taken::see(claim) != word.0 {
+                    continue;
+                }
+                self.role.damaged = true;
+                return false;
+            }
+            let (len, left, live) = match offer {
+                Offer::Nothing => {
+                    self.chunk_ended = None;
+                    return false;
+                }
+                Offer::Chunk(len, left) => (len, left, true),
+                Offer::Tombstone(len) => (len, 0, false),
+            };
+            let end = seq.wrapping_add(len);
+            // I1, I2.
+            let seat = &control.membership.seats_of(self.state.plan())[self.worker].0;
+            let bind = || edge::released::bind(own, seq << 1);
+            twin!("bound-before-intent": () => bind());
+            seat.intend_chunk(&(seq..end), left);
+            twin!("cell-before-bound": bind() => ());
+            self.bound = seq << 1;
+            let taken = ChunkCell::taken(seq, shift, self.worker);
+            if !edge::cell_taken::take(cell, seen, taken.0) {
+                self.contended = true;
+                self.bind(IDLE);
+                continue;
+            }
+            twin!("cell-before-bound": () => bind());
+            let _moved_by = edge::chunk_taken::take(claim, word.0, PoolWord::new(end, left).0);
+            self.pass_landmark(&(seq..end));
+            self.last_seen = end;
+            self.role.again = end..end;
+            if live {
+                (self.next, self.chunk_end) = (seq, end);
+                self.taken = control.timed.then(|| {
+                    // The reading of the clock at the end of a chunk also serves the next chunk.
+                    (self.chunk_ended.take().unwrap_or_else(Instant::now), len)
+                });
+                return true;
+            }
+            (self.next, self.chunk_end) = (end, end);
+            self.state.counts.tombstones += len;
+            self.bind(IDLE);
+        }
+    }
+
+    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if that is
+    /// still at `seq`. `nothing` says that no run begins at `seq`, and none continues there.
+    #[inline]
+    fn is_false_limit(&self, seq: u64, nothing: bool) -> bool {
+        let free = if nothing { 0 } else { self.state.core.capacity() as i64 };
+        let reads_stamps = self.state.control().plan.reads_stamps(self.state.stage);
+        !reads_stamps && ahead(self.limit, seq) > free
+    }
+
+    /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim word
+    /// is behind the chunk, and stays within a lap of it, because the chunk's bound is this worker's.
+    fn pass_landmark(&self, chunk: &Range<u64>) {
+        if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
+            let control = self.state.control();
+            control.line(self.state.plan().landmark_line()).store(chunk.end, Relaxed);
+        }
+    }
+
+    /// Adopts a chunk that another worker left.
+    #[cold]
+    fn adopt(&mut self) -> bool {
+        let core = self.state.core.clone();
+        let membership = &core.control.membership;
+        for (number, seat) in membership.seats_of(self.state.plan()).iter().enumerate() {
+            if seat.0.is_orphan()
+                && seat.0.adopt_chunk(membership.participant)
+                && self.go_on(number)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Goes on with the chunk of a seat that this process owns. Returns `false` if nothing of the
+    /// chunk is left to handle, or if the chunk is damaged; then the worker is idle.
+    fn go_on(&mut self, number: usize) -> bool {
+        let core = self.state.core.clone();
+        let control = &core.control;
+        let bound_line = self.state.plan().bound_line(number);
+        let Some(seat) = self.seat_of(number) else { return false };
+        let ((chunk, left), bound) = (seat.chunk(), control.line(bound_line).load(Relaxed));
+        let (lo, hi) = (chunk.start, chunk.end);
+        let (len, done) = (hi.wrapping_sub(lo), bound_ahead(bound, lo) as u64);
+        self_wait::moved(control, self.bound_line, bound_line);
+        (self.bound_line, self.bound) = (bound_line, bound);
+        let (fits, left_fits) = (len <= core.capacity(), PoolWord::holds(left));
+        self.role.damaged |= !(fits && left_fits && done < len && bound & IDLE == 0);
+        if !self.role.damaged {
+            // The worker that took the chunk may have died before it moved the claim word. A release
+            // of this worker must not come before the move (positions::I2).
+            let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
+            if word.seq(self.known()) == lo {
+                let after = PoolWord::new(hi, left);
+                let _moved_by =
+                    edge::chunk_taken::take(control.line(self.claim_line), word.0, after.0);
+            }
+            self.pass_landmark(&chunk);
+        }
+        let first = lo.wrapping_add(done);
+        let tombstone = matches!(self.state.slots.run_at(first), Run::Tombstone(_));
+        let tombstone = twin!("adopted-tombstone-unseen": tombstone => false);
+        let is_live = !self.role.damaged && !tombstone;
+        (self.next, self.chunk_end) = if is_live { (first, hi) } else { (hi, hi) };
+        self.role.again = self.next..hi;
+        (self.chunk_ended, self.taken) = (None, None);
+        if !is_live {
+            self.bind(IDLE);
+            self.give_adopted_seat_back();
+        }
+        is_live
+    }
+
+    /// Checks the last position of a closed ring, whose word other processes write, for a pool that
+    /// has not reached it. Returns an error if the pool can never reach it.
+    fn false_end(&self) -> Option<WaitError> {
+        let control = self.state.control();
+        let last = control.status.last_position()?;
+        // The events from the claim word up to the last position fit into the ring, because the
+        // pool has released none of them. All of them are published, so a worker that goes by stamps
+        // finds them.
+        let claimed = || PoolWord(control.line(self.claim_line).load(Relaxed)).seq(self.known());
+        let seq = claimed();
+        let beyond = last.wrapping_sub(seq) > self.state.core.capacity();
+        let reads_stamps = control.plan.reads_stamps(self.state.stage);
+        let missing = reads_stamps && last != seq && !self.has_available() && claimed() == seq;
+        (beyond || missing).then_some(WaitError::Damaged)
+    }
+}
+
+impl WorkerRole for SeatedRole {
+    /// A worker looks for chunks that others left whenever it finds no other chunk, and also once a
+    /// notice. Such a chunk holds up the pool's frontier, so within a lap no other chunk is left.
+    fn take<E, L: Layout>(worker: &mut SeatedPosition<E, L>) -> bool {
+        worker.contended = false;
+        let due = std::mem::take(&mut worker.role.look_due);
+        due && worker.adopt() || worker.take_next() || !worker.role.damaged && worker.adopt()
+    }
+
+    fn has_orphans<E, L: Layout>(worker: &SeatedPosition<E, L>) -> bool {
+        let seats = worker.state.core.control.membership.seats_of(worker.state.plan());
+        seats.iter().any(|seat| seat.0.is_orphan())
+    }
+
+    fn chunk_ended(&mut self, now: Instant, notice: impl FnOnce() -> Option<Duration>) {
+        let since = now.saturating_duration_since(*self.looked.get_or_insert(now));
+        if notice().is_some_and(|notice| since >= notice) {
+            (self.looked, self.look_due) = (Some(now), true);
+        }
+    }
+
+    #[inline(always)]
+    fn refusal(&self) -> Option<WaitError> {
+        self.damaged.then_some(WaitError::Damaged)
+    }
+
+    fn known_end<E, L: Layout>(worker: &SeatedPosition<E, L>) -> Option<WaitError> {
+        let refusal = worker.role.refusal();
+        refusal.or_else(|| worker.pool_ended()).or_else(|| worker.false_end())
+    }
+
+    fn end_of_closing<E, L: Layout>(worker: &SeatedPosition<E, L>) -> Option<u64> {
+        let control = worker.state.control();
+        if !control.plan.many_producers
+            || !control.plan.reads_stamps(worker.state.stage)
+            || !control.status.is_closing()
+            || control.status.is_closed()
+        {
+            return None;
+        }
+        let word = PoolWord(edge::chunk_taken::see(control.line(worker.claim_line)));
+        let seq = word.seq(worker.known());
+        // Inside of a run, the stamp of the position's slot says nothing.
+        let is_end =
+            word.left() == 0 && closing::is_end(&worker.state.core, seq, &worker.role.fenced);
+        is_end.then_some(seq)
+    }
+
+    /// Leaves the worker's place to another handle, also where a panic drops this one. What the
+    /// handle has not released of its chunk comes again, to another worker.
+    fn leave<E, L: Layout>(worker: &mut SeatedPosition<E, L>) {
+        if !worker.state.control().is_own_process() {
+            return;
+        }
+        worker.flush();
+        let control = worker.state.control();
+        if worker.bound != IDLE {
+            control.leave_chunk(worker.state.stage, worker.chunk_seat());
+        }
+        // A chunk of this worker's own stays on the worker's seat.
+        if worker.bound == IDLE || worker.bound_line != worker.own_line {
+            control.membership.free_seat(worker.state.plan(), worker.worker);
+        }
+    }
+}
+
+impl<E, L: Layout> SeatedPosition<E, L> {
+    /// Returns the positions of the current chunk that another worker may have been lent before.
+    pub(crate) fn again(&self) -> &Range<u64> {
+        &self.role.again
+    }
+}
