@@ -53,6 +53,7 @@ use crate::wait::{HandleLearner, Wait};
 pub(crate) use asleep::asleep;
 
 mod asleep;
+mod chunks;
 mod closing;
 mod ending;
 pub(crate) mod futex;

@@ -1,0 +1,549 @@
+//! Models of pools between processes: chunks that workers take by cells, deaths of workers, of
+//! workers that adopt and of processes that recover. A model's segment is that of
+//! [`processes`](super::processes).
+//!
+//! The models have up to three threads, a pool of two or three workers, mostly a stage behind it, and
+//! rings of 1 to 4 slots. A process that recovers a dead one runs on the thread of the dead one,
+//! because the kernel orders a death before its proof.
+
+use loom::thread;
+
+use super::mortal::lives;
+use super::processes::{Segment, publish_runs};
+use super::*;
+use crate::base::sync::Statistic;
+use crate::ring::words::ChunkCell;
+use crate::segment::{
+    Declaration, OnDeath, SegmentPoolWriter, SegmentProducer, SegmentReader, StageDeclaration,
+    StageDelivery,
+};
+
+type Worker = SegmentPoolWriter<u64>;
+
+const LOST: Caught = Caught::Message("events were lost");
+const TWICE: Caught = Caught::Message("handled again, and not announced");
+const UNHANDLED: Caught = Caught::Message("released, and not handled");
+
+/// Marked stores of a worker that takes a chunk: its begin, its end, the events left, its bound, its
+/// cell, the claim word.
+const TAKE: usize = 6;
+
+/// The stage behind the pool.
+const END: usize = 1;
+
+/// A segment with a pool of `workers`, and perhaps a stage behind it.
+fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<Segment> {
+    let stage = |name: &str, writes, delivery, after: &[usize]| StageDeclaration {
+        name: name.into(),
+        writes,
+        delivery,
+        after: after.to_vec(),
+        on_death: OnDeath::Wait,
+    };
+    let mut stages = vec![stage("pool", true, StageDelivery::Pool(workers), &[])];
+    if end {
+        stages.push(stage("end", false, StageDelivery::Each, &[0]));
+    }
+    let producer_on_death = OnDeath::Tell;
+    let declaration = Declaration { capacity, start: 0, stages, producers, producer_on_death };
+    Segment::declared(declaration, Wait::BusySpin)
+}
+
+impl Segment {
+    /// Takes a free seat of the pool, or one whose worker left a chunk. `None`: all have owners.
+    fn worker(&self, number: u32) -> Option<Worker> {
+        let ring = self.attach(number);
+        let seats = || ring.seats_of(0);
+        let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
+        let seat = free.or_else(|| seats().find(|&seat| ring.seat(seat).adopt_chunk(number)))?;
+        // SAFETY: the seat was taken.
+        Some(unsafe { ring.pool_writer(0, seat) })
+    }
+
+    fn workers<const N: usize>(&self, numbers: [u32; N]) -> [Worker; N] {
+        numbers.map(|number| self.worker(number).expect("a free seat"))
+    }
+
+    /// Takes the producer's place for the process 1.
+    fn first_producer(&self) -> SegmentProducer<u64> {
+        let ring = self.attach(1);
+        ring.seat(ring.seats_of(ring.producer_party()).start).take(1).expect("a free seat");
+        // SAFETY: the seat was taken.
+        unsafe { ring.producer() }
+    }
+
+    fn end(&self, number: u32) -> SegmentReader<u64> {
+        let ring = self.attach(number);
+        ring.seat(ring.seats_of(END).start).take(number).expect("a free seat");
+        // SAFETY: the seat was taken.
+        unsafe { ring.reader(END) }
+    }
+
+    /// Settles what the dead process `dead` left.
+    fn settle(&self, dead: u32) {
+        let ring = self.attach(7);
+        (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
+    }
+}
+
+/// How often each event was handled: unannounced in the low half, announced in the high half.
+#[derive(Clone, Default)]
+struct Handled(Arc<[Statistic; 8]>);
+
+const ANNOUNCED: u64 = 1 << 32;
+/// What a worker adds to an event that it handles.
+const MARK: u64 = 100;
+
+impl Handled {
+    /// Handles one batch of at most `max` events. Releases the first event alone, and then the rest.
+    fn work(&self, worker: &mut Worker, max: usize) -> usize {
+        let Some(mut batch) = available(worker.try_batch(max)) else { return 0 };
+        let (first, again, len) = (batch.first_seq(), batch.redelivered(), batch.len());
+        for (event, seq) in batch.iter_mut().zip(first..) {
+            assert_eq!(*event % MARK, seq, "an event of another position");
+            *event += MARK;
+            let is_announced = again.contains(&seq);
+            let count = if is_announced { ANNOUNCED } else { 1 };
+            let before = self.0[seq as usize].fetch_add(count, Ordering::Relaxed);
+            assert!(is_announced || before == 0, "{seq} is handled again, and not announced");
+        }
+        if len > 1 {
+            batch.release_front(1);
+        }
+        batch.release();
+        len
+    }
+
+    /// Handles all that is available.
+    fn work_off(&self, worker: &mut Worker) {
+        while self.work(worker, 4) != 0 {}
+    }
+
+    fn assert_all(&self, events: std::ops::Range<u64>) {
+        for seq in events {
+            let handled = self.0[seq as usize].load(Ordering::Relaxed);
+            assert!(handled != 0, "events were lost: {seq} was never handled");
+        }
+    }
+}
+
+/// Reads what is available, in order. Returns the number of events.
+fn read_marked(reader: &mut SegmentReader<u64>) -> usize {
+    available(reader.try_batch(4)).map_or(0, |batch| {
+        for (event, seq) in batch.iter().zip(batch.first_seq()..) {
+            assert!(*event >= MARK + seq, "{seq} was released, and not handled");
+        }
+        let len = batch.len();
+        batch.release();
+        len
+    })
+}
+
+fn read_all(reader: &mut SegmentReader<u64>, events: u64) {
+    while read_marked(reader) != 0 {}
+    assert_eq!(reader.next_seq(), events, "handled events are not released");
+}
+
+/// One worker dies after `stores` stores, while another works and the stage behind reads.
+fn a_worker_dies(stores: usize, capacity: usize, runs: &'static [usize], least: usize) {
+    explore_unfenced(least, Some(2), move || {
+        let segment = segment(capacity, 2, true, 1);
+        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        let mut end = segment.end(4);
+        let handled = Handled::default();
+        let events = publish_runs(&mut tx, 0, runs, runs.len()) as u64;
+        let of_one = (segment.clone(), handled.clone());
+        let dying = thread::spawn(move || {
+            let (segment, handled) = of_one;
+            lives(stores, || {
+                handled.work(&mut one, 4);
+                handled.work(&mut one, 4);
+            });
+            segment.settle(2);
+            one
+        });
+        let reading = thread::spawn(move || {
+            read_marked(&mut end);
+            end
+        });
+        handled.work(&mut two, 4);
+        let (one, mut end) = (dying.join().unwrap(), reading.join().unwrap());
+        handled.work_off(&mut two);
+        handled.assert_all(0..events);
+        read_all(&mut end, events);
+        (tx, one, two, end)
+    });
+}
+
+#[test]
+fn loom_a_worker_dies_while_it_takes_a_chunk() {
+    (0..TAKE).for_each(|stores| a_worker_dies(stores, 4, &[3], 500));
+}
+
+#[test]
+fn loom_a_worker_dies_with_a_chunk() {
+    (TAKE..TAKE + 4).for_each(|stores| a_worker_dies(stores, 2, &[2], 300));
+}
+
+/// The only worker of a pool dies, and the next one takes its seat, with or without a chunk.
+#[test]
+fn loom_a_worker_dies_in_the_smallest_ring() {
+    for stores in 0..TAKE + 2 {
+        explore_unfenced(5, None, move || {
+            let segment = segment(1, 1, true, 1);
+            let (mut tx, [mut one]) = (segment.first_producer(), segment.workers([2]));
+            let (mut end, handled) = (segment.end(4), Handled::default());
+            let mut published = publish_runs(&mut tx, 0, &[1], 1) as u64;
+            let of_one = (segment.clone(), handled.clone());
+            let dying = thread::spawn(move || {
+                let (segment, handled) = of_one;
+                lives(stores, || _ = handled.work(&mut one, 4));
+                segment.settle(2);
+                let mut two = segment.worker(3).expect("a seat, or a chunk");
+                handled.work_off(&mut two);
+                (one, two)
+            });
+            read_marked(&mut end);
+            published += publish_runs(&mut tx, 0, &[1], 1) as u64;
+            let (one, mut two) = dying.join().unwrap();
+            handled.work_off(&mut two);
+            handled.assert_all(0..published);
+            read_all(&mut end, published);
+            (tx, one, two, end)
+        });
+    }
+}
+
+#[test]
+fn loom_twin_cell_before_bound() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "cell-before-bound", UNHANDLED);
+}
+
+#[test]
+fn loom_twin_frontier_word_last_of_cells() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "frontier-word-last", UNHANDLED);
+}
+
+#[test]
+fn loom_twin_orphan_made_idle() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "orphan-made-idle", UNHANDLED);
+}
+
+#[test]
+fn loom_twin_chunk_forgotten() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "chunk-forgotten", LOST);
+}
+
+#[test]
+fn loom_twin_cell_ignored() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "cell-ignored", TWICE);
+}
+
+#[test]
+fn loom_twin_cell_relaxed() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "cell-relaxed", UNHANDLED);
+}
+
+#[test]
+fn loom_twin_cell_unreleased() {
+    caught("chunks::loom_a_worker_dies_while_it_takes_a_chunk", "cell-unreleased", UNHANDLED);
+}
+
+/// A worker dies after it has released the first event of its chunk, and another one has taken a
+/// chunk of the next lap, which begins at the same slot.
+#[test]
+fn loom_a_worker_dies_when_its_chunks_head_is_lapped() {
+    explore_unfenced(20, Some(3), || {
+        let segment = segment(2, 2, false, 1);
+        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        let handled = Handled::default();
+        publish_runs(&mut tx, 0, &[2], 1);
+        let of_one = (segment.clone(), handled.clone());
+        let dying = thread::spawn(move || {
+            let (segment, handled) = of_one;
+            lives(TAKE + 1, || _ = handled.work(&mut one, 4));
+            segment.settle(2);
+            one
+        });
+        let mut published = 2 + publish_runs(&mut tx, 0, &[1], 1) as u64;
+        handled.work(&mut two, 4);
+        let one = dying.join().unwrap();
+        handled.work_off(&mut two);
+        published += publish_runs(&mut tx, 0, &[1], 1) as u64;
+        handled.work_off(&mut two);
+        handled.assert_all(0..published);
+        (tx, one, two)
+    });
+}
+
+#[test]
+fn loom_twin_cell_alone() {
+    caught("chunks::loom_a_worker_dies_when_its_chunks_head_is_lapped", "cell-alone", LOST);
+}
+
+/// A worker loses the race for two events to a worker that takes only the first. It dies while it
+/// takes the second.
+#[test]
+fn loom_a_worker_dies_after_a_lost_race() {
+    for stores in 4..TAKE + 6 {
+        explore_unfenced(20, Some(3), move || {
+            let segment = segment(2, 2, false, 1);
+            let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+            let handled = Handled::default();
+            let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
+            let of_one = (segment.clone(), handled.clone());
+            let dying = thread::spawn(move || {
+                let (segment, handled) = of_one;
+                lives(stores, || _ = handled.work(&mut one, 4));
+                segment.settle(2);
+                one
+            });
+            handled.work(&mut two, 1);
+            let one = dying.join().unwrap();
+            handled.work_off(&mut two);
+            handled.assert_all(0..events);
+            (tx, one, two)
+        });
+    }
+}
+
+#[test]
+fn loom_twin_bound_before_intent() {
+    caught("chunks::loom_a_worker_dies_after_a_lost_race", "bound-before-intent", TWICE);
+}
+
+/// A worker that was held up between two loads meets the cells of the next lap.
+#[test]
+fn loom_a_worker_is_lapped_while_it_takes_a_chunk() {
+    explore_unfenced(20, Some(1), || {
+        let segment = segment(2, 2, false, 1);
+        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        let handled = Handled::default();
+        publish_runs(&mut tx, 0, &[2], 1);
+        handled.work(&mut two, 1);
+        let of_one = handled.clone();
+        let slow = thread::spawn(move || {
+            of_one.work(&mut one, 1);
+            one
+        });
+        handled.work(&mut two, 1);
+        let events = 2 + publish_runs(&mut tx, 0, &[1, 1], 2) as u64;
+        handled.work(&mut two, 1);
+        handled.work(&mut two, 1);
+        let mut one = slow.join().unwrap();
+        handled.work_off(&mut two);
+        handled.work_off(&mut one);
+        handled.assert_all(0..events);
+        (tx, one, two)
+    });
+}
+
+#[test]
+fn loom_twin_cell_of_any_lap() {
+    caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "cell-of-any-lap", TWICE);
+}
+
+#[test]
+fn loom_twin_intent_unreleased() {
+    caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "intent-unreleased", TWICE);
+}
+
+#[test]
+fn loom_twin_intent_relaxed() {
+    caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "intent-relaxed", TWICE);
+}
+
+/// A worker dies with a chunk. Whoever recovers it dies after `stores` stores, and the next one
+/// begins again. Two workers look for the chunk, one of which came since.
+#[test]
+fn loom_a_recoverer_dies() {
+    for stores in [0, 1, 2] {
+        for takes in [3, TAKE - 1, TAKE + 1] {
+            explore_unfenced(5, Some(3), move || {
+                let segment = segment(2, 2, true, 1);
+                let (mut tx, [mut one, mut two]) =
+                    (segment.first_producer(), segment.workers([2, 3]));
+                let (mut end, handled) = (segment.end(4), Handled::default());
+                let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
+                lives(takes, || _ = handled.work(&mut one, 4));
+                let of_two = handled.clone();
+                let working = thread::spawn(move || {
+                    of_two.work(&mut two, 4);
+                    two
+                });
+                lives(stores, || segment.settle(2));
+                segment.settle(2);
+                let three = segment.worker(5);
+                segment.settle(2);
+                let mut two = working.join().unwrap();
+                let mut three = three.or_else(|| segment.worker(5)).expect("a seat, or a chunk");
+                handled.work_off(&mut three);
+                handled.work_off(&mut two);
+                handled.assert_all(0..events);
+                read_all(&mut end, events);
+                let deaths = segment.attach(6).seat(0).deaths();
+                assert_eq!(deaths, 1, "a death is counted once");
+                (tx, one, two, three, end)
+            });
+        }
+    }
+}
+
+/// A process repeats the recovery of a dead worker whose seat has a new owner by now, while the new
+/// owner takes a chunk.
+#[test]
+fn loom_a_recovery_is_repeated_late() {
+    explore_unfenced(20, Some(3), || {
+        let segment = segment(2, 2, true, 1);
+        let (mut tx, [one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        let (mut end, handled) = (segment.end(4), Handled::default());
+        let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
+        segment.settle(2);
+        let mut three = segment.worker(5).expect("a free seat");
+        let of_three = handled.clone();
+        let working = thread::spawn(move || {
+            of_three.work(&mut three, 4);
+            three
+        });
+        segment.settle(2);
+        read_marked(&mut end);
+        let mut three = working.join().unwrap();
+        handled.work_off(&mut three);
+        handled.work_off(&mut two);
+        handled.assert_all(0..events);
+        read_all(&mut end, events);
+        (tx, one, two, three, end)
+    });
+}
+
+#[test]
+fn loom_twin_worker_assumed() {
+    caught("chunks::loom_a_recovery_is_repeated_late", "worker-assumed", UNHANDLED);
+}
+
+/// A worker adopts the chunk of a dead one, and dies, too, after `stores` stores.
+#[test]
+fn loom_an_adopter_dies() {
+    for stores in 0..6 {
+        explore_unfenced(5, Some(2), move || {
+            let segment = segment(4, 3, true, 1);
+            let (mut tx, [mut one, mut two, mut three]) =
+                (segment.first_producer(), segment.workers([2, 3, 5]));
+            let (mut end, handled) = (segment.end(4), Handled::default());
+            let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
+            lives(TAKE, || _ = handled.work(&mut one, 4));
+            segment.settle(2);
+            let of_two = (segment.clone(), handled.clone());
+            let dying = thread::spawn(move || {
+                let (segment, handled) = of_two;
+                lives(stores, || {
+                    handled.work(&mut two, 4);
+                    handled.work(&mut two, 4);
+                });
+                segment.settle(3);
+                two
+            });
+            handled.work(&mut three, 4);
+            read_marked(&mut end);
+            let two = dying.join().unwrap();
+            handled.work_off(&mut three);
+            handled.assert_all(0..events);
+            read_all(&mut end, events);
+            (tx, one, two, three, end)
+        });
+    }
+}
+
+#[test]
+fn loom_twin_orphan_unacquired_of_cells() {
+    caught("chunks::loom_an_adopter_dies", "orphan-unacquired", Caught::Race);
+}
+
+#[test]
+fn loom_twin_orphan_unreleased_of_cells() {
+    caught("chunks::loom_a_worker_leaves_its_chunk", "orphan-unreleased", Caught::Race);
+}
+
+/// A worker leaves in the middle of a chunk, and dies at each step of that.
+#[test]
+fn loom_a_worker_leaves_its_chunk() {
+    for stores in [0, 1, 2, usize::MAX] {
+        explore_unfenced(5, Some(3), move || {
+            let segment = segment(2, 2, true, 1);
+            let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+            let (mut end, handled) = (segment.end(4), Handled::default());
+            let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
+            let of_one = (segment.clone(), handled.clone());
+            let leaving = thread::spawn(move || {
+                let (segment, handled) = of_one;
+                let mut batch = available(one.try_batch(4))?;
+                batch.release_front(0);
+                batch[0] += MARK;
+                handled.0[batch.first_seq() as usize].fetch_add(1, Ordering::Relaxed);
+                batch.release_front(1);
+                drop(batch);
+                // A death in the drop leaves nothing that is dropped twice.
+                let mut one = Some(one);
+                lives(stores, || drop(one.take()));
+                segment.settle(2);
+                Some(one)
+            });
+            handled.work(&mut two, 4);
+            let one = leaving.join().unwrap();
+            handled.work_off(&mut two);
+            handled.assert_all(0..events);
+            read_all(&mut end, events);
+            (tx, one, two, end)
+        });
+    }
+}
+
+/// A worker dies after `stores` stores, while it takes a tombstone. Another one passes over the
+/// tombstone's positions, and handles the event behind them.
+#[test]
+fn loom_a_worker_dies_with_a_tombstone() {
+    for stores in 0..TAKE + 2 {
+        explore_unfenced(1, None, move || {
+            let segment = segment(4, 2, true, 2);
+            let ring = segment.attach(1);
+            let seat = ring.seats_of(ring.producer_party()).start;
+            ring.seat(seat).take(1).expect("a free seat");
+            // SAFETY: the seat was taken.
+            let mut tx = unsafe { ring.shared_producer(seat) };
+            let [mut one, mut two] = segment.workers([2, 3]);
+            let (mut end, handled) = (segment.end(4), Handled::default());
+            drop(tx.claim_n(2).unwrap());
+            tx.publish(|event| *event = 2).unwrap();
+            lives(stores, || _ = handled.work(&mut one, 4));
+            segment.settle(2);
+            handled.work_off(&mut two);
+            handled.assert_all(2..3);
+            let tombstone = handled.0[..2].iter().all(|count| count.load(Ordering::Relaxed) == 0);
+            assert!(tombstone, "a tombstone is handled");
+            assert_eq!((read_marked(&mut end), end.next_seq()), (1, 3));
+            (tx, one, two, end)
+        });
+    }
+}
+
+#[test]
+fn loom_twin_adopted_tombstone_unseen() {
+    let how = Caught::Message("an event of another position");
+    caught("chunks::loom_a_worker_dies_with_a_tombstone", "adopted-tombstone-unseen", how);
+}
+
+/// A cell names the lap and the seat, and a new cell names none.
+#[test]
+fn a_cell_names_lap_and_seat() {
+    for shift in [0, 2, 10] {
+        for seq in [0, 5, 1 << 40, u64::MAX] {
+            assert_eq!(ChunkCell(0).seat(seq, shift), None);
+            for seat in [0, 1, 1022] {
+                let cell = ChunkCell::taken(seq, shift, seat);
+                assert_eq!(cell.seat(seq, shift), Some(seat));
+                assert_eq!(cell.seat(seq.wrapping_add(1 << shift), shift), None);
+                assert_eq!(cell.seat(seq.wrapping_sub(1 << shift), shift), None);
+            }
+        }
+    }
+}
