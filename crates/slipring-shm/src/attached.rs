@@ -16,7 +16,12 @@ use crate::event::Event;
 use crate::graph;
 use crate::participant::{Liveness, Participation};
 use crate::ring;
-use crate::{Reader, SharedProducer, Subscription, Writer};
+use crate::{PoolReader, PoolWriter, Reader, SharedProducer, Subscription, Writer};
+
+/// The kinds of deliveries that calls serve. The number of places is that of the stage.
+const EACH: StageDelivery = StageDelivery::Each;
+const POOL: StageDelivery = StageDelivery::Pool(0);
+const TAP: StageDelivery = StageDelivery::Tap(0);
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
@@ -143,7 +148,7 @@ impl<E: Event> Attached<E> {
     /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
     /// [`Problem::Access`].
     pub fn reader(&self, stage: &str) -> Result<Reader<E>, SegmentError> {
-        let (ring, number) = self.take(stage, false)?;
+        let (ring, number, _) = self.take(stage, EACH, false)?;
         // SAFETY: the seat was just taken, so no other handle exists.
         Ok(unsafe { ring.reader(number) })
     }
@@ -157,7 +162,7 @@ impl<E: Event> Attached<E> {
     /// # Errors
     /// As [`reader`](Attached::reader).
     pub fn writer(&self, stage: &str) -> Result<Writer<E>, SegmentError> {
-        let (ring, number) = self.take(stage, true)?;
+        let (ring, number, _) = self.take(stage, EACH, true)?;
         // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
         Ok(unsafe { ring.writer(number) })
     }
@@ -180,7 +185,6 @@ impl<E: Event> Attached<E> {
     /// A compare-and-swap for each place until a free one, and a fence. If none is free, a few
     /// system calls for each place.
     pub fn subscribe(&self, tap: &str, start: StartAt) -> Result<Subscription<E>, SegmentError> {
-        const TAP: StageDelivery = StageDelivery::Tap(0);
         let (ring, number, _) = self.stage(tap, TAP)?;
         // Each round but the last follows the death or the leaving of a reader.
         for _ in 0..64 {
@@ -201,6 +205,41 @@ impl<E: Event> Attached<E> {
             }
         }
         Err(self.failed(Problem::Busy))
+    }
+
+    /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
+    /// that no other worker of the pool takes. A worker that dies or leaves in the middle of its
+    /// events leaves these to the other workers, which are told so
+    /// ([`Batch::redelivered`](slipring::Batch::redelivered)). If no place is free, the handle begins
+    /// with the events of such a worker. Dropping the last handle leaves the pool open.
+    ///
+    /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
+    ///
+    /// # Errors
+    /// [`Problem::AllTaken`], if living processes have all places; [`Problem::NoStage`];
+    /// [`Problem::Delivery`]; [`Problem::Access`].
+    ///
+    /// # Cost
+    /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
+    /// each place.
+    pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<E>, SegmentError> {
+        let (ring, number, seat) = self.take(pool, POOL, false)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists.
+        Ok(unsafe { ring.pool_reader(number, seat) })
+    }
+
+    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in one
+    /// that reads. Events that [`redelivered`](slipring::Batch::redelivered) names may be
+    /// half-changed by the worker before.
+    ///
+    /// Example: [`Builder::pool_writer`](crate::Builder::pool_writer).
+    ///
+    /// # Errors
+    /// As [`pool_reader`](Attached::pool_reader).
+    pub fn pool_writer(&self, pool: &str) -> Result<PoolWriter<E>, SegmentError> {
+        let (ring, number, seat) = self.take(pool, POOL, true)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists. The pool writes.
+        Ok(unsafe { ring.pool_writer(number, seat) })
     }
 
     /// Finds a stage of the kind of `delivery`.
@@ -224,15 +263,26 @@ impl<E: Event> Attached<E> {
         Ok((ring, number, &stages[number]))
     }
 
-    fn take(&self, stage: &str, writes: bool) -> Result<(&SegmentRing<E>, usize), SegmentError> {
-        let (ring, number, declared) = self.stage(stage, StageDelivery::Each)?;
+    /// Takes a seat of a stage of the kind of `delivery`. Returns the stage and the seat.
+    fn take(
+        &self,
+        stage: &str,
+        delivery: StageDelivery,
+        writes: bool,
+    ) -> Result<(&SegmentRing<E>, usize, usize), SegmentError> {
+        let (ring, number, declared) = self.stage(stage, delivery)?;
         if declared.writes != writes {
             let stage = stage.into();
             return Err(self.failed(Problem::Access { stage, writes: !writes }));
         }
-        let taken = ring::take(&self.inner, ring, ring.seats_of(number).start, stage);
-        taken.map_err(|problem| self.failed(problem))?;
-        Ok((ring, number))
+        let seats = ring.seats_of(number);
+        let seat = match delivery {
+            StageDelivery::Each => {
+                ring::take(&self.inner, ring, seats.start, stage).map(|()| seats.start)
+            }
+            _ => ring::take_any(&self.inner, ring, seats, stage),
+        };
+        Ok((ring, number, seat.map_err(|problem| self.failed(problem))?))
     }
 
     fn ring(&self, asked: &str) -> Result<(&SegmentRing<E>, &ring::Made), SegmentError> {

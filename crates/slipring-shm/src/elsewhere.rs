@@ -13,7 +13,7 @@ use slipring::{Producer, Report, StartAt, Wait};
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
-use crate::{Reader, SharedProducer, Subscription, Writer};
+use crate::{PoolReader, PoolWriter, Reader, SharedProducer, Subscription, Writer};
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
     Err(SegmentError::at(&place?, Problem::Unsupported))
@@ -110,6 +110,16 @@ impl<E: Event> Attached<E> {
     }
 
     /// Never called: there is no segment.
+    pub fn pool_reader(&self, _pool: &str) -> Result<PoolReader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn pool_writer(&self, _pool: &str) -> Result<PoolWriter<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn report(&self) -> Option<Report> {
         match self.0 {}
     }
@@ -133,6 +143,16 @@ impl<E: Event> Builder<E> {
 
     /// Adds a stage that may write.
     pub fn writer(self, _name: impl Into<String>) -> Builder<E> {
+        self
+    }
+
+    /// Adds a pool that reads.
+    pub fn pool_reader(self, _name: impl Into<String>, _workers: usize) -> Builder<E> {
+        self
+    }
+
+    /// Adds a pool that may write.
+    pub fn pool_writer(self, _name: impl Into<String>, _workers: usize) -> Builder<E> {
         self
     }
 

@@ -324,11 +324,19 @@ impl fmt::Display for Problem {
             ),
             Problem::Access { stage, writes: true } => write!(
                 f,
-                "stage `{stage}` was declared as a writer: ask for it by `writer`"
+                "stage `{stage}` was declared as a writer: ask for it by `writer` (a pool: `pool_writer`)"
             ),
             Problem::Access { stage, writes: false } => write!(
                 f,
-                "stage `{stage}` was declared as a reader: ask for it by `reader`"
+                "stage `{stage}` was declared as a reader: ask for it by `reader` (a pool: `pool_reader`)"
+            ),
+            Problem::Delivery { stage, delivery: "each" } => write!(
+                f,
+                "stage `{stage}` is no pool, but has a single handle: ask for it by `reader` or `writer`"
+            ),
+            Problem::Delivery { stage, delivery: "pool" } => write!(
+                f,
+                "stage `{stage}` was declared as a pool: ask for it by `pool_reader` or `pool_writer`"
             ),
             Problem::Delivery { stage, delivery } => write!(
                 f,

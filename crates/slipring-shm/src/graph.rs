@@ -79,6 +79,12 @@ impl Graph {
         }
         let stages = self.stages.iter().enumerate().map(|(number, stage)| {
             let name = &stage.name;
+            if let StageDelivery::Pool(workers) = stage.delivery
+                && !(1..=MAX_ROOM as usize).contains(&workers)
+            {
+                let (what, asked) = ("workers", workers as u64);
+                return Err(Problem::Declaration { what, asked, most: MAX_ROOM.into() });
+            }
             if name.len() > STAGE_NAME || name.contains(char::is_control) {
                 return Err(Problem::StageName { given: name.clone() });
             }

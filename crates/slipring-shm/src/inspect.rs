@@ -13,7 +13,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use slipring::segment::{Ending, OnDeath, Seat, bound_at, run_of};
+use slipring::segment::{
+    Ending, OnDeath, PRODUCER_LINES, PoolPositions, Seat, bound_at, pool_positions, run_of,
+};
 
 use crate::errors::{Problem, SegmentError};
 use crate::file::{Access, File};
@@ -27,6 +29,9 @@ use crate::open::read_head;
 use crate::place::{Place, name_of};
 
 pub use crate::participant::Liveness;
+
+/// Number of the delivery to pools, in the stage table.
+const POOL: u8 = 1;
 
 /// Number of stamps that one look reads at most, to find the last published event.
 const WALK: u64 = 1 << 16;
@@ -98,7 +103,8 @@ pub struct StageSummary {
     pub on_death: OnDeath,
     /// Position before which it has released all events.
     pub position: u64,
-    /// Position before which it was lent all events. The events from `position` to here come again
+    /// Position before which it was lent all events; of a pool, before which workers have taken all
+    /// events. The events from `position` to here come again
     /// if its process dies.
     pub held: u64,
     /// Number of published events that it has not released.
@@ -257,11 +263,14 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
     let seats = seats(&file, &checked.areas.seats)?;
     // The lines of a tap hold no position of the stage. The producer's cursor and the sentinel lie at
     // the ends of runs.
-    let of_stage = checked.stages.iter().filter(|stage| stage.delivery != TAP);
-    let of_stage = of_stage.map(|stage| stage.line as usize);
-    let ends = of_stage.chain(slipring::segment::PRODUCER_LINES);
-    let ends = ends.filter_map(|line| lines.get(line)?.first());
-    let ends = ends.chain(seats.iter().map(|seat| &seat.boundary)).copied();
+    let line = |line: usize| lines.get(line)?.first().copied();
+    let ends = checked.stages.iter().filter_map(|stage| match pool(stage, &lines) {
+        Some(pool) => Some(pool.boundary),
+        None if stage.delivery == TAP => None,
+        None => line(stage.line as usize),
+    });
+    let ends = ends.chain(PRODUCER_LINES.into_iter().filter_map(line));
+    let ends = ends.chain(seats.iter().map(|seat| seat.boundary));
     let published = published(&file, &checked, ends.fold(header.first, later))?;
     let producers = checked.stages.iter().map(|stage| stage.seats).sum();
     let stages = checked.stages.iter();
@@ -348,6 +357,14 @@ fn on_death(number: impl Into<u32>) -> OnDeath {
     u8::try_from(number.into()).ok().and_then(graph::on_death).unwrap_or_default()
 }
 
+/// Returns what the lines of a pool say. `None`: the stage is no pool, or lines are missing.
+fn pool(stage: &StageRecord, lines: &[Vec<u64>]) -> Option<PoolPositions> {
+    let first = stage.line as usize;
+    let of_pool = lines.get(first..)?.get(..stage.room as usize + 2)?;
+    let words: Option<Vec<u64>> = of_pool.iter().map(|line| line.first().copied()).collect();
+    if stage.delivery == POOL { pool_positions(&words?) } else { None }
+}
+
 fn stage_summary(
     stage: &StageRecord,
     checked: &Checked,
@@ -355,11 +372,13 @@ fn stage_summary(
     seats: &[CopiedSeat],
     published: u64,
 ) -> StageSummary {
-    // Of a stage that shares its events among handles, this crate knows no position yet.
-    let position = lines.get(stage.line as usize).and_then(|line| line.first());
-    let position = position.copied().unwrap_or(checked.header.first);
+    // Of a stage with shards, and of a tap, this crate knows no position yet.
+    let pool = pool(stage, lines);
+    let position = lines.get(stage.line as usize).and_then(|line| line.first()).copied();
+    let position = pool.map(|pool| pool.released).or(position).unwrap_or(checked.header.first);
     let after = checked.stages.iter().enumerate().filter(|(bit, _)| stage.after >> bit & 1 != 0);
-    let seat = seats.get(stage.first_seat as usize);
+    let held = seats.get(stage.first_seat as usize).map(|seat| seat.held);
+    let held = pool.map(|pool| pool.taken).or(held);
     let mut seat_summaries = summaries(seats, stage.first_seat, stage.seats);
     if stage.delivery == TAP {
         for (number, seat) in seat_summaries.iter_mut().enumerate() {
@@ -375,7 +394,7 @@ fn stage_summary(
         after: after.map(|(_, stage)| stage.name()).collect(),
         on_death: on_death(stage.on_death),
         position,
-        held: seat.map_or(position, |seat| later(position, seat.held)),
+        held: held.map_or(position, |held| later(position, held)),
         lag: ahead(published, position).max(0) as u64,
         seats: seat_summaries,
     }

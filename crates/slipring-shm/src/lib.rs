@@ -56,6 +56,8 @@
 //!   segment's creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless
 //!   stated) and the time that the kernel takes to end a process. A call with a deadline ends by
 //!   its deadline in any case.
+//! - A worker of a pool that dies or leaves in the middle of its events leaves these to the other
+//!   workers, or to the next one. The stages behind see each event, in order.
 //! - A panic that drops a handle leaves its place to another process, as a death does.
 //!
 //! # Alive or dead
@@ -73,8 +75,8 @@
 //!
 //! # What is not here yet
 //!
-//! Pools and shards between processes; events whose size is known at run
-//! time only; other languages. The speed is not measured yet.
+//! Shards between processes; events whose size is known at run time only; other languages. The
+//! speed is not measured yet.
 //!
 //! # Where it works
 //!
@@ -134,7 +136,8 @@ mod elsewhere;
 pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
 pub use slipring::segment::{
-    Ending, OnDeath, SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
+    Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
+    SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
     SegmentSubscription as Subscription, SegmentWriter as Writer,
 };
 

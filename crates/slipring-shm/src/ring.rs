@@ -248,7 +248,8 @@ pub(crate) fn take<E>(
     Err(Problem::Busy)
 }
 
-/// Takes one of several seats for this process (I2). If none is free, recovers the dead owners.
+/// Takes one of several seats for this process (I2). If none is free, takes one whose worker left a
+/// chunk; if there is none, recovers the dead owners.
 pub(crate) fn take_any<E>(
     participation: &Participation,
     ring: &SegmentRing<E>,
@@ -259,7 +260,10 @@ pub(crate) fn take_any<E>(
     // Each round follows the death or the leaving of an owner.
     for _ in 0..64 {
         step!("taking");
-        if let Some(seat) = seats.clone().find(|&seat| ring.seat(seat).take(own).is_ok()) {
+        let free = seats.clone().find(|&seat| ring.seat(seat).take(own).is_ok());
+        // A worker that finds no free seat takes the seat of a chunk that another worker left.
+        let orphan = || seats.clone().find(|&seat| ring.seat(seat).adopt_chunk(own));
+        if let Some(seat) = free.or_else(orphan) {
             step!("seated");
             return Ok(seat);
         }

@@ -375,6 +375,61 @@ impl<E: Event> Builder<E> {
         self
     }
 
+    /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and not
+    /// more than the ring has slots. Each worker is a handle of its own, in any process
+    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The stages
+    /// behind see the events in order. No slot is overwritten whose event no worker has released,
+    /// whether the pool has workers or not.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment =
+    ///     Segment::<u64>::create_memfd("shared").capacity(8).pool_reader("print", 2).build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// let (mut one, mut other) = (attached.pool_reader("print")?, attached.pool_reader("print")?);
+    /// for n in 0..8 { tx.publish(|slot| *slot = n)?; }
+    /// let (mut sum, mut count) = (0, 0);
+    /// for worker in [&mut one, &mut other] {
+    ///     count += worker.poll(8, |event, _| sum += event)?;
+    /// }
+    /// assert_eq!((count, sum), (8, 28));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pool_reader(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
+        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Pool(workers)));
+        self
+    }
+
+    /// Adds a pool that may write: as [`pool_reader`](Builder::pool_reader), and a worker may change
+    /// its events.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("squared")
+    ///     .capacity(8)
+    ///     .pool_writer("square", 4)
+    ///     .reader("sum")
+    ///     .after(["square"])
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// tx.publish(|slot| *slot = 3)?;
+    /// attached.pool_writer("square")?.poll(8, |event, _| *event *= *event)?;
+    /// sum.poll(8, |event, _| assert_eq!(*event, 9))?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
+        self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Pool(workers)));
+        self
+    }
+
     /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
     /// use, in any process. A tap without a reader holds back no party. A reader that dies is
     /// removed by the parties that wait for it.
