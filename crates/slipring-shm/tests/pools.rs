@@ -211,7 +211,6 @@ fn dead(world: &World) -> Survivors {
         let mut batch = victim.batch(usize::MAX).unwrap();
         let (first, again) = (batch.first_seq(), batch.redelivered());
         handle(&mut batch[0], first, &again);
-        std::mem::forget(batch);
         kill_me();
     }));
     survivors
@@ -231,9 +230,8 @@ fn orphan(world: &World) -> Survivors {
 fn victim_takes(world: &World) {
     let mut victim = world.victim();
     mark();
-    let batch = victim.batch(usize::MAX).unwrap();
+    let _chunk = victim.batch(usize::MAX).unwrap();
     mark();
-    std::mem::forget(batch);
 }
 
 fn victim_handles(world: &World) {

@@ -36,6 +36,10 @@ pub trait Proof: Send + Sync {
 
 /// What becomes of the parties that wait for a stage or a producer whose process has died.
 ///
+/// A pool is dead once none of its workers lives, and one of them has died: while another worker
+/// lives, it finishes the events of the dead one, and the parties that wait for the pool wait on.
+/// The same holds for several producers.
+///
 /// Of several producers, this is about the last living one. While another producer lives, the claim
 /// of a dead one is given up, and the stages go on with the events of the others.
 ///

@@ -456,8 +456,8 @@ fn random_words_are_an_error_at_most() {
         let ring = segment.attach(1);
         let seat = ring.seats_of(ring.producer_party()).start;
         ring.seat(seat).take(2).unwrap();
-        // SAFETY: the seat was taken.
         let (mut single, mut shared) = match producers {
+            // SAFETY: the seat was taken.
             1 => (Some(unsafe { ring.producer() }), None),
             // SAFETY: as above.
             _ => (None, Some(unsafe { ring.shared_producer(seat) })),

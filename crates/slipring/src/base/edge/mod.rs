@@ -316,14 +316,14 @@ pub(crate) mod cell_taken {
     #[inline(always)]
     pub(crate) fn intend(word: &AtomicU64, seq: u64) {
         may_die!();
-        word.store(seq, twin!("intent-unreleased": Release => Relaxed));
+        word.store(seq, twin!("chunk-unreleased": Release => Relaxed));
     }
 
     /// Loads begin or end of the chunk of a worker that a cell names. If the worker has stored
     /// another chunk since, the caller sees that the claim word has moved.
     #[inline(always)]
     pub(crate) fn see_intent(word: &AtomicU64) -> u64 {
-        word.load(twin!("intent-relaxed": Acquire => Relaxed))
+        word.load(twin!("chunk-relaxed": Acquire => Relaxed))
     }
 }
 
