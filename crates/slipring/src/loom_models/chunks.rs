@@ -141,9 +141,6 @@ fn read_marked(reader: &mut SegmentReader<u64>) -> usize {
 
 fn read_all(reader: &mut SegmentReader<u64>, events: u64) {
     while read_marked(reader) != 0 {}
-    if reader.next_seq() != events {
-        eprintln!("DEBUG {reader:?}");
-    }
     assert_eq!(reader.next_seq(), events, "handled events are not released");
 }
 

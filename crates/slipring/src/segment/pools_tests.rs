@@ -179,6 +179,26 @@ fn a_pool_without_workers_waits_for_the_next_one() {
     }
 }
 
+/// A worker that always finds another chunk still looks for those that others left.
+#[test]
+fn a_busy_worker_adopts_within_a_notice() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(1024, 0, vec![pool("work", 2, &[], OnDeath::Wait)]);
+    let (mut tx, mut one) = (segment.producer(1), segment.worker(2, 0));
+    publish(&mut tx, 1000);
+    assert_eq!(one.batch(1).unwrap().first_seq(), 0);
+    drop(one);
+    let mut other = segment.worker(3, 0);
+    let adopted = (0..500).any(|_| {
+        let batch = other.batch(1).unwrap();
+        let adopted = !batch.redelivered().is_empty();
+        batch.release();
+        std::thread::sleep(Duration::from_millis(1));
+        adopted
+    });
+    assert!(adopted, "the chunk is left until no other chunk is available");
+}
+
 /// A process that adopted a chunk dies, too, and holds two seats.
 #[test]
 fn an_adopter_dies_too() {
@@ -265,6 +285,9 @@ fn a_pool_is_dead_when_its_last_worker_is() {
         match (on_death, &error) {
             (OnDeath::Tell, WaitError::PeerDead(dead)) => {
                 assert_eq!((dead.stage.as_str(), dead.pid), ("work", 1003));
+                // Both workers are settled by now, and no worker has taken their places.
+                let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
+                assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
                 // The pool goes on with another worker.
                 let mut seen = work(&mut segment.worker(4, 0));
                 seen.sort();
