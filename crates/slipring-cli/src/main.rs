@@ -10,6 +10,8 @@
 
 mod console;
 mod destination;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod evict;
 mod lab;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod ls;
@@ -37,6 +39,8 @@ enum Command {
     #[command(subcommand)]
     Lab(lab::Lab),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    Evict(evict::Args),
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Ls(ls::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Rm(rm::Args),
@@ -56,6 +60,8 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Lab(lab) }) => lab.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        Ok(Cli { command: Command::Evict(args) }) => evict::run(&args).map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -1,5 +1,5 @@
-//! `slipring ls` and `slipring rm` as a user runs them: beside living, stopped and dead processes,
-//! and damaged files. The tests judge no time.
+//! `slipring ls`, `slipring rm` and `slipring evict` as a user runs them: beside living, stopped and
+//! dead processes, and damaged files. The tests judge no time.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]
@@ -100,6 +100,14 @@ impl Holder {
         stat.rsplit(')').next().unwrap().trim().starts_with('T')
     }
 
+    /// Stops the child.
+    fn stop(&self) {
+        self.signal("-STOP");
+        while !self.is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
     fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -152,10 +160,7 @@ fn places_tell_who_is_there_and_how_far() {
     assert_eq!(place(&lines, "scale"), ["scale", "3", "1", "maker", "(pid", &own, "alive", "0"]);
     assert_eq!(place(&lines, "store"), ["store", "1", "3", "holder", "(pid", &pid, "alive", "0"]);
 
-    holder.signal("-STOP");
-    while !holder.is_stopped() {
-        std::thread::yield_now();
-    }
+    holder.stop();
     assert_eq!(place(&part(&name), "store")[6..], ["stopped", "0"]);
     holder.kill();
     let dead = ["store", "1", "3", "holder", "(pid", &pid, "dead", "1"];
@@ -248,4 +253,74 @@ fn only_segments_without_a_living_process_are_removed() {
     assert_eq!(run("rm", &[&used.0]), (0, format!("removed {}\n", used.0), String::new()));
     assert_eq!(run("rm", &[]).0, 2);
     assert_eq!(run("rm", &["--stale", "a"]).0, 2);
+}
+
+#[test]
+fn a_stopped_process_is_evicted() {
+    let _watched = watched();
+    let name = Name::new("evict");
+    // SAFETY: only these tests open the segment.
+    let attached = unsafe { name.make().attach_as("maker").unwrap() };
+    let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
+    (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    scale.poll(3, |_, _| ()).unwrap();
+    let mut holder = Holder::start(&name);
+    holder.stop();
+    let pid = holder.0.id();
+
+    // Without --kill nothing is changed.
+    let (code, out, err) = run("evict", &[&name.0, "store"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for shown in [format!("holder (pid {pid}, participant 2), which is stopped"), "--kill".into()] {
+        assert!(out.contains(&shown), "{shown}: {out}");
+    }
+    assert_eq!(place(&part(&name), "store")[6..], ["stopped", "0"]);
+
+    // The last line is the command that does it.
+    let command: Vec<&str> = out.lines().last().unwrap().split_whitespace().skip(1).collect();
+    assert_eq!(command, ["evict", &name.0, "store", "--kill"]);
+    let (code, out, err) = run("evict", &[&name.0, "store", "--kill"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert_eq!(out, format!("evicted holder (pid {pid}, participant 2); free: store\n"));
+    assert_eq!(place(&part(&name), "store"), ["store", "1", "2", "-", "free", "1"]);
+    holder.0.wait().unwrap();
+    let mut store = attached.reader("store").unwrap();
+    assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), (1..3, 2));
+}
+
+#[test]
+fn what_cannot_be_evicted_is_said_with_what_to_do() {
+    let _watched = watched();
+    let name = Name::new("unevicted");
+    // SAFETY: only these tests open the segment.
+    let attached = unsafe { name.make().attach_as("maker").unwrap() };
+    let path = name.path();
+    for asked in [name.0.as_str(), path.to_str().unwrap()] {
+        let (code, out, err) = run("evict", &[asked, "store", "--kill"]);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert!(err.contains(path.to_str().unwrap()) && err.contains("nothing to evict"), "{err}");
+    }
+    let none = "test-ls-none";
+    for (arguments, said) in [
+        (&[name.0.as_str(), "stores"][..], "its stages are: scale, store, producer"),
+        (&[none, "store"], "there is none"),
+    ] {
+        let (code, out, err) = run("evict", arguments);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert!(err.starts_with("slipring: segment ") && err.contains(said), "{err}");
+    }
+    for wrong in [&[name.0.as_str()][..], &[&name.0, "store", "--timeout", "1"]] {
+        assert_eq!(run("evict", wrong).0, 2);
+    }
+    // A dead process is recovered.
+    let mut tx = attached.producer().unwrap();
+    let mut scale = attached.writer("scale").unwrap();
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    scale.poll(2, |_, _| ()).unwrap();
+    Holder::start(&name).kill();
+    assert!(run("evict", &[&name.0, "store"]).1.contains("only recover its places"));
+    let (code, out, err) = run("evict", &[&name.0, "store", "--kill", "--timeout", "100"]);
+    assert!(code == 0 && out.starts_with("recovered holder (pid "), "{out}{err}");
+    assert_eq!(place(&part(&name), "store")[3..], ["-", "free", "1"]);
+    std::mem::forget(tx);
 }

@@ -6,9 +6,11 @@ use std::io;
 
 use slipring::{BuildError, SubscribeError};
 
+use crate::evict_problem::EvictProblem;
 use crate::limits::{FOLDER, HEAD, MAX_LENGTH, MAX_NAME, MAX_PARTICIPANTS, STAGE_NAME};
 
-/// Why a segment could not be made, opened, attached to, inspected or removed, and which.
+/// Why a segment could not be made, opened, attached to, inspected or removed, or a participant of
+/// it not evicted, and which segment.
 ///
 /// ```
 /// use slipring_shm::{NameProblem, Problem};
@@ -230,6 +232,8 @@ pub enum Problem {
         /// Number of the first one.
         participant: u32,
     },
+    /// A participant cannot be evicted.
+    Evict(EvictProblem),
     /// The system's pages are larger than a segment's first part.
     PageSize {
         /// Size of a page, in bytes.
@@ -263,6 +267,12 @@ impl From<NameProblem> for Problem {
 impl From<FileProblem> for Problem {
     fn from(problem: FileProblem) -> Problem {
         Problem::File(problem)
+    }
+}
+
+impl From<EvictProblem> for Problem {
+    fn from(problem: EvictProblem) -> Problem {
+        Problem::Evict(problem)
     }
 }
 
@@ -405,6 +415,7 @@ impl fmt::Display for Problem {
                 f,
                 "participant {participant} is attached, so it cannot be removed: end that process first (`slipring ls` names it)"
             ),
+            Problem::Evict(problem) => problem.fmt(f),
             Problem::PageSize { bytes } => write!(
                 f,
                 "this system has pages of {bytes} bytes, and a segment's first part has {HEAD}: boot a kernel with pages of at most {HEAD} bytes"

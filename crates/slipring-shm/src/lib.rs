@@ -70,7 +70,8 @@
 //! # Looking at it
 //!
 //! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
-//! they disturb no process. `slipring ls` prints that. The examples `field_simulation` and
+//! they disturb no process. `slipring ls` prints that. [`evict`] kills a process that is stopped or
+//! hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
 //! `field_analysis` are a pair of programs to try, and to kill.
 //!
 //! # What is not here yet
@@ -90,6 +91,7 @@
 
 mod errors;
 mod event;
+mod evict_problem;
 mod layout;
 mod limits;
 mod place;
@@ -101,6 +103,8 @@ mod step;
 mod attached;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod evict;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod file;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -135,6 +139,7 @@ mod elsewhere;
 
 pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
+pub use evict_problem::EvictProblem;
 pub use slipring::segment::{
     Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
     SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
@@ -144,6 +149,7 @@ pub use slipring::segment::{
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
     attached::Attached,
+    evict::{Eviction, Occupant, evict},
     inspect::{
         Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary, inspect, inspect_at, list,
     },

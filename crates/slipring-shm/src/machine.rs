@@ -1,11 +1,16 @@
 //! Facts from the kernel: the boot, the time, processes.
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, getpid, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal, test_kill_process,
+};
 
 /// Returns the number of this boot. Zeros: there is no `/proc`.
 pub fn boot_id() -> [u8; 16] {
@@ -79,6 +84,81 @@ impl Process {
     /// sees.
     pub fn is_stopped(&self) -> bool {
         self.look() == Seen::Running && matches!(stat(self.pid), Some(('T' | 't', _)))
+    }
+}
+
+/// A process, meant by a descriptor (pidfd): no later process of its number is meant.
+#[derive(Debug)]
+pub(crate) struct Pinned(OwnedFd);
+
+/// Reason why a process was not pinned.
+#[derive(Debug)]
+pub(crate) enum Unpinned {
+    /// The process belongs to another pid namespace.
+    OtherNamespace,
+    /// The record or `/proc` does not tell which process it is.
+    Unidentified,
+    /// The process has ended. Another process may have its number.
+    Gone,
+    /// The system has no pidfds.
+    Unsupported,
+    /// The system refused the pidfd.
+    System(io::Error),
+}
+
+impl Process {
+    /// Opens a pidfd of the process, and then checks that it is the recorded process: a process
+    /// that takes the number over later has another start time.
+    pub(crate) fn pin(&self) -> Result<Pinned, Unpinned> {
+        let here = namespace();
+        if self.namespace == 0 || self.start_time == 0 || here == 0 {
+            return Err(Unpinned::Unidentified);
+        }
+        if self.namespace != here {
+            return Err(Unpinned::OtherNamespace);
+        }
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let pinned = match pidfd_open(pid.ok_or(Unpinned::Gone)?, PidfdFlags::empty()) {
+            Ok(fd) => Pinned(fd),
+            // The last two: the number is that of a thread.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
+            Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
+            Err(error) => return Err(Unpinned::System(error.into())),
+        };
+        let started = stat(self.pid).map(|(_, start)| start);
+        // While the pinned process has not ended, no other process has its number. So the start
+        // time is that of the pinned process.
+        if pinned.has_ended().map_err(Unpinned::System)? {
+            return Err(Unpinned::Gone);
+        }
+        match started {
+            Some(start) if start == self.start_time => Ok(pinned),
+            Some(_) => Err(Unpinned::Gone),
+            None => Err(Unpinned::Unidentified),
+        }
+    }
+}
+
+impl Pinned {
+    /// Sends SIGKILL to the process. A process that has ended by now is no error.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.0, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns whether all threads of the process have ended. Its parent may not have waited for it
+    /// yet.
+    pub(crate) fn has_ended(&self) -> io::Result<bool> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        loop {
+            match poll(&mut fds, Some(&Timespec::default())) {
+                Ok(ready) => return Ok(ready != 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 

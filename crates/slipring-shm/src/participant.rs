@@ -290,8 +290,7 @@ impl Participation {
     /// Marks the record of participant `number` as free. The caller holds its byte (I3).
     pub(crate) fn free_record(&self, number: u32) {
         if let Some(record) = self.record(number) {
-            let (generation, _) = Participant::unpack(record.state.load(Relaxed));
-            record.state.store(Participant::pack(generation, Participant::FREE), Release);
+            record.free();
         }
     }
 }

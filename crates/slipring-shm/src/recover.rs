@@ -1,13 +1,14 @@
 //! Becoming the recoverer of a dead participant.
 //!
 //! Invariants
-//! - I1: a [`DeadClaim`] holds the byte of its participant alone, on a description of its own,
-//!   while forks are kept out. So the participant is dead, no other process recovers it, and no
+//! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description of its own, while
+//!   forks are kept out. So the participant is dead, no other process recovers it, and no
 //!   child keeps the lock if this process dies.
 //! - I2: the byte is unlocked explicitly before the description is closed. So a copy of the
 //!   descriptor, which a child made by other means may have, does not keep it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use crate::errors::Problem;
 use crate::file::{self, Access};
@@ -18,15 +19,57 @@ use crate::participant::Participation;
 
 use std::sync::atomic::Ordering::Acquire;
 
-/// The right to recover a dead participant (I1). Other threads of this process that fork wait for
-/// its drop.
-pub struct DeadClaim<'a> {
-    participation: &'a Participation,
+/// The locked byte of a participant that is dead or has left (I1). Other threads of this process
+/// that fork wait for its drop.
+pub(crate) struct LockedByte {
     number: u32,
     own: OwnedFd,
     owner: Owner,
     /// Dropped last: fields are dropped in order.
     _guard: ForkGuard,
+}
+
+impl LockedByte {
+    /// Locks byte `number` of the file behind `fd`, whose name is `path`. `None`: another process
+    /// holds the byte.
+    pub(crate) fn try_new(
+        fd: BorrowedFd<'_>,
+        path: Option<&Path>,
+        number: u32,
+    ) -> Result<Option<LockedByte>, Problem> {
+        let guard =
+            ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+        let own = file::reopen(fd, path, Access::Write)?;
+        step!("claim-opened");
+        let owner = Owner::this();
+        match lock::try_lock(own.as_fd(), lock::byte(number), Hold::Alone) {
+            Ok(true) => Ok(Some(LockedByte { number, own, owner, _guard: guard })),
+            Ok(false) => Ok(None),
+            Err(error) => Err(Problem::system("locking a byte of the file", error)),
+        }
+    }
+}
+
+impl AsFd for LockedByte {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.own.as_fd()
+    }
+}
+
+impl Drop for LockedByte {
+    fn drop(&mut self) {
+        // A copy in a child shares the description, and must not unlock it.
+        if self.owner.is_this() {
+            let _ = lock::unlock(self.own.as_fd(), lock::byte(self.number));
+            step!("unclaimed");
+        }
+    }
+}
+
+/// The right to recover a dead participant (I1).
+pub struct DeadClaim<'a> {
+    participation: &'a Participation,
+    byte: LockedByte,
 }
 
 impl Participation {
@@ -40,49 +83,31 @@ impl Participation {
         if number == self.number() || self.record(number).is_none() {
             return Ok(None);
         }
-        let guard =
-            ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-        let own = file::reopen(self.probe().as_fd(), self.path(), Access::Write)?;
-        step!("claim-opened");
-        let owner = Owner::this();
-        match lock::try_lock(own.as_fd(), lock::byte(number), Hold::Alone) {
-            Ok(true) => {
-                step!("claimed");
-                Ok(Some(DeadClaim { participation: self, number, own, owner, _guard: guard }))
-            }
-            Ok(false) => Ok(None),
-            Err(error) => Err(Problem::system("locking a byte of the file", error)),
-        }
+        let Some(byte) = LockedByte::try_new(self.probe().as_fd(), self.path(), number)? else {
+            return Ok(None);
+        };
+        step!("claimed");
+        Ok(Some(DeadClaim { participation: self, byte }))
     }
 }
 
 impl DeadClaim<'_> {
     /// Returns the number of the dead participant.
     pub fn number(&self) -> u32 {
-        self.number
+        self.byte.number
     }
 
     /// Returns whether a participant had the place when its byte became free. If not, it left, or
     /// another participant has recovered it.
     pub fn needs_recovery(&self) -> bool {
-        let record = self.participation.record(self.number);
+        let record = self.participation.record(self.byte.number);
         record.is_some_and(|r| Participant::unpack(r.state.load(Acquire)).1 != Participant::FREE)
     }
 
     /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. All of
     /// its seats are free by now.
     pub fn finish(self) {
-        self.participation.free_record(self.number);
+        self.participation.free_record(self.byte.number);
         step!("recovered");
-    }
-}
-
-impl Drop for DeadClaim<'_> {
-    fn drop(&mut self) {
-        // A copy in a child shares the description, and must not unlock it.
-        if self.owner.is_this() {
-            let _ = lock::unlock(self.own.as_fd(), lock::byte(self.number));
-            step!("unclaimed");
-        }
     }
 }

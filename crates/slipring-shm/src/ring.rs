@@ -180,12 +180,7 @@ impl Proof for NoProof {
 pub(crate) fn settle_unattached<E>(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
     let Ok(declared) = graph::declaration::<E>(checked) else { return false };
     let Some((declaration, needs)) = declared else {
-        for index in 0..checked.areas.seats.count {
-            if let Some(seat) = mapping.record::<Seat>(&checked.areas.seats, index) {
-                seat.bury(dead);
-                step!("buried");
-            }
-        }
+        bury(mapping, checked, dead);
         return true;
     };
     let at = |offset: u64| mapping.address(offset, 0);
@@ -205,6 +200,28 @@ pub(crate) fn settle_unattached<E>(mapping: &Mapping, checked: &Checked, dead: u
         settle(&ring, dead);
         true
     })
+}
+
+/// Settles what a dead participant left, for a process that does not know the events' type. Returns
+/// whether all was settled: what several producers and shared stages leave lies beside the events,
+/// and is settled by the processes that know the type.
+pub(crate) fn settle_untyped(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
+    let single = checked.header.producers <= 1;
+    let settled = single && checked.stages.iter().all(|stage| stage.delivery == 0);
+    if settled {
+        bury(mapping, checked, dead);
+    }
+    settled
+}
+
+/// Counts a death at the seats of a dead participant, and frees them.
+fn bury(mapping: &Mapping, checked: &Checked, dead: u32) {
+    for index in 0..checked.areas.seats.count {
+        if let Some(seat) = mapping.record::<Seat>(&checked.areas.seats, index) {
+            seat.bury(dead);
+            step!("buried");
+        }
+    }
 }
 
 /// Settles what a dead participant left. The caller holds the proof of its death.

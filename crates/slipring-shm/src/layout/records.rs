@@ -8,7 +8,7 @@
 //!   may write at any time, and a reference to one is sound wherever it is mapped and aligned.
 //! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use slipring::segment::Seat;
 
@@ -90,6 +90,12 @@ impl Participant {
     /// Packs the word `state`.
     pub const fn pack(generation: u32, state: u32) -> u64 {
         (generation as u64) << 32 | state as u64
+    }
+
+    /// Marks the place as free. The caller holds the participant's byte.
+    pub(crate) fn free(&self) {
+        let (generation, _) = Participant::unpack(self.state.load(Relaxed));
+        self.state.store(Participant::pack(generation, Participant::FREE), Release);
     }
 
     /// Unpacks the word `state` to generation and state.

@@ -1,0 +1,446 @@
+//! Evicting a participant that lives and does not work: killing its process, and recovering its
+//! places.
+//!
+//! Invariants
+//! - I1: a signal goes through a pidfd only. The process behind the pidfd has the pid, the start
+//!   time and the pid namespace of the participant's record. The record, the seat's owner and the
+//!   byte are read again after that check and before the signal. So a later process of the same
+//!   number is never signalled, and neither is a successor at the place.
+//! - I2: no place is recovered before the participant's byte is locked, whatever was killed.
+//! - I3: a participant's record has another generation or state once the participant has left or was
+//!   recovered. So an evictor that finds one is done, and leaves a later participant of the same
+//!   number alone.
+
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipring::PRODUCER;
+use slipring::segment::Seat;
+
+use crate::errors::{Problem, SegmentError};
+use crate::evict_problem::EvictProblem;
+use crate::file::{Access, File};
+use crate::layout::Checked;
+use crate::layout::records::{Participant, Record, text};
+use crate::lock::{self, Hold};
+use crate::machine::{Pinned, Process, Unpinned};
+use crate::mapping::Mapping;
+use crate::open::read_head;
+use crate::place::Place;
+use crate::recover::LockedByte;
+use crate::ring::settle_untyped;
+
+/// Number of looks, a millisecond apart, at a place whose words are changing.
+const LOOKS: u32 = 64;
+/// Time that [`evict`] allows the process to end.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A process that has a place of a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Occupant {
+    /// Number of the participant.
+    pub participant: u32,
+    /// Number of the process in its own pid namespace.
+    pub pid: u32,
+    /// User that the process acts for.
+    pub uid: u32,
+    /// Name that the participant gave itself.
+    pub name: String,
+    /// Names of all places that the participant has; `producer` for the producer's.
+    pub places: Vec<String>,
+    /// Whether the process is dead already, and only its places are to be recovered.
+    pub dead: bool,
+    /// Whether the process is stopped, by a signal or a debugger.
+    pub stopped: bool,
+}
+
+/// The words of a place and of its participant that must not change before a kill (I1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    participant: u32,
+    /// Generation and state of the participant's record.
+    state: u64,
+    process: Process,
+}
+
+/// A process that was found at a place, and that can be killed. Until then, nothing is changed.
+///
+/// ```no_run
+/// // Not run: the example would have to start a process, and kill it.
+/// use std::time::Duration;
+/// use slipring_shm::Eviction;
+///
+/// let eviction = Eviction::find("field", "analysis")?;
+/// let occupant = eviction.occupant();
+/// println!("{} (process {}) has {:?}", occupant.name, occupant.pid, occupant.places);
+/// if occupant.stopped {
+///     eviction.kill(Duration::from_secs(10))?;
+/// }
+/// # Ok::<(), slipring_shm::SegmentError>(())
+/// ```
+#[derive(Debug)]
+pub struct Eviction {
+    place: Place,
+    file: File,
+    checked: Checked,
+    stage: String,
+    /// Index of the seat.
+    seat: u64,
+    found: Found,
+    /// The process; `None`: it is dead already.
+    pinned: Option<Pinned>,
+    occupant: Occupant,
+}
+
+/// Kills the process that has the place `stage` of the segment `name`, waits up to ten seconds
+/// until the process is gone, and recovers all places that its participant had. For a process that
+/// is stopped or hangs: it is alive, so no other process takes its places.
+///
+/// The next process at the place goes on where the killed one stopped, as after any death. The
+/// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
+/// [`PRODUCER`] is that of the producer. A process that attached several times loses the places of
+/// one participant here; its other participants are dead, and recovered by the next process that
+/// takes their places.
+///
+/// [`Eviction::find`] looks first, and kills later or never.
+///
+/// ```no_run
+/// // Not run: the example would have to start a process, and kill it.
+/// let occupant = slipring_shm::evict("field", "analysis")?;
+/// println!("killed process {}; free now: {:?}", occupant.pid, occupant.places);
+/// # Ok::<(), slipring_shm::SegmentError>(())
+/// ```
+///
+/// # Errors
+/// As [`Eviction::find`] and [`Eviction::kill`].
+///
+/// [`OnDeath`]: crate::OnDeath
+pub fn evict(name: impl AsRef<OsStr>, stage: &str) -> Result<Occupant, SegmentError> {
+    Eviction::find(name, stage)?.kill(TIMEOUT)
+}
+
+impl Eviction {
+    /// Looks which process has the place `stage` of the segment `name`, and whether it can be
+    /// evicted. Nothing is mapped, locked or signalled.
+    ///
+    /// ```
+    /// use slipring_shm::{EvictProblem, Eviction, Problem, Segment};
+    /// let name = format!("evict-{}", std::process::id());
+    /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
+    /// let error = Eviction::find(&name, "sum").unwrap_err();
+    /// assert!(matches!(error.problem(), Problem::Evict(EvictProblem::Free { .. })));
+    /// // SAFETY: no other program opens the segment.
+    /// let attached = unsafe { segment.attach()? };
+    /// let sum = attached.reader("sum")?;
+    /// let error = Eviction::find(&name, "sum").unwrap_err();
+    /// assert!(matches!(error.problem(), Problem::Evict(EvictProblem::OwnProcess)));
+    /// # drop((sum, attached));
+    /// # slipring_shm::remove(&name)?;
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Problem::NoStage`]; [`Problem::Evict`], with the reason; a [`Problem`] of the name, the
+    /// file or the header.
+    pub fn find(name: impl AsRef<OsStr>, stage: &str) -> Result<Eviction, SegmentError> {
+        let given = name.as_ref();
+        let place =
+            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
+        Eviction::find_place(place, stage)
+    }
+
+    /// Looks as [`Eviction::find`] does, at the segment at `path`.
+    ///
+    /// Example: [`Eviction::find`].
+    ///
+    /// # Errors
+    /// As [`Eviction::find`].
+    pub fn find_at(path: impl Into<PathBuf>, stage: &str) -> Result<Eviction, SegmentError> {
+        Eviction::find_place(Place::Path(path.into()), stage)
+    }
+
+    fn find_place(place: Place, stage: &str) -> Result<Eviction, SegmentError> {
+        let failed = |problem: Problem| SegmentError::at(&place, problem);
+        let path = place.path().unwrap_or(Path::new(""));
+        let file = File::open(path, Access::Read).map_err(failed)?;
+        let checked = read_head(&file, None).map_err(failed)?;
+        let seats = seats_of(&checked, stage).map_err(failed)?;
+        let seat = seat_of(&file, &checked, stage, seats).map_err(failed)?;
+        let (found, pinned) = pin(&file, &checked, stage, seat).map_err(failed)?;
+        let occupant = occupant(&file, &checked, &found, pinned.is_none()).map_err(failed)?;
+        let stage = stage.to_owned();
+        Ok(Eviction { place, file, checked, stage, seat, found, pinned, occupant })
+    }
+
+    /// Returns the process that was found.
+    ///
+    /// Example: [`Eviction`].
+    pub fn occupant(&self) -> &Occupant {
+        &self.occupant
+    }
+
+    /// Kills the process (SIGKILL), waits until the kernel has freed its lock, and recovers the
+    /// places of its participant. A process that is dead already is only recovered.
+    ///
+    /// The call signals no process if the place has changed hands since the look. If another
+    /// process recovers the participant first, the call succeeds as well. An error after the signal
+    /// leaves the places to the next process that takes them.
+    ///
+    /// Example: [`Eviction`].
+    ///
+    /// # Errors
+    /// [`Problem::Evict`]: [`EvictProblem::Changed`], [`EvictProblem::NotPermitted`], or, after
+    /// `timeout`, [`EvictProblem::NotEnded`], [`EvictProblem::HeldByAnother`] or
+    /// [`EvictProblem::HeldByReader`]. The system's refusal to open or map the file.
+    ///
+    /// # Cost
+    /// A system call a millisecond until the process is gone. A file that is shortened meanwhile
+    /// ends the calling process by SIGBUS.
+    pub fn kill(self, timeout: Duration) -> Result<Occupant, SegmentError> {
+        match self.try_kill(timeout) {
+            Ok(()) => Ok(self.occupant),
+            Err(problem) => Err(SegmentError::at(&self.place, problem)),
+        }
+    }
+
+    fn try_kill(&self, timeout: Duration) -> Result<(), Problem> {
+        if let Some(pinned) = &self.pinned {
+            step!("evict-found");
+            if look(&self.file, &self.checked, &self.stage, self.seat)? != Some(self.found) {
+                return Err(EvictProblem::Changed { stage: self.stage.clone() }.into());
+            }
+            step!("evict-checked");
+            let Occupant { pid, uid, .. } = self.occupant;
+            match pinned.kill() {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    return Err(EvictProblem::NotPermitted { pid, uid }.into());
+                }
+                Err(error) => return Err(Problem::system("killing the process", error)),
+            }
+            step!("evict-killed");
+        }
+        let began = Instant::now();
+        loop {
+            if self.state()? != self.found.state {
+                // Another process has recovered the participant (I3).
+                return Ok(());
+            }
+            let held = probe(&self.file, self.found.participant)?;
+            if held.is_none() && self.recover()? {
+                return Ok(());
+            }
+            if began.elapsed() >= timeout {
+                return Err(self.late(held, timeout)?.into());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns why the byte is not free in time.
+    fn late(&self, held: Option<Hold>, waited: Duration) -> Result<EvictProblem, Problem> {
+        let Found { participant, process: Process { pid, .. }, .. } = self.found;
+        if held == Some(Hold::Shared) {
+            return Ok(EvictProblem::HeldByReader { participant });
+        }
+        let ended = match &self.pinned {
+            Some(pinned) => pinned.has_ended(),
+            None => Ok(true),
+        };
+        match ended.map_err(|error| Problem::system("waiting for the process", error))? {
+            true => Ok(EvictProblem::HeldByAnother { participant, pid }),
+            false => Ok(EvictProblem::NotEnded { pid, waited }),
+        }
+    }
+
+    /// Locks the byte of the participant, and recovers it. `false`: another process holds the byte.
+    fn recover(&self) -> Result<bool, Problem> {
+        let (number, areas) = (self.found.participant, &self.checked.areas);
+        let Some(byte) = LockedByte::try_new(self.file.as_fd(), self.place.path(), number)? else {
+            return Ok(false);
+        };
+        step!("evict-claimed");
+        // The byte keeps forks out while the mapping is made.
+        let mapping = Mapping::new(byte.as_fd(), areas.length)?;
+        let index = u64::from(number - 1);
+        let record = mapping.record::<Participant>(&areas.participants, index);
+        if let Some(record) = record {
+            // Whichever participant of this number was the last: it is dead.
+            // What is not settled here stays a dead participant's.
+            if settle_untyped(&mapping, &self.checked, number) {
+                record.free();
+            }
+            step!("evict-recovered");
+        }
+        Ok(true)
+    }
+
+    /// Reads the generation and the state of the participant's record.
+    fn state(&self) -> Result<u64, Problem> {
+        Ok(record(&self.file, &self.checked, self.found.participant)?.map_or(0, |r| r.state))
+    }
+}
+
+/// Returns the indices of the seats of a stage or of the producers.
+fn seats_of(checked: &Checked, stage: &str) -> Result<Range<u64>, Problem> {
+    let stages = &checked.stages;
+    if let Some(record) = stages.iter().find(|record| record.name() == stage) {
+        return Ok(
+            u64::from(record.first_seat)..u64::from(record.first_seat) + u64::from(record.seats)
+        );
+    }
+    if stage == PRODUCER && !stages.is_empty() {
+        let first = stages.iter().map(|stage| u64::from(stage.seats)).sum::<u64>();
+        return Ok(first..first + u64::from(checked.header.producers.max(1)));
+    }
+    let known = stages.iter().map(|record| record.name());
+    let known = known.chain((!stages.is_empty()).then(|| PRODUCER.to_owned())).collect();
+    Err(Problem::NoStage { asked: stage.into(), known })
+}
+
+/// Returns the one seat that a participant has; the first one if all are free.
+fn seat_of(file: &File, checked: &Checked, stage: &str, seats: Range<u64>) -> Result<u64, Problem> {
+    let (mut seat, mut participants) = (seats.start, Vec::new());
+    for index in seats {
+        if let Some(participant) = owner(file, checked, index)?
+            && !participants.contains(&participant)
+        {
+            seat = index;
+            participants.push(participant);
+        }
+    }
+    match participants.len() {
+        0 | 1 => Ok(seat),
+        _ => Err(EvictProblem::Several { stage: stage.into(), participants }.into()),
+    }
+}
+
+/// Finds the process at a seat, and opens a pidfd for it; no pidfd if the process is dead.
+fn pin(
+    file: &File,
+    checked: &Checked,
+    stage: &str,
+    seat: u64,
+) -> Result<(Found, Option<Pinned>), Problem> {
+    let look = || look(file, checked, stage, seat);
+    let mut problem = Problem::Busy;
+    for _ in 0..LOOKS {
+        let Some(found) = look()? else {
+            return Err(EvictProblem::Free { stage: stage.into() }.into());
+        };
+        let Found { participant, process: Process { pid, .. }, state, .. } = found;
+        let attached = Participant::unpack(state).1 != Participant::FREE;
+        let pinned = match probe(file, participant)? {
+            // It leaves, or its successor frees what it left.
+            None if !attached => Err(Problem::Busy),
+            None => Ok(None),
+            Some(Hold::Shared) => Err(EvictProblem::HeldByReader { participant }.into()),
+            Some(Hold::Alone) if found.process == Process::this() => {
+                Err(EvictProblem::OwnProcess.into())
+            }
+            Some(Hold::Alone) => found.process.pin().map(Some).map_err(|why| match why {
+                Unpinned::OtherNamespace => EvictProblem::OtherNamespace { pid }.into(),
+                Unpinned::Unidentified => EvictProblem::Unidentified { pid }.into(),
+                // Perhaps a recoverer for a moment.
+                Unpinned::Gone => EvictProblem::HeldByAnother { participant, pid }.into(),
+                Unpinned::Unsupported => EvictProblem::NoPidfd.into(),
+                Unpinned::System(error) => Problem::system("opening a pidfd", error),
+            }),
+        };
+        // What was just learned holds of the place only if the place has not changed meanwhile.
+        let unchanged = look()? == Some(found);
+        match pinned {
+            _ if !unchanged => {}
+            Ok(pinned) => return Ok((found, pinned)),
+            Err(passing @ (Problem::Evict(EvictProblem::HeldByAnother { .. }) | Problem::Busy)) => {
+                problem = passing;
+            }
+            Err(problem) => return Err(problem),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err(problem)
+}
+
+/// Reads which participant has a seat, and which process that is. `None`: the seat is free.
+fn look(file: &File, checked: &Checked, stage: &str, seat: u64) -> Result<Option<Found>, Problem> {
+    let Some(participant) = owner(file, checked, seat)? else { return Ok(None) };
+    let damaged = || EvictProblem::Seat { stage: stage.into(), participant };
+    let record = record(file, checked, participant)?.ok_or_else(damaged)?;
+    Ok(Some(Found { participant, state: record.state, process: record.process }))
+}
+
+/// Reads the owner of a seat. `None`: the seat is free.
+fn owner(file: &File, checked: &Checked, seat: u64) -> Result<Option<u32>, Problem> {
+    let Some(at) = checked.areas.seats.item(seat) else { return Ok(None) };
+    let bytes = file.read(at, Seat::WORDS * 8)?;
+    let mut words = [0; Seat::WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[i]));
+    }
+    Ok(Seat::copied(words).owner())
+}
+
+/// A copied record of a participant.
+struct CopiedRecord {
+    state: u64,
+    process: Process,
+    uid: u32,
+    name: String,
+}
+
+/// Reads the record of a participant. `None`: there is no such place.
+fn record(file: &File, checked: &Checked, number: u32) -> Result<Option<CopiedRecord>, Problem> {
+    let index = number.checked_sub(1).map(u64::from);
+    let Some(at) = index.and_then(|index| checked.areas.participants.item(index)) else {
+        return Ok(None);
+    };
+    let mut bytes = file.read(at, Participant::STRIDE as usize)?;
+    bytes.resize(Participant::STRIDE as usize, 0);
+    let u32_at = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+    let u64_at = |at: usize| u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
+    Ok(Some(CopiedRecord {
+        state: u64_at(0),
+        process: Process { pid: u32_at(8), start_time: u64_at(16), namespace: u64_at(24) },
+        uid: u32_at(12),
+        name: text(&bytes[48..112]),
+    }))
+}
+
+fn probe(file: &File, participant: u32) -> Result<Option<Hold>, Problem> {
+    let held = lock::probe(file.as_fd(), lock::byte(participant));
+    let held = held.map_err(|error| Problem::system("probing a byte of the file", error))?;
+    Ok(held.map(|held| held.hold))
+}
+
+/// Describes the process that was found, for people.
+fn occupant(
+    file: &File,
+    checked: &Checked,
+    found: &Found,
+    dead: bool,
+) -> Result<Occupant, Problem> {
+    let Found { participant, process, .. } = *found;
+    let record = record(file, checked, participant)?;
+    let (uid, name) = record.map_or((0, String::new()), |record| (record.uid, record.name));
+    let mut places = Vec::new();
+    for seat in 0..checked.areas.seats.count {
+        if owner(file, checked, seat)? == Some(participant) {
+            let seats =
+                |first: u32, count: u32| u64::from(first)..u64::from(first) + u64::from(count);
+            let of = checked.stages.iter();
+            let of = of.clone().find(|stage| seats(stage.first_seat, stage.seats).contains(&seat));
+            let place = of.map_or_else(|| PRODUCER.to_owned(), |stage| stage.name());
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+    }
+    let stopped = !dead && process.is_stopped();
+    Ok(Occupant { participant, pid: process.pid, uid, name, places, dead, stopped })
+}

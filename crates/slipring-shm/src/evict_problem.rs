@@ -1,0 +1,126 @@
+//! Reasons why a participant is not evicted.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Reason why a participant was not evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EvictProblem {
+    /// No process has the place.
+    Free {
+        /// Name of the stage; `producer` for the producer.
+        stage: String,
+    },
+    /// Several participants have places of the stage.
+    Several {
+        /// Name of the stage; `producer` for the producers.
+        stage: String,
+        /// Their numbers.
+        participants: Vec<u32>,
+    },
+    /// The place names a participant that the segment cannot have.
+    Seat {
+        /// Name of the stage; `producer` for the producer.
+        stage: String,
+        /// Number that the place names.
+        participant: u32,
+    },
+    /// The place is that of the calling process.
+    OwnProcess,
+    /// The process belongs to another pid namespace.
+    OtherNamespace {
+        /// Number of the process in its own pid namespace.
+        pid: u32,
+    },
+    /// The participant's record or `/proc` does not tell which process it is.
+    Unidentified {
+        /// Number of the process, as the record states it.
+        pid: u32,
+    },
+    /// The recorded process is gone, but another process holds the participant's lock.
+    HeldByAnother {
+        /// Number of the participant.
+        participant: u32,
+        /// Number of the process that is gone.
+        pid: u32,
+    },
+    /// A process that only reads the file holds the participant's lock.
+    HeldByReader {
+        /// Number of the participant.
+        participant: u32,
+    },
+    /// The place changed hands between the look and the kill. No process was signalled.
+    Changed {
+        /// Name of the stage; `producer` for the producer.
+        stage: String,
+    },
+    /// The calling process may not signal the process.
+    NotPermitted {
+        /// Number of the process.
+        pid: u32,
+        /// User that the process acts for, as its record states it.
+        uid: u32,
+    },
+    /// The kernel has no descriptors of processes (pidfd), so a signal could reach another process.
+    NoPidfd,
+    /// The process was sent SIGKILL and has not ended in time.
+    NotEnded {
+        /// Number of the process.
+        pid: u32,
+        /// Time that the caller allowed.
+        waited: Duration,
+    },
+}
+
+impl fmt::Display for EvictProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EvictProblem::Free { stage } => {
+                write!(f, "no process has the place `{stage}`, so there is nothing to evict: start its program")
+            }
+            EvictProblem::Several { stage, participants } => write!(
+                f,
+                "participants {participants:?} have places of `{stage}`, and one cannot be chosen yet: end its process by hand (`slipring ls` names it)"
+            ),
+            EvictProblem::Seat { stage, participant } => write!(
+                f,
+                "the place `{stage}` names participant {participant}, which the segment does not have: its words are damaged; end its processes, remove it and make it anew"
+            ),
+            EvictProblem::OwnProcess => f.write_str(
+                "the place is that of the calling process, which does not kill itself: drop the handle instead",
+            ),
+            EvictProblem::OtherNamespace { pid } => write!(
+                f,
+                "process {pid} belongs to another pid namespace, where its number means another process than here: run `slipring evict` there, or end the process from its container"
+            ),
+            EvictProblem::Unidentified { pid } => write!(
+                f,
+                "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, or end the process by hand"
+            ),
+            EvictProblem::HeldByAnother { participant, pid } => write!(
+                f,
+                "process {pid} of participant {participant} is gone, but another process holds its lock: a recoverer that is stopped, or a child that was not made by `fork`; find it (/proc/locks, `lsof`) and end it"
+            ),
+            EvictProblem::HeldByReader { participant } => write!(
+                f,
+                "a process that only reads the file holds the lock of participant {participant}, and keeps the place from being recovered: find it (/proc/locks) and end it"
+            ),
+            EvictProblem::Changed { stage } => write!(
+                f,
+                "the process at `{stage}` has left or died since it was looked at, and no process was killed: look again (`slipring ls`)"
+            ),
+            EvictProblem::NotPermitted { pid, uid } => write!(
+                f,
+                "this user may not kill process {pid}, which acts for user {uid}: run `slipring evict` as that user or as root"
+            ),
+            EvictProblem::NoPidfd => f.write_str(
+                "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand",
+            ),
+            EvictProblem::NotEnded { pid, waited } => write!(
+                f,
+                "process {pid} was sent SIGKILL and has not ended within {waited:?}: it writes a core dump, waits inside of the kernel, is held by a debugger, or is the first of its pid namespace; wait, and evict it again"
+            ),
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Evictions of real processes that are stopped, hang, die or leave meanwhile.
+//!
+//! No test asserts a time: a wait that never ends is found by the watchdog.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use common::oracle::{Numbered, join};
+use common::*;
+use rustix::process::Signal;
+use slipring::PRODUCER;
+use slipring_shm::{Attached, EvictProblem, Eviction, Liveness, Problem, Segment, evict};
+
+#[test]
+fn plays_a_role() {
+    let _watched = watched();
+    play(&[
+        ("hold", role_hold),
+        ("fill", role_fill),
+        ("evict", role_evict),
+        ("keep", role_keep),
+        ("demote", role_demote),
+    ]);
+}
+
+const LONG: Duration = Duration::from_secs(200);
+
+/// A segment of eight slots with the stages `one` and `two`, and five published events.
+struct Ring {
+    name: Name,
+    me: Attached<Numbered>,
+}
+
+impl Ring {
+    fn new() -> Ring {
+        let name = Name::new();
+        let segment = Segment::create(&name.0).capacity(8).reader("one").reader("two");
+        let me = join(&segment.build().unwrap());
+        let mut tx = me.producer().unwrap();
+        (0..5).for_each(|seq| _ = tx.publish(|slot| slot.fill(seq, 1)).unwrap());
+        leave(tx);
+        Ring { name, me }
+    }
+
+    /// Starts a process that takes `one`, releases an event, and keeps two.
+    fn hold(&self) -> Role {
+        let mut role = Role::start("hold", &[("NAME", &self.name.0)]);
+        assert_eq!(role.hear(), "holds");
+        role
+    }
+
+    /// The same, and stops it.
+    fn stopped(&self) -> Role {
+        let role = self.hold();
+        role.signal(Signal::STOP);
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", role.pid())).unwrap();
+        until(|| stat().contains(") T "));
+        role
+    }
+
+    fn find(&self) -> Result<Eviction, slipring_shm::SegmentError> {
+        Eviction::find(&self.name.0, "one")
+    }
+
+    /// Takes the place of an evicted process, and reads all events: none is lost.
+    fn assert_goes_on(&self) {
+        assert_eq!(
+            slipring_shm::inspect(&self.name.0).unwrap().stages[0].seats[0].participant,
+            None
+        );
+        let mut one = self.me.reader("one").unwrap();
+        assert_eq!(one.redelivered(), 1..3);
+        let mut seen = Vec::new();
+        one.poll(8, |event, at| seen.push((event.seq, at.seq))).unwrap();
+        assert_eq!(seen, [(1, 1), (2, 2), (3, 3), (4, 4)]);
+    }
+}
+
+/// Gives the producer's place back without a close.
+fn leave(tx: slipring::Producer<Numbered>) {
+    let leaves = std::thread::spawn(move || {
+        let _tx = tx;
+        panic!("leaves the place");
+    });
+    leaves.join().unwrap_err();
+}
+
+fn role_fill() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let mut tx = me.producer().unwrap();
+    let mut claim = tx.claim().unwrap();
+    claim.fill(666, 666);
+    say("fills");
+    listen();
+}
+
+fn role_hold() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let mut one = me.reader("one").unwrap();
+    let _two = std::env::var("TWO").is_ok().then(|| me.reader("two").unwrap());
+    one.batch(1).unwrap().release();
+    let kept = one.batch(2).unwrap();
+    assert_eq!(kept.len(), 2);
+    say("holds");
+    listen();
+    drop(one);
+    say("left");
+    listen();
+}
+
+fn role_evict() {
+    match Eviction::find(value("NAME"), "one").and_then(|found| found.kill(LONG)) {
+        Ok(occupant) => say(format!("evicted {}", occupant.pid)),
+        Err(error) => say(error),
+    }
+    listen();
+}
+
+/// Holds a lock on byte 2 until it is told to go on: `shared` or `alone`.
+fn role_keep() {
+    use std::os::fd::AsFd;
+    let path = format!("/dev/shm/{}.slipring", value("NAME"));
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let hold = match value("HOLD").as_str() {
+        "shared" => slipring_shm::parts::lock::Hold::Shared,
+        _ => slipring_shm::parts::lock::Hold::Alone,
+    };
+    use slipring_shm::parts::lock::{byte, try_lock};
+    until(|| try_lock(file.as_fd(), byte(2), hold).unwrap());
+    say("keeps");
+    listen();
+}
+
+#[test]
+fn a_stopped_reader_is_evicted_and_nothing_is_lost() {
+    let _watched = watched();
+    let ring = Ring::new();
+    let mut role = ring.stopped();
+    assert_problem!(ring.me.reader("one"), Problem::Taken { .. });
+    // A look changes nothing.
+    let found = ring.find().unwrap();
+    let occupant = found.occupant().clone();
+    assert_eq!((occupant.pid, occupant.participant), (role.pid(), 2));
+    assert_eq!((occupant.stopped, occupant.dead), (true, false));
+    assert_eq!(occupant.places, ["one"]);
+    drop(found);
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive);
+    assert_eq!(evict(&ring.name.0, "one").unwrap(), occupant);
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Free);
+    assert_eq!(slipring_shm::inspect(&ring.name.0).unwrap().stages[0].seats[0].deaths, 1);
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(role.wait().signal(), Some(9));
+    ring.assert_goes_on();
+}
+
+#[test]
+fn all_places_of_the_process_are_freed() {
+    let _watched = watched();
+    let ring = Ring::new();
+    let mut role = Role::start("hold", &[("NAME", &ring.name.0), ("TWO", "1")]);
+    assert_eq!(role.hear(), "holds");
+    let path = ring.name.path();
+    let occupant = Eviction::find_at(path, "two").unwrap().kill(LONG).unwrap();
+    assert_eq!(occupant.places, ["one", "two"]);
+    drop(ring.me.reader("two").unwrap());
+    ring.assert_goes_on();
+}
+
+/// A producer that is stopped while it fills. Its successor publishes at the same position.
+#[test]
+fn a_producer_is_evicted() {
+    let _watched = watched();
+    let ring = Ring::new();
+    let own = ring.me.producer().unwrap();
+    let own_place = Eviction::find(&ring.name.0, PRODUCER);
+    assert_problem!(own_place, Problem::Evict(EvictProblem::OwnProcess));
+    leave(own);
+    let mut role = Role::start("fill", &[("NAME", &ring.name.0)]);
+    assert_eq!(role.hear(), "fills");
+    let occupant = evict(&ring.name.0, PRODUCER).unwrap();
+    assert_eq!((occupant.pid, &occupant.places[..]), (role.pid(), &[PRODUCER.to_owned()][..]));
+    let mut tx = ring.me.producer().unwrap();
+    assert_eq!(tx.publish(|slot| slot.fill(5, 1)).unwrap(), 5);
+}
+
+#[test]
+fn what_cannot_be_evicted_is_told() {
+    let _watched = watched();
+    let ring = Ring::new();
+    assert_problem!(evict("no-such-segment", "one"), Problem::Missing);
+    assert_problem!(evict("a/b", "one"), Problem::Name(_));
+    assert_problem!(evict(&ring.name.0, "three"), Problem::NoStage { .. });
+    assert!(problem(evict(&ring.name.0, "three")).message.contains("one, two, producer"));
+    assert_problem!(evict(&ring.name.0, "one"), Problem::Evict(EvictProblem::Free { .. }));
+    assert_problem!(evict(&ring.name.0, PRODUCER), Problem::Evict(EvictProblem::Free { .. }));
+    let own = ring.me.reader("one").unwrap();
+    assert_problem!(ring.find(), Problem::Evict(EvictProblem::OwnProcess));
+    drop(own);
+    let bare = Name::new();
+    let _made = bare.make();
+    assert_problem!(evict(&bare.0, "one"), Problem::NoStage { .. });
+    assert_problem!(evict(&bare.0, PRODUCER), Problem::NoStage { .. });
+}
+
+/// The number of a process that is gone may be given to another process.
+#[test]
+fn a_process_of_another_start_time_is_not_killed() {
+    let _watched = watched();
+    let ring = Ring::new();
+    let role = ring.hold();
+    let record = ring.me.participation().record(2).unwrap();
+    let started = record.start_time.load(Relaxed);
+    for wrong in [started - 1, started + 1, u64::MAX] {
+        record.start_time.store(wrong, Relaxed);
+        assert_problem!(ring.find(), Problem::Evict(EvictProblem::HeldByAnother { .. }));
+    }
+    record.start_time.store(0, Relaxed);
+    assert_problem!(ring.find(), Problem::Evict(EvictProblem::Unidentified { .. }));
+    record.start_time.store(started, Relaxed);
+    let namespace = record.pid_namespace.load(Relaxed);
+    record.pid_namespace.store(namespace + 1, Relaxed);
+    assert_problem!(ring.find(), Problem::Evict(EvictProblem::OtherNamespace { .. }));
+    record.pid_namespace.store(0, Relaxed);
+    assert_problem!(ring.find(), Problem::Evict(EvictProblem::Unidentified { .. }));
+    record.pid_namespace.store(namespace, Relaxed);
+    // The number of a thread, and one that no process has.
+    for wrong in [0, u32::MAX, i32::MAX as u32] {
+        let pid = record.pid.swap(wrong, Relaxed);
+        assert_problem!(ring.find(), Problem::Evict(EvictProblem::HeldByAnother { .. }));
+        record.pid.store(pid, Relaxed);
+    }
+    assert_eq!(ring.find().unwrap().occupant().pid, role.pid());
+    // A seat that names no participant of the segment.
+    let areas = &ring.me.participation().checked().areas;
+    let file = std::fs::OpenOptions::new().write(true).open(ring.name.path()).unwrap();
+    use std::os::unix::fs::FileExt;
+    for number in [u32::MAX - 1, 65] {
+        let word = u64::from(number);
+        file.write_all_at(&word.to_ne_bytes(), areas.seats.item(0).unwrap()).unwrap();
+        assert_problem!(ring.find(), Problem::Evict(EvictProblem::Seat { .. }));
+    }
+}
+
+#[test]
+fn a_process_of_another_pid_namespace_is_not_killed() {
+    let _watched = watched();
+    const ROOT: Wrapper<'static> = &["unshare", "--pid", "--fork", "--kill-child"];
+    const USER: Wrapper<'static> =
+        &["unshare", "--map-root-user", "--pid", "--fork", "--kill-child"];
+    let Some(wrapper) = [ROOT, USER].into_iter().find(|wrapper| permits(wrapper)) else {
+        return skip("this test makes a pid namespace, which is not permitted here");
+    };
+    let ring = Ring::new();
+    let mut role = Role::start_in(wrapper, "hold", &[("NAME", &ring.name.0)]);
+    assert_eq!(role.hear(), "holds");
+    let failed = problem(ring.find());
+    assert!(
+        matches!(failed.of(), Problem::Evict(EvictProblem::OtherNamespace { .. })),
+        "{}",
+        failed.message
+    );
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive);
+}
+
+/// A dead process is not killed again, and its places are recovered.
+#[test]
+fn a_dead_process_is_recovered() {
+    let _watched = watched();
+    let ring = Ring::new();
+    ring.hold().kill();
+    let found = ring.find().unwrap();
+    assert!(found.occupant().dead && !found.occupant().stopped);
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Dead, "a look recovers nothing");
+    found.kill(LONG).unwrap();
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Free);
+    ring.assert_goes_on();
+}
+
+/// The process that was found leaves or dies before it is killed. Another process at its place is
+/// never killed.
+#[test]
+fn a_place_that_changes_hands_costs_no_other_process() {
+    let _watched = watched();
+    // It leaves the place, and its process goes on.
+    let ring = Ring::new();
+    let mut role = ring.hold();
+    let found = ring.find().unwrap();
+    role.tell("leave");
+    assert_eq!(role.hear(), "left");
+    let next = ring.hold();
+    assert_problem!(found.kill(LONG), Problem::Evict(EvictProblem::Changed { .. }));
+    assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
+    assert!(role.end().success(), "not killed");
+
+    // It dies, and another process recovers it, and has its number and its place.
+    let ring = Ring::new();
+    let role = ring.hold();
+    let (found, dead) = (ring.find().unwrap(), ring.find().unwrap());
+    role.kill();
+    let next = Role::start("hold", &[("NAME", &ring.name.0)]);
+    let mut next = next;
+    assert_eq!(next.hear(), "holds");
+    assert_problem!(found.kill(LONG), Problem::Evict(EvictProblem::Changed { .. }));
+    assert_problem!(dead.kill(LONG), Problem::Evict(EvictProblem::Changed { .. }));
+    assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
+
+    // It was dead when it was found, and another process has its place and number by now.
+    let ring = Ring::new();
+    ring.hold().kill();
+    let found = ring.find().unwrap();
+    found.kill(LONG).unwrap();
+    ring.hold().kill();
+    let (found, again) = (ring.find().unwrap(), ring.find().unwrap());
+    again.kill(LONG).unwrap();
+    let next = ring.hold();
+    assert_eq!(ring.find().unwrap().occupant().participant, 2, "the number of the dead one");
+    found.kill(LONG).unwrap();
+    assert_eq!(ring.find().unwrap().occupant().pid, next.pid(), "the next one is not recovered");
+}
+
+#[test]
+fn two_evictors_at_once_do_it_once() {
+    let _watched = watched();
+    for _ in 0..5 {
+        let ring = Ring::new();
+        let role = ring.stopped();
+        let mut evictors = [0; 3].map(|_| Role::start("evict", &[("NAME", &ring.name.0)]));
+        let heard = evictors.each_mut().map(|evictor| evictor.hear());
+        assert!(heard.contains(&format!("evicted {}", role.pid())), "{heard:?}");
+        for said in heard {
+            // Too late to find the process at its place, or to kill it there.
+            let late = said.contains("no process has the place") || said.contains("no process was");
+            assert!(late || said.starts_with("evicted"), "{said}");
+        }
+        assert_eq!(slipring_shm::inspect(&ring.name.0).unwrap().stages[0].seats[0].deaths, 1);
+        ring.assert_goes_on();
+    }
+}
+
+/// Another evictor recovers the process while this one is stopped right behind the kill.
+#[test]
+fn a_slow_evictor_leaves_the_successor_alone() {
+    let _watched = watched();
+    for step in ["evict-killed", "claim-opened"] {
+        let ring = Ring::new();
+        let role = ring.hold();
+        let mut slow = Role::stopping("evict", step, &[("NAME", &ring.name.0)]);
+        drop(role);
+        until(|| ring.me.liveness(2).unwrap() == Liveness::Dead);
+        evict(&ring.name.0, "one").unwrap();
+        let next = ring.hold();
+        slow.tell("go on");
+        assert!(slow.hear().starts_with("evicted"), "{step}");
+        assert_eq!(ring.find().unwrap().occupant().pid, next.pid(), "{step}");
+        assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive, "{step}");
+    }
+    // A successor that comes between the look and the kill.
+    let ring = Ring::new();
+    let role = ring.hold();
+    let mut slow = Role::stopping("evict", "evict-found", &[("NAME", &ring.name.0)]);
+    role.kill();
+    evict(&ring.name.0, "one").unwrap();
+    let next = ring.hold();
+    slow.tell("go on");
+    let said = slow.hear();
+    assert!(said.contains("no process was killed"), "{said}");
+    assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
+}
+
+#[test]
+fn an_evictor_killed_at_any_step_has_a_successor() {
+    let _watched = watched();
+    let before = ["evict-found", "evict-checked"];
+    let after = ["evict-killed", "claim-opened", "evict-claimed", "mapped", "buried"];
+    let ends = ["evict-recovered", "unclaimed"];
+    for step in [&before[..], &after, &ends].concat() {
+        let ring = Ring::new();
+        let role = ring.stopped();
+        Role::killed_at("evict", step, &[("NAME", &ring.name.0)]);
+        until(|| before.contains(&step) || ring.me.liveness(2).unwrap() != Liveness::Alive);
+        match ring.find() {
+            Ok(found) => _ = found.kill(LONG).unwrap(),
+            // The seat is free, and so may be the participant's record.
+            Err(error) => {
+                let free = matches!(error.problem(), Problem::Evict(EvictProblem::Free { .. }));
+                assert!(free && (step == "buried" || ends.contains(&step)), "{step}: {error}");
+            }
+        }
+        assert_eq!(
+            slipring_shm::inspect(&ring.name.0).unwrap().stages[0].seats[0].deaths,
+            1,
+            "{step}"
+        );
+        ring.assert_goes_on();
+        drop(role);
+    }
+}
+
+/// The process is dead, and a third one holds its lock: no time-out counts as a proof of death.
+#[test]
+fn a_lock_that_is_not_free_in_time_is_told() {
+    let _watched = watched();
+    for hold in ["shared", "alone"] {
+        let ring = Ring::new();
+        let role = ring.hold();
+        let found = ring.find().unwrap();
+        let mut keeps = Role::start("keep", &[("NAME", &ring.name.0), ("HOLD", hold)]);
+        // A zombie, which has its number still, is gone as well.
+        role.signal(Signal::KILL);
+        assert_eq!(keeps.hear(), "keeps");
+        if hold == "alone" {
+            let gone = EvictProblem::HeldByAnother { participant: 2, pid: role.pid() };
+            let failed = problem(ring.find());
+            assert!(matches!(failed.of(), Problem::Evict(found) if *found == gone));
+        }
+        role.kill();
+        let error = found.kill(Duration::ZERO).unwrap_err();
+        match error.problem() {
+            Problem::Evict(EvictProblem::HeldByReader { participant: 2 }) if hold == "shared" => {}
+            Problem::Evict(EvictProblem::HeldByAnother { participant: 2, .. })
+                if hold == "alone" => {}
+            _ => panic!("{hold}: {error}"),
+        }
+        let again = problem(ring.find());
+        let held = match again.of() {
+            Problem::Evict(EvictProblem::HeldByReader { .. }) => "shared",
+            Problem::Evict(EvictProblem::HeldByAnother { .. }) => "alone",
+            _ => panic!("{}", again.message),
+        };
+        assert_eq!(held, hold);
+        keeps.kill();
+        ring.find().unwrap().kill(LONG).unwrap();
+        ring.assert_goes_on();
+    }
+}
+
+/// A traced process that was killed stays until its tracer lets it end.
+#[test]
+fn a_process_that_does_not_end_in_time_is_told() {
+    let _watched = watched();
+    let ring = Ring::new();
+    let role = ring.hold();
+    let pid = role.pid() as i32;
+    // SAFETY: the child is this process's own, and `waitpid` gets a valid address.
+    let traced = unsafe {
+        let options = libc::PTRACE_O_TRACEEXIT as usize;
+        libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) == 0
+    };
+    if !traced {
+        return skip("ptrace is not permitted here: no process that ends late");
+    }
+    let error = ring.find().unwrap().kill(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error.problem(), Problem::Evict(EvictProblem::NotEnded { .. })), "{error}");
+    assert_problem!(ring.me.reader("one"), Problem::Taken { .. });
+    let mut status = 0;
+    // SAFETY: as above.
+    unsafe {
+        libc::waitpid(pid, &mut status, libc::__WALL);
+        libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0);
+    }
+    evict(&ring.name.0, "one").unwrap();
+    ring.assert_goes_on();
+}
+
+/// Becomes another user, and tries to evict.
+fn role_demote() {
+    let found = Eviction::find(value("NAME"), "one").unwrap();
+    // SAFETY: changes the user of all threads of this process.
+    assert_eq!(unsafe { libc::setuid(65_533) }, 0);
+    say(found.kill(LONG).unwrap_err());
+}
+
+#[test]
+fn a_process_of_another_user_is_not_killed() {
+    let _watched = watched();
+    if !rustix::process::geteuid().is_root() {
+        return skip("this test becomes another user, which only root may");
+    }
+    let ring = Ring::new();
+    let role = ring.hold();
+    let mut demoted = Role::start("demote", &[("NAME", &ring.name.0)]);
+    let said = demoted.hear();
+    let told = format!("may not kill process {}, which acts for user 0", role.pid());
+    assert!(said.contains(&told), "{said}");
+    assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive);
+}
