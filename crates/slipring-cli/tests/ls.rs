@@ -285,7 +285,7 @@ fn a_stopped_process_is_evicted() {
     assert_eq!(place(&part(&name), "store"), ["store", "1", "2", "-", "free", "1"]);
     holder.0.wait().unwrap();
     let mut store = attached.reader("store").unwrap();
-    assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), (1..3, 2));
+    assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), (1..2, 2));
 }
 
 #[test]

@@ -154,8 +154,10 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
-    /// reads. Events that [`redelivered`](slipring::Consumer::redelivered) names may be
-    /// half-changed by the process before.
+    /// reads. The process before may have left events half-written: the handle's
+    /// [`suspects`](slipring::Consumer::suspects), the first events that it lends. The handler
+    /// repairs or marks them, or
+    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out.
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///

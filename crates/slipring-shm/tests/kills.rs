@@ -40,13 +40,20 @@ fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     assert!(role.end().success());
 }
 
-const SMALL: Shape =
-    Shape { capacity: 16, writes: false, notice: Duration::from_millis(2), tap: Tapped::No };
+const SMALL: Shape = Shape {
+    capacity: 16,
+    writes: false,
+    passes: false,
+    notice: Duration::from_millis(2),
+    tap: Tapped::No,
+};
 /// A tap behind a stage that writes.
 const TAPPED: Shape = Shape { writes: true, tap: Tapped::Between, ..SMALL };
 /// A tap behind the producer, which stores a cursor.
 const CURSOR: Shape = Shape { tap: Tapped::First, ..SMALL };
 const WRITES: Shape = Shape { writes: true, ..SMALL };
+/// A successor of the stage that writes passes over what may be half-written.
+const PASSES: Shape = Shape { passes: true, ..WRITES };
 /// Three runs of a publication, and room behind them.
 const LONG: Shape = Shape { capacity: 1 << 17, ..SMALL };
 /// Length of a publication of three runs, and of the longest run.
@@ -76,14 +83,17 @@ struct Call {
 }
 
 /// All stages; the victim is the producer.
-fn stages(world: &World, _: &Journal) -> Hands {
-    Hands { stages: [0, 1].map(|number| Some(world.stage(&world.me, number))), ..Hands::default() }
+fn stages(world: &World, journal: &Journal) -> Hands {
+    Hands {
+        stages: [0, 1].map(|number| Some(world.stage(&world.me, number, journal))),
+        ..Hands::default()
+    }
 }
 
 /// The producer, which has published `count` events, and the stages but `victim`.
 fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands {
     let mut tx = world.producer(&world.me).unwrap();
-    let mut hands = stages_but(world, victim);
+    let mut hands = stages_but(world, journal, victim);
     let mut left = count;
     while left > 0 {
         // Runs, so that a stage may release in the middle of one.
@@ -98,8 +108,9 @@ fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands
     hands
 }
 
-fn stages_but(world: &World, victim: usize) -> Hands {
-    let stages = [0, 1].map(|number| (number != victim).then(|| world.stage(&world.me, number)));
+fn stages_but(world: &World, journal: &Journal, victim: usize) -> Hands {
+    let stages =
+        [0, 1].map(|number| (number != victim).then(|| world.stage(&world.me, number, journal)));
     Hands { stages, ..Hands::default() }
 }
 
@@ -123,7 +134,7 @@ fn everyone(world: &World, journal: &Journal) -> Hands {
 fn dead_first(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 0, 7);
     let dead = fork(|| {
-        let mut first = world.stage(&join(&world.segment), 0);
+        let mut first = world.stage(&join(&world.segment), 0, journal);
         first.poll(1, journal).unwrap();
         first.hold(3, journal);
         kill_me();
@@ -136,7 +147,7 @@ fn dead_first(world: &World, journal: &Journal) -> Hands {
 fn dead_later(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 1, 7);
     let dead = fork(|| {
-        let mut later = world.stage(&join(&world.segment), 1);
+        let mut later = world.stage(&join(&world.segment), 1, journal);
         later.poll(1, journal).unwrap();
         later.hold(3, journal);
         kill_me();
@@ -194,11 +205,11 @@ fn kill_me() {
 fn sleeping_first(world: &World, journal: &Journal) -> Hands {
     let pid = fork(|| {
         let me = join(&world.segment).wait(Wait::Blocking).unwrap();
-        let mut first = world.stage(&me, 0);
+        let mut first = world.stage(&me, 0, journal);
         journal.note().store(1, SeqCst);
         first.drain(journal);
     });
-    let hands = Hands { first: Some(pid), ..stages_but(world, 0) };
+    let hands = Hands { first: Some(pid), ..stages_but(world, journal, 0) };
     until(|| journal.note().load(SeqCst) == 1);
     // The sleeper is in futex(2): a child of this process may be looked at.
     let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
@@ -261,7 +272,7 @@ fn victim_closes(world: &World, journal: &Journal) {
 }
 
 fn victim_polls<const STAGE: usize>(world: &World, journal: &Journal) {
-    let mut stage = world.stage(&join(&world.segment), STAGE);
+    let mut stage = world.stage(&join(&world.segment), STAGE, journal);
     stage.poll(2, journal).unwrap();
     mark();
     stage.poll(1, journal).unwrap();
@@ -269,7 +280,7 @@ fn victim_polls<const STAGE: usize>(world: &World, journal: &Journal) {
 }
 
 fn victim_batches<const STAGE: usize>(world: &World, journal: &Journal) {
-    let mut stage = world.stage(&join(&world.segment), STAGE);
+    let mut stage = world.stage(&join(&world.segment), STAGE, journal);
     mark();
     stage.batch(3, journal).unwrap();
     mark();
@@ -277,7 +288,7 @@ fn victim_batches<const STAGE: usize>(world: &World, journal: &Journal) {
 
 fn victim_waits(world: &World, journal: &Journal) {
     let me = join(&world.segment).wait(Wait::Blocking).unwrap();
-    let mut first = world.stage(&me, 0);
+    let mut first = world.stage(&me, 0, journal);
     mark();
     first.batch(3, journal).unwrap();
     mark();
@@ -290,10 +301,10 @@ fn victim_attaches(world: &World, _: &Journal) {
     drop(attached);
 }
 
-fn victim_takes(world: &World, _: &Journal) {
+fn victim_takes(world: &World, journal: &Journal) {
     let me = join(&world.segment);
     mark();
-    let first = world.stage(&me, 0);
+    let first = world.stage(&me, 0, journal);
     mark();
     drop(first);
 }
@@ -308,7 +319,7 @@ fn victim_succeeds(world: &World, _: &Journal) {
 
 fn victim_drops(world: &World, journal: &Journal) {
     let me = join(&world.segment);
-    let mut first = world.stage(&me, 0);
+    let mut first = world.stage(&me, 0, journal);
     first.poll(2, journal).unwrap();
     first.hold(2, journal);
     mark();
@@ -350,7 +361,7 @@ fn victim_stops_viewing(world: &World, _: &Journal) {
 /// The later stage waits for a dead reader of the tap, and removes it.
 fn victim_removes(world: &World, journal: &Journal) {
     let me = join(&world.segment).wait(Wait::Blocking).unwrap();
-    let mut later = world.stage(&me, 1);
+    let mut later = world.stage(&me, 1, journal);
     mark();
     while later.batch(3, journal).unwrap() == 0 {}
     mark();
@@ -365,7 +376,7 @@ fn act_poll(hands: &mut Hands, journal: &Journal) {
 }
 
 #[rustfmt::skip]
-const CALLS: [Call; 25] = {
+const CALLS: [Call; 28] = {
     const fn call(
         name: &'static str,
         shape: Shape,
@@ -391,9 +402,12 @@ const CALLS: [Call; 25] = {
         call("batch and release", SMALL, 0, all_but_first, victim_batches::<0>),
         call("batch and release as a later stage", WRITES, 0, all_but_later, victim_batches::<1>),
         call("batch and release as a writer", WRITES, 0, all_but_first, victim_batches::<0>),
+        call("poll as a writer, passed over", PASSES, 0, all_but_first, victim_polls::<0>),
+        call("batch and release as a writer, passed over", PASSES, 0, all_but_first, victim_batches::<0>),
         acting(call("wait for an event", SMALL, 0, idle_but_first, victim_waits), act_publish),
         call("attach", SMALL, 0, everyone, victim_attaches),
         call("take a dead stage's place", WRITES, 0, dead_first, victim_takes),
+        call("pass over what a dead stage left", PASSES, 0, dead_first, victim_takes),
         call("take a dead producer's place", SMALL, 0, dead_producer, victim_succeeds),
         call("drop a reader", SMALL, 0, all_but_first, victim_drops),
         call("leave", SMALL, 0, everyone, victim_leaves),
@@ -421,7 +435,9 @@ impl Call {
         }
         // The death of the one before the victim is counted, whoever counted it.
         match self.name {
-            "take a dead stage's place" => assert!(world.deaths(0) >= 1, "not counted"),
+            "take a dead stage's place" | "pass over what a dead stage left" => {
+                assert!(world.deaths(0) >= 1, "not counted")
+            }
             "take a dead producer's place" => assert!(world.deaths(2) >= 1, "not counted"),
             "join in a dead reader's place" | "remove a dead reader" => {
                 assert!(world.deaths(1) >= 1, "not counted")
@@ -564,7 +580,7 @@ const STEPS: [&str; 19] = [
 
 /// Handles and leaves.
 fn life_of_a_stage<const STAGE: usize>(world: &World, journal: &Journal) {
-    let mut stage = world.stage(&join(&world.segment), STAGE);
+    let mut stage = world.stage(&join(&world.segment), STAGE, journal);
     stage.poll(2, journal).unwrap();
     stage.hold(2, journal);
 }
@@ -583,10 +599,11 @@ fn life_of_a_viewer(world: &World, _: &Journal) {
 
 fn role_steps() {
     let journal = Journal::new(64);
-    let lives: [(Shape, Survivors, Life); 5] = [
+    let lives: [(Shape, Survivors, Life); 6] = [
         (TAPPED, dead_viewer, life_of_a_viewer),
         (SMALL, dead_first, life_of_a_stage::<0>),
         (WRITES, dead_first, life_of_a_stage::<0>),
+        (PASSES, dead_first, life_of_a_stage::<0>),
         (WRITES, dead_later, life_of_a_stage::<1>),
         (SMALL, dead_producer, life_of_a_producer),
     ];
@@ -680,6 +697,17 @@ fn a_later_stage_killed_at_any_instruction_loses_nothing() {
 fn a_writer_killed_at_any_instruction_announces_what_it_touched() {
     let _watched = watched();
     kill_in(&["poll as a writer", "batch and release as a writer"]);
+}
+
+/// A stage behind sees a half-written event only if a successor has passed over it.
+#[test]
+fn what_a_killed_writer_touched_is_passed_over() {
+    let _watched = watched();
+    kill_in(&[
+        "poll as a writer, passed over",
+        "batch and release as a writer, passed over",
+        "pass over what a dead stage left",
+    ]);
 }
 
 #[test]

@@ -35,7 +35,7 @@ const PARTIES: usize = 4;
 fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     let me = join(&world.segment).wait(wait).unwrap();
     if party < 2 {
-        return world.stage(&me, party).drain(journal);
+        return world.stage(&me, party, journal).drain(journal);
     }
     let mut random = fastrand::Rng::with_seed(seed);
     if party == 3 {
@@ -119,7 +119,8 @@ fn role_soak() {
         let tap = [Tapped::No, Tapped::First, Tapped::Between][random.usize(..3)];
         // A stage that writes and a tap beside it would race.
         let writes = tap != Tapped::First && random.bool();
-        let shape = Shape { capacity: 1 << random.u32(1..7), writes, notice, tap };
+        let (capacity, passes) = (1 << random.u32(1..7), random.bool());
+        let shape = Shape { capacity, writes, passes, notice, tap };
         let world = World::new(shape);
         let mut pids = [0, 1, 2, 3].map(|party| start(&world, &journal, party, &mut random));
         let mut done = [false; PARTIES];

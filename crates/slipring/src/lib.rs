@@ -132,6 +132,7 @@ pub use chain::*;
 pub use consumer::batch::*;
 pub use consumer::handle::*;
 pub use consumer::markers::*;
+pub use consumer::suspects::*;
 pub use errors::*;
 pub use graph::*;
 pub use live::monitor::Monitor;

@@ -67,6 +67,8 @@ pub struct Journal {
 const HEADER: usize = 4;
 /// Added to the count of an event that a stage handles as a redelivered one.
 const AGAIN: u64 = 1 << 32;
+/// Added to the count of an event that a stage passes over.
+const PASSED: u64 = 1 << 48;
 
 impl Journal {
     /// Makes a journal of a stream of at most `events` events.
@@ -158,7 +160,8 @@ impl Stage {
         if number == 0 && new {
             assert_eq!((event.once, event.twice), (0, 0), "touched before, and not announced");
         }
-        if number == 1 && writes {
+        let passed = journal.count(0, seq).load(SeqCst) >= PASSED;
+        if number == 1 && writes && !passed {
             assert_eq!((event.once, event.twice), (!seq, !seq), "released half-changed");
         }
     }
@@ -249,6 +252,8 @@ pub struct Shape {
     pub capacity: u64,
     /// Whether the first stage writes.
     pub writes: bool,
+    /// Whether a successor of a stage that writes passes over what may be half-written.
+    pub passes: bool,
     pub notice: Duration,
     pub tap: Tapped,
 }
@@ -336,11 +341,23 @@ impl World {
     }
 
     /// Takes the place of a stage.
-    pub fn stage(&self, by: &Attached<Numbered>, number: usize) -> Stage {
+    pub fn stage(&self, by: &Attached<Numbered>, number: usize, journal: &Journal) -> Stage {
         let writes = self.shape.writes;
         let (hand, redelivered, next) = if writes && number == 0 {
-            let writer = retry(|| by.writer(STAGES[0])).unwrap();
-            let (redelivered, next) = (writer.redelivered(), writer.next_seq());
+            let mut writer = retry(|| by.writer(STAGES[0])).unwrap();
+            let redelivered = writer.redelivered();
+            let suspects = writer.suspects();
+            assert_eq!(suspects.len(), redelivered.end - redelivered.start);
+            assert!(redelivered.clone().all(|seq| suspects.contains(seq)));
+            if self.shape.passes {
+                // Noted first, as this process may be killed, too.
+                redelivered.clone().for_each(|seq| {
+                    journal.count(0, seq).fetch_or(PASSED, SeqCst);
+                });
+                assert_eq!(writer.pass_over_suspects().unwrap(), suspects.len());
+                assert_eq!(writer.next_seq(), redelivered.end);
+            }
+            let next = writer.next_seq();
             (Hand::Writes(writer), redelivered, next)
         } else {
             let reader = retry(|| by.reader(STAGES[number])).unwrap();
@@ -434,7 +451,10 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
     let remote = hands.first.take();
     let mut stages: Vec<Stage> = (0..2)
         .filter(|&number| number != 0 || remote.is_none())
-        .map(|number| hands.stages[number].take().unwrap_or_else(|| world.stage(&newcomer, number)))
+        .map(|number| {
+            let survivor = hands.stages[number].take();
+            survivor.unwrap_or_else(|| world.stage(&newcomer, number, journal))
+        })
         .collect();
     let mut end = sure;
     if let Some(tx) = &mut tx {

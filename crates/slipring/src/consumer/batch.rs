@@ -12,11 +12,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Index, IndexMut, Range};
 
-use crate::consumer::markers::{SeatedWorker, Writing, sealed};
+use crate::consumer::markers::{Seated, SeatedWorker, Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
 use crate::ring::slots::{Interleaved, Layout, Storage};
+use crate::ring::words::ahead;
 
 /// Events lent to a stage together: consecutive positions in their order, without a tombstone. A
 /// batch dereferences to [`Events`].
@@ -194,6 +195,37 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
         let (first, end) = (self.view.first_seq(), self.view.first_seq().wrapping_add(self.len));
         // A batch lies within one chunk, and of a chunk that comes again all events come again.
         if self.position.again().end == self.position.again().start { end..end } else { first..end }
+    }
+}
+
+impl<E, L: Layout> Batch<'_, E, Writing, Seated, L> {
+    /// Returns how many of the batch's first events may be half-written, as
+    /// [`Consumer::suspects`](crate::Consumer::suspects) says. The others are whole.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .writer("add")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
+    /// let mut add = attached.writer("add")?;
+    /// assert_eq!(add.batch(2)?.suspects(), 0);
+    /// drop(add); // nothing was released
+    ///
+    /// let mut add = attached.writer("add")?;
+    /// let batch = add.batch(8)?;
+    /// assert_eq!((batch.len(), batch.suspects()), (5, 2));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn suspects(&self) -> usize {
+        let end = self.position.role().again.1;
+        let suspects = ahead(end, self.view.first_seq()).max(0) as u64;
+        suspects.min(self.len) as usize
     }
 }
 

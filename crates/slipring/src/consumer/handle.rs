@@ -64,7 +64,7 @@ use crate::wait::HandleLearner;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
-    position: C::Position<E, L>,
+    pub(super) position: C::Position<E, L>,
     access: PhantomData<A>,
 }
 
@@ -94,9 +94,9 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
         Consumer { position, access: PhantomData }
     }
 
-    /// Returns the positions of the events that may have been lent before, by a process that died
-    /// or left without a release, and that this handle lends again. An event outside of the range
-    /// is lent for the first time.
+    /// Returns the positions of the events that were lent before, to a process that died or left
+    /// without a release, and that this handle lends again. An event outside of the range is lent
+    /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

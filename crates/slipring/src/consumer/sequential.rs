@@ -131,7 +131,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             let all_live = !self.state.control().plan.many_producers;
             if twin!("tombstones-assumed-live": all_live => true) {
                 (self.live_end, self.run_end) = (end, end);
-                self.tell_seat();
+                self.keep_within_ring();
             } else if end.wrapping_sub(self.released) > self.state.core.capacity() {
                 self.role.find_damage();
             } else {
@@ -140,21 +140,26 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Tells the seat what the stage is lent, before the handler touches it. Other processes write
-    /// the words by which events are found, so the method also keeps the known events within the
-    /// ring, whatever these words say. Returns whether the words are whole.
+    /// Keeps the known events of a seated stage within the ring. Other processes write the words by
+    /// which events are found, whatever these words say. Returns whether the words are whole.
     #[inline(always)]
-    fn tell_seat(&mut self) -> bool {
+    fn keep_within_ring(&mut self) -> bool {
         if R::SEATED {
-            let held = self.live_end.wrapping_sub(self.released);
-            if held > self.state.core.capacity() {
+            let known = self.live_end.wrapping_sub(self.released);
+            if known > self.state.core.capacity() {
                 self.role.find_damage();
                 (self.live_end, self.run_end, self.limit) = (self.next, self.next, self.next);
                 return false;
             }
-            self.role.lend(self.live_end);
         }
         true
+    }
+
+    /// Tells the seat that `len` events are lent, before the handler touches them. Returns `len`.
+    #[inline(always)]
+    fn lend(&self, len: u64) -> u64 {
+        self.role.lend(self.next.wrapping_add(len));
+        len
     }
 
     /// Checks the last position of a closed ring, whose word other processes write, for a stage
@@ -485,18 +490,18 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[inline(always)]
     fn poll(&mut self, max: u64) -> u64 {
         while self.next == self.live_end {
-            if !self.extend() || !self.tell_seat() {
+            if !self.extend() || !self.keep_within_ring() {
                 return 0;
             }
         }
-        self.known().min(max)
+        self.lend(self.known().min(max))
     }
 
     #[inline]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         if !self.reads_stamps {
             let known = self.gather_to_limit(least, max);
-            return if self.tell_seat() { known } else { 0 };
+            return if self.keep_within_ring() { self.lend(known) } else { 0 };
         }
         if self.poll(max) == 0 {
             return 0;
@@ -516,10 +521,10 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             }
         }
         self.live_end = end;
-        if !self.tell_seat() {
+        if !self.keep_within_ring() {
             return 0;
         }
-        self.known().min(max)
+        self.lend(self.known().min(max))
     }
 
     #[inline(always)]

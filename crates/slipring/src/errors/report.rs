@@ -68,7 +68,9 @@ pub struct StageReport {
     /// for the producers, number of slots whose claim was given up.
     pub tombstones: u64,
     /// Number of events that the stage skipped, because the handler failed at these events
-    /// ([`OnFault::skip`](crate::OnFault::skip)).
+    /// ([`OnFault::skip`](crate::OnFault::skip)), or because a dead process may have left these
+    /// events half-written
+    /// ([`Consumer::pass_over_suspects`](crate::Consumer::pass_over_suspects)).
     pub skipped: u64,
     /// Number of retries after a failure of the handler; a retry starts again at the last released
     /// position ([`OnFault::retry`](crate::OnFault::retry)).

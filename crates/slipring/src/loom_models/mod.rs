@@ -71,6 +71,7 @@ mod recovery;
 mod select;
 mod shard;
 mod shared_queue;
+mod suspects;
 mod tap;
 mod task;
 mod tombstone;

@@ -1,0 +1,179 @@
+//! What a stage that writes learns of the process before it: which events may be half-written.
+//!
+//! Invariants
+//! - I1: the events that a stage was lent and has not released are `[released, held)`, the first
+//!   ones that its successor is lent (`seat::I2`). No stage behind has seen them.
+//! - I2: an event cannot be unpublished: stages before this one may have handled it, and stages
+//!   behind go by this stage's frontier alone. So what is passed over is released as it is.
+
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Seated, Writing};
+use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::consumer::role::{Role, SeatRole};
+use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::waiting::Counting;
+use crate::errors::WaitError;
+use crate::ring::slots::Layout;
+use crate::ring::words::ahead;
+
+/// The positions of events that a process may have left half-written: it was lent them, could
+/// write to them, and died or left before it released them.
+///
+/// Example: [`Consumer::suspects`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspects {
+    first: u64,
+    len: u64,
+}
+
+impl Suspects {
+    /// Returns the positions from `first` up to `end`; none if `end` is not ahead of `first`.
+    pub(crate) fn between(first: u64, end: u64) -> Suspects {
+        Suspects { first, len: ahead(end, first).max(0) as u64 }
+    }
+
+    /// Returns whether the event at `seq` may be half-written.
+    ///
+    /// Example: [`Consumer::suspects`].
+    #[inline]
+    pub fn contains(&self, seq: u64) -> bool {
+        seq.wrapping_sub(self.first) < self.len
+    }
+
+    /// Returns the number of positions.
+    ///
+    /// Example: [`Consumer::suspects`].
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns whether there is none: no event is half-written.
+    ///
+    /// Example: [`Consumer::suspects`].
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<E, L: Layout> SequentialPosition<E, L, SeatRole> {
+    /// Returns the positions that are lent again and not released yet.
+    pub(crate) fn suspects(&self) -> Suspects {
+        Suspects::between(self.first_unreleased(), self.role().again.1)
+    }
+
+    fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
+        let (end, mut passed) = (self.role().again.1, 0);
+        while ahead(end, self.next()) > 0 {
+            self.check()?;
+            let len = self.poll(ahead(end, self.next()) as u64);
+            if len == 0 {
+                // The events were available to the process before, so they are available. A handle
+                // that has passed over some of them without a release is of no use.
+                self.role().find_damage();
+                return Err(self.ended().unwrap_or(WaitError::Damaged));
+            }
+            self.pass_over(len);
+            passed += len;
+        }
+        if passed != 0 {
+            // Counted first: a death in between counts the events twice, and never not at all.
+            self.state_mut().counts.skipped += passed;
+            self.flush();
+            self.release();
+        }
+        Ok(passed)
+    }
+}
+
+impl<E, L: Layout> Consumer<E, Writing, Seated, L> {
+    /// Returns which of the next events may be half-written: the process that had this stage before
+    /// was lent them, and died or left before it released them. They are the first events that this
+    /// handle lends. Every later event is as the stages before have left it, and so is an event
+    /// that this handle has released.
+    ///
+    /// A handler repairs such an event, or marks it for the stages behind. If it can do neither,
+    /// [`pass_over_suspects`](Consumer::pass_over_suspects) leaves them out.
+    /// [`Batch::suspects`](crate::Batch::suspects) counts those of a batch.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+    /// # impl slipring_shm::Event for Pair {
+    /// #     const NAME: &'static str = "Pair";
+    /// #     const VERSION: u32 = 1;
+    /// # }
+    /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+    /// #[repr(C)]
+    /// struct Pair { one: u64, two: u64 }
+    ///
+    /// let segment = slipring_shm::Segment::<Pair>::create_memfd("pairs")
+    ///     .capacity(8)
+    ///     .writer("twice")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// for n in 0..3 { tx.publish(|pair| *pair = Pair { one: n, two: 0 })?; }
+    /// let mut twice = attached.writer("twice")?;
+    /// assert!(twice.suspects().is_empty());
+    /// twice.batch(1)?[0].two = 666; // half-written, and not released
+    /// drop(twice);
+    ///
+    /// let mut twice = attached.writer("twice")?;
+    /// let suspects = twice.suspects();
+    /// assert_eq!(suspects.len(), 1);
+    /// twice.poll(8, |pair, at| {
+    ///     assert_eq!(pair.two != 0, suspects.contains(at.seq));
+    ///     pair.two = 2 * pair.one; // repairs what may be half-written
+    /// })?;
+    /// assert!(twice.suspects().is_empty());
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn suspects(&self) -> Suspects {
+        self.position.suspects()
+    }
+
+    /// Passes over the [`suspects`](Consumer::suspects): releases them as they are, without lending
+    /// them. Returns the number of events, which [`StageReport::skipped`] counts, too. To be called
+    /// before this handle lends an event. A later call finds nothing to pass over.
+    ///
+    /// The stages behind see the events as the dead process left them, for a published event cannot
+    /// be taken back: stages before this one may have handled it. If they must be able to tell,
+    /// mark the events in a handler instead. The events were lent to the process before; most of
+    /// them are untouched or complete if that process took large batches.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .writer("add")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
+    /// let mut add = attached.writer("add")?;
+    /// add.batch(2)?[0] += 1; // not released
+    /// drop(add);
+    ///
+    /// let mut add = attached.writer("add")?;
+    /// assert_eq!(add.pass_over_suspects()?, 2); // whether 1 was added is not known
+    /// assert_eq!(add.poll(8, |number, _| *number += 1)?, 3);
+    /// assert_eq!(attached.report().unwrap().stages()[0].skipped, 2);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WaitError::Halted`], [`WaitError::Failed`], or [`WaitError::Damaged`]: no event is
+    /// released.
+    ///
+    /// # Cost
+    /// One release. A release also releases events that a [`hold`](crate::Batch::hold) kept.
+    ///
+    /// [`StageReport::skipped`]: crate::StageReport::skipped
+    pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
+        self.position.pass_over_suspects()
+    }
+}
