@@ -20,6 +20,9 @@ const FAILED: u32 = 4;
 /// Set before [`CLOSED`] in a ring whose producers are processes of their own: no producer claims
 /// any more, and the first stages look for the end.
 const CLOSING: u32 = 8;
+/// All bits that a status may have. Another bit is damage: no stage may wait for an event then,
+/// because the ring takes no producer.
+const KNOWN: u32 = CLOSED | HALTED | FAILED | CLOSING;
 
 /// Whether and how a graph has ended, for reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,6 +272,9 @@ impl Status {
     fn ended_by(&self, bits: u32, next: u64) -> Option<WaitError> {
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
+        }
+        if bits & !KNOWN != 0 {
+            return Some(WaitError::Damaged);
         }
         (bits & CLOSED != 0 && self.words.0.final_seq.load(Relaxed) == next)
             .then_some(WaitError::Closed)

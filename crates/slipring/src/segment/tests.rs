@@ -521,6 +521,23 @@ fn a_last_position_that_nobody_can_reach_is_damage() {
     }
 }
 
+/// A status with a bit that no version sets says that the ring is over, but not how.
+#[test]
+fn an_unknown_status_is_damage() {
+    let _watched = crate::watchdog::watched();
+    for bits in [8, 1 << 31, 1 | 16] {
+        let segment = Segment::new(4, 0, vec![stage("only", &[], OnDeath::Wait)]);
+        let (mut tx, mut reader) = (segment.producer(1), segment.reader(2, 0));
+        tx.publish(|slot| *slot = 0).unwrap();
+        // SAFETY: the status begins with an atomic word of 32 bits.
+        let status = unsafe { segment.areas.status.cast::<AtomicU32>().as_ref() };
+        status.store(bits, Ordering::Relaxed);
+        assert!(matches!(reader.for_each(|_, _| ()), Err(WaitError::Damaged)), "{bits}");
+        assert_eq!(reader.next_seq(), 1);
+        std::mem::forget(tx);
+    }
+}
+
 /// A death is told also if the dead one's seat was recovered, and no process has taken it since.
 #[test]
 fn a_death_is_told_until_the_seat_is_taken() {
