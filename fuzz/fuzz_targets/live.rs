@@ -1,0 +1,7 @@
+//! `cargo +nightly fuzz run live`; what the target does is in `bodies/live.rs`.
+#![no_main]
+
+#[path = "../bodies/live.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));

@@ -1,0 +1,7 @@
+//! `cargo +nightly fuzz run open`; what the target does is in `bodies/open.rs`.
+#![no_main]
+
+#[path = "../bodies/open.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| body::run(bytes));
