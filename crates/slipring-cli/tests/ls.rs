@@ -324,3 +324,26 @@ fn what_cannot_be_evicted_is_said_with_what_to_do() {
     assert_eq!(place(&part(&name), "store")[3..], ["-", "free", "1"]);
     std::mem::forget(tx);
 }
+
+/// A tap has a row of its own, and one for each place where a reader is.
+#[test]
+fn readers_of_a_tap_are_listed() {
+    let _watched = watched();
+    let name = Name::new("tap");
+    let segment = Segment::<u64>::create(&name.0).capacity(4).tap("viewers", 3).build().unwrap();
+    // SAFETY: only this test opens the segment.
+    let me = unsafe { segment.attach().unwrap() };
+    let mut tx = me.producer().unwrap();
+    let lines = part(&name);
+    assert_eq!(place(&lines, "viewers"), ["viewers", "0", "0", "0", "of", "3", "readers"]);
+    let _now = me.subscribe("viewers", slipring::StartAt::Now).unwrap();
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    let lines = part(&name);
+    assert_eq!(place(&lines, "viewers"), ["viewers", "0", "2", "1", "of", "3", "readers"]);
+    let readers: Vec<_> = lines.iter().filter(|line| line.contains("viewers 1")).collect();
+    assert_eq!(readers.len(), 1, "{lines:#?}");
+    let words: Vec<_> = readers[0].split_whitespace().collect();
+    assert_eq!(words[..4], ["viewers", "1", "0", "2"]);
+    assert!(readers[0].contains(&format!("pid {}", std::process::id())));
+    assert!(!lines.iter().any(|line| line.contains("viewers 2")), "{lines:#?}");
+}

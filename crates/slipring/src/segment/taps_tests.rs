@@ -453,7 +453,8 @@ fn random_words_of_taps_are_an_error_at_most() {
 #[test]
 fn a_tap_of_a_segment_has_limited_room() {
     let segment = Segment::new(4, 0, vec![tap("tap", 64, &[])]);
-    let members: Vec<_> = (0..64).map(|_| segment.member(1, 0, StartAt::Now)).collect();
+    let ring = segment.attach(1);
+    let members: Vec<_> = (0..64).map(|_| ring.subscribe(0, StartAt::Now).unwrap()).collect();
     assert!(segment.attach(2).subscribe(0, StartAt::Now).is_err());
     drop(members);
     let soon = Instant::now() + Duration::from_millis(1);
