@@ -84,7 +84,7 @@ impl Control {
             positions: Positions::over(board.lines),
             // The deadline begins after `Waits::new`, which calls methods of the strategies and may
             // take long.
-            status: Status::new(board.status, record, deadline),
+            status: Status::new(board.status, record, plan.many_producers, deadline),
             membership,
             counters: Counters::new(&plan, board.counters, samples),
             waits,

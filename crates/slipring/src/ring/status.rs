@@ -20,10 +20,6 @@ const FAILED: u32 = 4;
 /// Set before [`CLOSED`] in a ring whose producers are processes of their own: no producer claims
 /// any more, and the first stages look for the end.
 const CLOSING: u32 = 8;
-/// All bits that a status may have. Another bit is damage: no stage may wait for an event then,
-/// because the ring takes no producer.
-const KNOWN: u32 = CLOSED | HALTED | FAILED | CLOSING;
-
 /// Whether and how a graph has ended, for reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -134,21 +130,26 @@ pub(crate) struct Status {
     /// The record of the failure that other processes read, and the names of the parties; `None`:
     /// the graph has one process.
     record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
+    /// All bits that the status may have. Another bit is damage: no stage may wait for an event then,
+    /// because the ring takes no producer.
+    known: u32,
     deadline: Option<(Instant, Duration)>,
 }
 
 impl Status {
-    /// Makes the status of a graph that runs. The new status has no deadline if the given deadline
-    /// is beyond the clock's range.
+    /// Makes the status of a graph that runs. `many_producers` says whether the graph has several
+    /// producers. The new status has no deadline if the given deadline is beyond the clock's range.
     pub(crate) fn new(
         words: Shared<Line<StatusWords>>,
         record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
+        many_producers: bool,
         deadline: Option<Duration>,
     ) -> Status {
         Status {
             words,
             record,
             failure: Mutex::new(None),
+            known: CLOSED | HALTED | FAILED | if many_producers { CLOSING } else { 0 },
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
         }
     }
@@ -273,7 +274,7 @@ impl Status {
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
         }
-        if bits & !KNOWN != 0 {
+        if bits & !self.known != 0 {
             return Some(WaitError::Damaged);
         }
         (bits & CLOSED != 0 && self.words.0.final_seq.load(Relaxed) == next)
