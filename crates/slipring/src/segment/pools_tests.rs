@@ -302,6 +302,46 @@ fn a_pool_is_dead_when_its_last_worker_is() {
     }
 }
 
+/// A death is told also if the dead worker left a chunk, and no worker has adopted it.
+#[test]
+fn an_orphan_of_a_dead_worker_is_told() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::new(1, 0, vec![pool("work", 1, &[], OnDeath::Tell)]);
+    let (mut tx, mut one) = (segment.producer(1), segment.worker(2, 0));
+    publish(&mut tx, 1);
+    assert_eq!(one.batch(1).unwrap().len(), 1);
+    segment.kill(2, one);
+    segment.bury(2);
+    let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
+    assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
+    assert_eq!(work(&mut segment.worker(3, 0)), [0]);
+    assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
+}
+
+/// A worker died between the swap of a cell and the move of the claim word. What its adopter
+/// releases is released at once.
+#[test]
+fn an_adopter_moves_the_claim_word_first() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![pool("work", 1, &[], OnDeath::Wait), stage("end", &[0], OnDeath::Wait)];
+    let segment = Segment::new(4, 0, stages);
+    let (mut tx, mut reader) = (segment.producer(1), segment.reader(4, 1));
+    publish(&mut tx, 2);
+    let ring = segment.attach(2);
+    ring.seat(0).take(2).unwrap();
+    ring.seat(0).intend_chunk(&(0..2), 0);
+    segment.word(segment.areas.lines, ring.pool_line(0) + 1, 0).store(0, Ordering::Relaxed);
+    let taken = crate::ring::words::ChunkCell::taken(0, 2, 0);
+    segment.word(segment.areas.cells, 0, 0).store(taken.0, Ordering::Relaxed);
+    segment.kill(2, ());
+    segment.bury(2);
+    let mut worker = segment.worker(3, 0);
+    let batch = worker.batch(8).unwrap();
+    assert_eq!((batch.len(), batch.redelivered()), (2, 0..2));
+    batch.release();
+    assert_eq!(read(&mut reader), [0, 1]);
+}
+
 /// A tombstone that a dead worker took is no event for its adopter.
 #[test]
 fn a_dead_workers_tombstone_is_passed_over() {
