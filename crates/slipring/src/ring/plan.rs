@@ -222,30 +222,18 @@ impl Plan {
         first..first + count
     }
 
-    /// Returns the tap to which the seat with this index belongs.
-    pub(crate) fn tap_of_seat(&self, seat: usize) -> Option<usize> {
-        let mut stages = self.stages.iter().enumerate();
-        let is_of = |stage: &Stage| {
-            (stage.first_seat..stage.first_seat + stage.delivery.room()).contains(&seat)
-        };
-        let tap =
-            stages.find(|(_, stage)| is_of(stage) && matches!(stage.delivery, Delivery::Tap(_)));
-        tap.map(|(number, _)| number)
+    /// Returns the party to which the seat with the index `seat` belongs, and the seat's number among
+    /// the party's seats.
+    pub(crate) fn place_of(&self, seat: usize) -> (usize, usize) {
+        let owns = |&party: &usize| self.seats_of(party).contains(&seat);
+        let party = (0..self.stages.len()).find(owns).unwrap_or(self.producer_party());
+        (party, seat - self.seats_of(party).start)
     }
 
     /// Returns the taps that a party passes.
     pub(crate) fn taps_before(&self, party: usize) -> &[usize] {
         let guard = self.stages.get(party).map_or(&self.guard, |stage| &stage.guard);
         guard.as_ref().map_or(&[], |guard| &guard.taps)
-    }
-
-    /// Returns the pool that a seat belongs to, and the number of the seat among the pool's seats.
-    pub(crate) fn worker_at(&self, seat: usize) -> Option<(usize, usize)> {
-        let is_of = |&(pool, stage): &(usize, &Stage)| {
-            matches!(stage.delivery, Delivery::Pool { .. }) && self.seats_of(pool).contains(&seat)
-        };
-        let (pool, stage) = self.stages.iter().enumerate().find(is_of)?;
-        Some((pool, seat - stage.first_seat))
     }
 
     /// Returns the number of seats of all parties.

@@ -16,6 +16,7 @@ use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::spec::Delivery;
 use crate::ring::stamp::Run;
 use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
 
@@ -30,47 +31,48 @@ pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
     let control = &core.control;
     let (plan, words) = (&control.plan, &control.membership.seats[seat].0);
-    if let Some((pool, number)) = plan.worker_at(seat)
-        && twin!("worker-assumed": words.owner() == Some(dead) => true)
-        && settle_worker(core, pool, number, words)
-    {
-        // SYNC[orphaned]: before the notification.
-        words.orphan(dead);
-        return control.notify(&[plan.stages[pool].queue]);
-    }
-    let producers = plan.seats_of(control.producer_party());
-    if plan.many_producers && producers.contains(&seat) {
-        // The seat of another owner holds nothing of the dead one.
-        let is_own = twin!("owner-assumed": words.owner() == Some(dead) => true);
-        twin!("freed-before-buried": () => words.bury(dead));
-        if is_own {
-            settle_producer(core, (seat - producers.start) as u64, words);
+    let (party, number) = plan.place_of(seat);
+    // A seat of another owner holds nothing of the dead one.
+    let is_own = words.owner() == Some(dead);
+    match plan.stages.get(party).map(|stage| stage.delivery) {
+        Some(Delivery::Tap(_)) => {
+            if twin!("member-assumed": is_own => true) {
+                settle_member(core, party, number, dead);
+            }
         }
+        Some(Delivery::Pool { .. }) => {
+            let is_own = twin!("worker-assumed": is_own => true);
+            if is_own && settle_worker(core, party, number, words) {
+                // SYNC[orphaned]: before the notification.
+                words.orphan(dead);
+                control.notify(&[plan.stages[party].queue]);
+            } else {
+                words.bury(dead);
+            }
+        }
+        None if plan.many_producers => {
+            twin!("freed-before-buried": () => words.bury(dead));
+            if twin!("owner-assumed": is_own => true) {
+                settle_producer(core, number as u64, words);
+            }
+            words.bury(dead);
+        }
+        _ => words.bury(dead),
     }
-    if let Some(tap) = plan.tap_of_seat(seat) {
-        return settle_member(core, tap, seat, dead);
-    }
-    words.bury(dead);
 }
 
 /// Settles what a dead member of a tap left. The parties that waited for the member go on.
-fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, seat: usize, dead: u32) {
+fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dead: u32) {
     let Control { plan, positions, membership, .. } = &core.control;
     let stage = &plan.stages[tap];
-    // The seat of another owner holds nothing of the dead one.
-    let owns = membership.seats[seat].0.owner() == Some(dead);
-    if twin!("member-assumed": !owns => false) {
-        return;
-    }
-    let seat = seat - stage.first_seat;
-    let bound = positions.line(stage.bound_line(seat)).load(Relaxed);
+    let bound = positions.line(stage.bound_line(number)).load(Relaxed);
     let unread = (bound & IDLE == 0).then(|| {
         let announced = positions.announced(stage);
         let next = announced.wrapping_add(bound_ahead(bound, announced) as u64);
         let newest = core.upstream(tap, next).0;
         ahead(newest, next).clamp(0, core.capacity() as i64) as u64
     });
-    membership.settle_member(positions, stage, (seat, dead), unread);
+    membership.settle_member(positions, stage, (number, dead), unread);
     // The next waiting party to look for deaths would notify no party, because it finds none.
     let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
     core.control.notify(notifies); // SYNC[left]: before
