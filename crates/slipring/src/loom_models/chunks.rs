@@ -21,7 +21,6 @@ use crate::segment::{
 type Worker = SegmentPoolWriter<u64>;
 
 const LOST: Caught = Caught::Message("events were lost");
-const UNRELEASED: Caught = Caught::Message("handled events are not released");
 const DAMAGED: Caught = Caught::Message("the segment is damaged");
 
 /// Marked stores of a worker that takes a chunk: its begin, its end, the events left, its bound, its
@@ -434,9 +433,33 @@ fn loom_a_recovery_is_repeated_late() {
     });
 }
 
+/// The same, step by step: the new owner has stored its bound, and has not swapped the cell yet.
+#[test]
+fn loom_a_late_recovery_leaves_the_new_owner_alone() {
+    for stores in 0..TAKE + 2 {
+        explore_unfenced(1, None, move || {
+            let segment = segment(2, 2, false, 1);
+            let (mut tx, [one, two]) = (segment.first_producer(), segment.workers([2, 3]));
+            let handled = Handled::default();
+            publish_runs(&mut tx, 0, &[2], 1);
+            segment.settle(2);
+            let mut three = segment.worker(5).expect("a free seat");
+            lives(stores, || _ = handled.work(&mut three, 4));
+            let ring = segment.attach(6);
+            let line = ring.control().plan.stages[0].bound_line(0);
+            let look = || (ring.control().line(line).load(Ordering::Relaxed), ring.seat(0).owner());
+            let before = look();
+            segment.settle(2);
+            assert_eq!(look(), before, "the seat of another owner is settled");
+            (tx, one, two, three, ring)
+        });
+    }
+}
+
 #[test]
 fn loom_twin_worker_assumed() {
-    caught("chunks::loom_a_recovery_is_repeated_late", "worker-assumed", UNRELEASED);
+    let how = Caught::Message("the seat of another owner is settled");
+    caught("chunks::loom_a_late_recovery_leaves_the_new_owner_alone", "worker-assumed", how);
 }
 
 /// A worker adopts the chunk of a dead one, and dies, too, after `stores` stores.

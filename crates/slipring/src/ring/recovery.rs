@@ -93,7 +93,8 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
     let is_inside = bound & IDLE == 0 && len <= core.capacity() && done < len;
     let is_begun = twin!("cell-alone": done != 0 => false);
     let has_chunk = twin!("chunk-forgotten": is_inside && (is_begun || is_named) => false);
-    if !has_chunk || twin!("orphan-made-idle": false => true) {
+    let is_loser = bound & IDLE == 0 && !has_chunk;
+    if twin!("orphan-made-idle": is_loser => bound & IDLE == 0) {
         control.release(stage.bound_line(number), IDLE, &stage.notifies);
     }
     has_chunk
