@@ -157,7 +157,7 @@ pub fn run(bytes: &[u8]) {
     let summary = slipring_shm::inspect_at(&path);
     for place in ["scale", "store", slipring::PRODUCER] {
         // A dead process is recovered; none that lives is named by the file.
-        if let Ok(found) = Eviction::find_at(&path, place)
+        if let Ok(found) = Eviction::find_at(&path, place, None)
             && found.occupant().dead
         {
             let _ = found.kill(Duration::ZERO);

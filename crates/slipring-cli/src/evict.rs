@@ -35,6 +35,9 @@ pub struct Args {
     name: OsString,
     /// The place: a stage, or `producer`
     stage: String,
+    /// The process, if several have places of the stage
+    #[arg(long)]
+    pid: Option<u32>,
     /// Kill the process (SIGKILL), and recover all places that it has in the segment
     #[arg(long)]
     kill: bool,
@@ -45,15 +48,20 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let eviction = find(&args.name, &args.stage)?;
+    let eviction = find(&args.name, &args.stage, args.pid)?;
     if args.kill {
         let occupant = eviction.kill(Duration::from_secs(args.timeout))?;
         let done = if occupant.dead { "recovered" } else { "evicted" };
         let places = occupant.places.join(", ");
-        return console::print(&format!("{done} {}; free: {places}\n", process(&occupant)));
+        let state = match occupant.recovered {
+            true => format!("free: {places}"),
+            false => format!("the ring's processes recover {places} when they wait or attach"),
+        };
+        return console::print(&format!("{done} {}; {state}\n", process(&occupant)));
     }
     let occupant = eviction.occupant();
     let (place, name) = (&args.stage, args.name.display());
+    let pid = args.pid.map_or(String::new(), |pid| format!(" --pid {pid}"));
     let (state, would) = match occupant {
         Occupant { dead: true, .. } => ("dead", "only recover its places"),
         Occupant { stopped: true, .. } => ("stopped", "kill it, and recover its places"),
@@ -62,16 +70,16 @@ pub fn run(args: &Args) -> Result<()> {
     console::print(&format!(
         "`{place}` of {name} has {}, which is {state}\n\
          nothing is changed; this would {would} ({}):\n  \
-         slipring evict {name} {place} --kill\n",
+         slipring evict {name} {place}{pid} --kill\n",
         process(occupant),
         occupant.places.join(", "),
     ))
 }
 
-fn find(name: &OsStr, stage: &str) -> Result<Eviction, SegmentError> {
+fn find(name: &OsStr, stage: &str, pid: Option<u32>) -> Result<Eviction, SegmentError> {
     match name.as_bytes().contains(&b'/') {
-        true => Eviction::find_at(name, stage),
-        false => Eviction::find(name, stage),
+        true => Eviction::find_at(name, stage, pid),
+        false => Eviction::find(name, stage, pid),
     }
 }
 

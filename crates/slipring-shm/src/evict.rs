@@ -57,6 +57,9 @@ pub struct Occupant {
     pub dead: bool,
     /// Whether the process is stopped, by a signal or a debugger.
     pub stopped: bool,
+    /// Whether the places are recovered, and free. Otherwise a process of the ring recovers them:
+    /// the next one that waits for them, or that takes one of them.
+    pub recovered: bool,
 }
 
 /// The words of a place and of its participant that must not change before a kill (I1).
@@ -75,7 +78,7 @@ struct Found {
 /// use std::time::Duration;
 /// use slipring_shm::Eviction;
 ///
-/// let eviction = Eviction::find("field", "analysis")?;
+/// let eviction = Eviction::find("field", "analysis", None)?;
 /// let occupant = eviction.occupant();
 /// println!("{} (process {}) has {:?}", occupant.name, occupant.pid, occupant.places);
 /// if occupant.stopped {
@@ -103,7 +106,8 @@ pub struct Eviction {
 ///
 /// The next process at the place goes on where the killed one stopped, as after any death. The
 /// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
-/// [`PRODUCER`] is that of the producer. A process that attached several times loses the places of
+/// [`PRODUCER`] is that of the producer. In a ring with several producers, pools, shards or taps, the
+/// call leaves the recovery to the ring's own processes ([`Occupant::recovered`]). A process that attached several times loses the places of
 /// one participant here; its other participants are dead, and recovered by the next process that
 /// takes their places.
 ///
@@ -121,23 +125,24 @@ pub struct Eviction {
 ///
 /// [`OnDeath`]: crate::OnDeath
 pub fn evict(name: impl AsRef<OsStr>, stage: &str) -> Result<Occupant, SegmentError> {
-    Eviction::find(name, stage)?.kill(TIMEOUT)
+    Eviction::find(name, stage, None)?.kill(TIMEOUT)
 }
 
 impl Eviction {
     /// Looks which process has the place `stage` of the segment `name`, and whether it can be
-    /// evicted. Nothing is mapped, locked or signalled.
+    /// evicted. Nothing is mapped, locked or signalled. If several processes have places of the
+    /// stage, `pid` chooses one.
     ///
     /// ```
     /// use slipring_shm::{EvictProblem, Eviction, Problem, Segment};
     /// let name = format!("evict-{}", std::process::id());
     /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
-    /// let error = Eviction::find(&name, "sum").unwrap_err();
+    /// let error = Eviction::find(&name, "sum", None).unwrap_err();
     /// assert!(matches!(error.problem(), Problem::Evict(EvictProblem::Free { .. })));
     /// // SAFETY: no other program opens the segment.
     /// let attached = unsafe { segment.attach()? };
     /// let sum = attached.reader("sum")?;
-    /// let error = Eviction::find(&name, "sum").unwrap_err();
+    /// let error = Eviction::find(&name, "sum", std::process::id()).unwrap_err();
     /// assert!(matches!(error.problem(), Problem::Evict(EvictProblem::OwnProcess)));
     /// # drop((sum, attached));
     /// # slipring_shm::remove(&name)?;
@@ -147,11 +152,15 @@ impl Eviction {
     /// # Errors
     /// [`Problem::NoStage`]; [`Problem::Evict`], with the reason; a [`Problem`] of the name, the
     /// file or the header.
-    pub fn find(name: impl AsRef<OsStr>, stage: &str) -> Result<Eviction, SegmentError> {
+    pub fn find(
+        name: impl AsRef<OsStr>,
+        stage: &str,
+        pid: impl Into<Option<u32>>,
+    ) -> Result<Eviction, SegmentError> {
         let given = name.as_ref();
         let place =
             Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
-        Eviction::find_place(place, stage)
+        Eviction::find_place(place, stage, pid.into())
     }
 
     /// Looks as [`Eviction::find`] does, at the segment at `path`.
@@ -160,17 +169,21 @@ impl Eviction {
     ///
     /// # Errors
     /// As [`Eviction::find`].
-    pub fn find_at(path: impl Into<PathBuf>, stage: &str) -> Result<Eviction, SegmentError> {
-        Eviction::find_place(Place::Path(path.into()), stage)
+    pub fn find_at(
+        path: impl Into<PathBuf>,
+        stage: &str,
+        pid: impl Into<Option<u32>>,
+    ) -> Result<Eviction, SegmentError> {
+        Eviction::find_place(Place::Path(path.into()), stage, pid.into())
     }
 
-    fn find_place(place: Place, stage: &str) -> Result<Eviction, SegmentError> {
+    fn find_place(place: Place, stage: &str, pid: Option<u32>) -> Result<Eviction, SegmentError> {
         let failed = |problem: Problem| SegmentError::at(&place, problem);
         let path = place.path().unwrap_or(Path::new(""));
         let file = File::open(path, Access::Read).map_err(failed)?;
         let checked = read_head(&file, None).map_err(failed)?;
         let seats = seats_of(&checked, stage).map_err(failed)?;
-        let seat = seat_of(&file, &checked, stage, seats).map_err(failed)?;
+        let seat = seat_of(&file, &checked, stage, seats, pid).map_err(failed)?;
         let (found, pinned) = pin(&file, &checked, stage, seat).map_err(failed)?;
         let occupant = occupant(&file, &checked, &found, pinned.is_none()).map_err(failed)?;
         let stage = stage.to_owned();
@@ -201,14 +214,18 @@ impl Eviction {
     /// # Cost
     /// A system call a millisecond until the process is gone. A file that is shortened meanwhile
     /// ends the calling process by SIGBUS.
-    pub fn kill(self, timeout: Duration) -> Result<Occupant, SegmentError> {
+    pub fn kill(mut self, timeout: Duration) -> Result<Occupant, SegmentError> {
         match self.try_kill(timeout) {
-            Ok(()) => Ok(self.occupant),
+            Ok(recovered) => {
+                self.occupant.recovered = recovered;
+                Ok(self.occupant)
+            }
             Err(problem) => Err(SegmentError::at(&self.place, problem)),
         }
     }
 
-    fn try_kill(&self, timeout: Duration) -> Result<(), Problem> {
+    /// Returns whether the places are recovered.
+    fn try_kill(&self, timeout: Duration) -> Result<bool, Problem> {
         if let Some(pinned) = &self.pinned {
             step!("evict-found");
             if look(&self.file, &self.checked, &self.stage, self.seat)? != Some(self.found) {
@@ -229,11 +246,13 @@ impl Eviction {
         loop {
             if self.state()? != self.found.state {
                 // Another process has recovered the participant (I3).
-                return Ok(());
+                return Ok(true);
             }
             let held = probe(&self.file, self.found.participant)?;
-            if held.is_none() && self.recover()? {
-                return Ok(());
+            if held.is_none()
+                && let Some(recovered) = self.recover()?
+            {
+                return Ok(recovered);
             }
             if began.elapsed() >= timeout {
                 return Err(self.late(held, timeout)?.into());
@@ -258,26 +277,24 @@ impl Eviction {
         }
     }
 
-    /// Locks the byte of the participant, and recovers it. `false`: another process holds the byte.
-    fn recover(&self) -> Result<bool, Problem> {
+    /// Locks the byte of the participant, and recovers it if that takes no knowledge of the events.
+    /// Returns whether it is recovered. `None`: another process holds the byte.
+    fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
         let Some(byte) = LockedByte::try_new(self.file.as_fd(), self.place.path(), number)? else {
-            return Ok(false);
+            return Ok(None);
         };
         step!("evict-claimed");
         // The byte keeps forks out while the mapping is made.
         let mapping = Mapping::new(byte.as_fd(), areas.length)?;
         let index = u64::from(number - 1);
         let record = mapping.record::<Participant>(&areas.participants, index);
-        if let Some(record) = record {
-            // Whichever participant of this number was the last: it is dead.
-            // What is not settled here stays a dead participant's.
-            if settle_untyped(&mapping, &self.checked, number) {
-                record.free();
-            }
-            step!("evict-recovered");
-        }
-        Ok(true)
+        // The last participant of this number is dead, whichever it was. What is not settled here
+        // stays a dead participant's.
+        let recovered = record.is_some() && settle_untyped(&mapping, &self.checked, number);
+        record.filter(|_| recovered).inspect(|record| record.free());
+        step!("evict-recovered");
+        Ok(Some(recovered))
     }
 
     /// Reads the generation and the state of the participant's record.
@@ -303,20 +320,32 @@ fn seats_of(checked: &Checked, stage: &str) -> Result<Range<u64>, Problem> {
     Err(Problem::NoStage { asked: stage.into(), known })
 }
 
-/// Returns the one seat that a participant has; the first one if all are free.
-fn seat_of(file: &File, checked: &Checked, stage: &str, seats: Range<u64>) -> Result<u64, Problem> {
-    let (mut seat, mut participants) = (seats.start, Vec::new());
+/// Returns the one seat that a participant has; the first one if all are free. Of several
+/// participants, `pid` chooses one.
+fn seat_of(
+    file: &File,
+    checked: &Checked,
+    stage: &str,
+    seats: Range<u64>,
+    pid: Option<u32>,
+) -> Result<u64, Problem> {
+    let (mut seat, mut participants, mut pids) = (seats.start, Vec::new(), Vec::new());
     for index in seats {
-        if let Some(participant) = owner(file, checked, index)?
-            && !participants.contains(&participant)
-        {
+        let Some(participant) = owner(file, checked, index)? else { continue };
+        let of = record(file, checked, participant)?.map_or(0, |record| record.process.pid);
+        if pid.is_none_or(|pid| pid == of) && !participants.contains(&participant) {
             seat = index;
             participants.push(participant);
         }
+        pids.push(of);
     }
-    match participants.len() {
-        0 | 1 => Ok(seat),
-        _ => Err(EvictProblem::Several { stage: stage.into(), participants }.into()),
+    let stage = stage.into();
+    match (participants.len(), pid) {
+        (0, Some(pid)) if !pids.is_empty() => {
+            Err(EvictProblem::Elsewhere { stage, pid, pids }.into())
+        }
+        (0 | 1, _) => Ok(seat),
+        _ => Err(EvictProblem::Several { stage, pids }.into()),
     }
 }
 
@@ -442,5 +471,6 @@ fn occupant(
         }
     }
     let stopped = !dead && process.is_stopped();
-    Ok(Occupant { participant, pid: process.pid, uid, name, places, dead, stopped })
+    let pid = process.pid;
+    Ok(Occupant { participant, pid, uid, name, places, dead, stopped, recovered: false })
 }

@@ -12,12 +12,21 @@ pub enum EvictProblem {
         /// Name of the stage; `producer` for the producer.
         stage: String,
     },
-    /// Several participants have places of the stage.
+    /// Several participants have places of the stage, and none was chosen.
     Several {
         /// Name of the stage; `producer` for the producers.
         stage: String,
-        /// Their numbers.
-        participants: Vec<u32>,
+        /// Numbers of their processes, each in its own pid namespace.
+        pids: Vec<u32>,
+    },
+    /// The chosen process has no place of the stage.
+    Elsewhere {
+        /// Name of the stage; `producer` for the producers.
+        stage: String,
+        /// Number of the chosen process.
+        pid: u32,
+        /// Numbers of the processes that have a place, each in its own pid namespace.
+        pids: Vec<u32>,
     },
     /// The place names a participant that the segment cannot have.
     Seat {
@@ -73,15 +82,25 @@ pub enum EvictProblem {
     },
 }
 
+fn list(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl fmt::Display for EvictProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EvictProblem::Free { stage } => {
                 write!(f, "no process has the place `{stage}`, so there is nothing to evict: start its program")
             }
-            EvictProblem::Several { stage, participants } => write!(
+            EvictProblem::Several { stage, pids } => write!(
                 f,
-                "participants {participants:?} have places of `{stage}`, and one cannot be chosen yet: end its process by hand (`slipring ls` names it)"
+                "several processes have places of `{stage}` ({}): choose one by its number (`--pid`)",
+                list(pids)
+            ),
+            EvictProblem::Elsewhere { stage, pid, pids } => write!(
+                f,
+                "process {pid} has no place of `{stage}`; these have: {}",
+                list(pids)
             ),
             EvictProblem::Seat { stage, participant } => write!(
                 f,

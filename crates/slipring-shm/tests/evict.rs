@@ -19,6 +19,7 @@ fn plays_a_role() {
     let _watched = watched();
     play(&[
         ("hold", role_hold),
+        ("work", role_work),
         ("fill", role_fill),
         ("evict", role_evict),
         ("keep", role_keep),
@@ -62,7 +63,7 @@ impl Ring {
     }
 
     fn find(&self) -> Result<Eviction, slipring_shm::SegmentError> {
-        Eviction::find(&self.name.0, "one")
+        Eviction::find(&self.name.0, "one", None)
     }
 
     /// Takes the place of an evicted process, and reads all events: none is lost.
@@ -97,6 +98,15 @@ fn role_fill() {
     listen();
 }
 
+fn role_work() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let mut worker = me.pool_reader("work").unwrap();
+    let kept = worker.batch(1).unwrap();
+    assert_eq!(kept.len(), 1);
+    say("works");
+    listen();
+}
+
 fn role_hold() {
     let me = join(&Segment::open(value("NAME")).unwrap());
     let mut one = me.reader("one").unwrap();
@@ -112,7 +122,7 @@ fn role_hold() {
 }
 
 fn role_evict() {
-    match Eviction::find(value("NAME"), "one").and_then(|found| found.kill(LONG)) {
+    match Eviction::find(value("NAME"), "one", None).and_then(|found| found.kill(LONG)) {
         Ok(occupant) => say(format!("evicted {}", occupant.pid)),
         Err(error) => say(error),
     }
@@ -148,7 +158,9 @@ fn a_stopped_reader_is_evicted_and_nothing_is_lost() {
     assert_eq!(occupant.places, ["one"]);
     drop(found);
     assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive);
-    assert_eq!(evict(&ring.name.0, "one").unwrap(), occupant);
+    let mut evicted = evict(&ring.name.0, "one").unwrap();
+    assert!(std::mem::take(&mut evicted.recovered));
+    assert_eq!(evicted, occupant);
     assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Free);
     assert_eq!(slipring_shm::inspect(&ring.name.0).unwrap().stages[0].seats[0].deaths, 1);
     use std::os::unix::process::ExitStatusExt;
@@ -163,10 +175,51 @@ fn all_places_of_the_process_are_freed() {
     let mut role = Role::start("hold", &[("NAME", &ring.name.0), ("TWO", "1")]);
     assert_eq!(role.hear(), "holds");
     let path = ring.name.path();
-    let occupant = Eviction::find_at(path, "two").unwrap().kill(LONG).unwrap();
+    let occupant = Eviction::find_at(path, "two", None).unwrap().kill(LONG).unwrap();
     assert_eq!(occupant.places, ["one", "two"]);
     drop(ring.me.reader("two").unwrap());
     ring.assert_goes_on();
+}
+
+/// A worker of a pool that holds events. The other worker, of this process, is not chosen.
+#[test]
+fn one_of_several_is_chosen_by_its_process() {
+    let _watched = watched();
+    let name = Name::new();
+    let segment = Segment::create(&name.0).capacity(8).pool_reader("work", 3).build().unwrap();
+    let me = join(&segment);
+    let mut tx = me.producer().unwrap();
+    (0..4).for_each(|seq| _ = tx.publish(|slot| slot.fill(seq, 1)).unwrap());
+    let start = || {
+        let mut role = Role::start("work", &[("NAME", &name.0)]);
+        assert_eq!(role.hear(), "works");
+        role
+    };
+    let (mut one, other) = (start(), start());
+    let error = problem(Eviction::find(&name.0, "work", None));
+    assert_problem!(
+        Eviction::find(&name.0, "work", None),
+        Problem::Evict(EvictProblem::Several { .. })
+    );
+    for shown in [one.pid().to_string(), other.pid().to_string(), "--pid".into()] {
+        assert!(error.message.contains(&shown), "{shown}: {}", error.message);
+    }
+    let own = std::process::id();
+    assert_problem!(
+        Eviction::find(&name.0, "work", own),
+        Problem::Evict(EvictProblem::Elsewhere { .. })
+    );
+    let occupant = Eviction::find(&name.0, "work", one.pid()).unwrap().kill(LONG).unwrap();
+    assert_eq!((occupant.pid, occupant.recovered), (one.pid(), false));
+    one.wait();
+    // A worker that waits recovers the chunk of the killed one.
+    let mut mine = me.pool_reader("work").unwrap();
+    let mut seen = Vec::new();
+    until(|| {
+        mine.poll(8, |event, _| seen.push(event.seq)).unwrap();
+        !mine.redelivered().is_empty()
+    });
+    assert!(seen.contains(&mine.redelivered().start), "{seen:?}");
 }
 
 /// A producer that is stopped while it fills. Its successor publishes at the same position.
@@ -175,7 +228,7 @@ fn a_producer_is_evicted() {
     let _watched = watched();
     let ring = Ring::new();
     let own = ring.me.producer().unwrap();
-    let own_place = Eviction::find(&ring.name.0, PRODUCER);
+    let own_place = Eviction::find(&ring.name.0, PRODUCER, None);
     assert_problem!(own_place, Problem::Evict(EvictProblem::OwnProcess));
     leave(own);
     let mut role = Role::start("fill", &[("NAME", &ring.name.0)]);
@@ -467,7 +520,7 @@ fn a_process_that_does_not_end_in_time_is_told() {
 
 /// Becomes another user, and tries to evict.
 fn role_demote() {
-    let found = Eviction::find(value("NAME"), "one").unwrap();
+    let found = Eviction::find(value("NAME"), "one", None).unwrap();
     // SAFETY: changes the user of all threads of this process.
     assert_eq!(unsafe { libc::setuid(65_533) }, 0);
     say(found.kill(LONG).unwrap_err());
