@@ -67,6 +67,10 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    if let Some(code) = figures::processes::play_role() {
+        return code;
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

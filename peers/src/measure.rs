@@ -70,6 +70,15 @@ impl Contender {
     ) -> Self {
         Contender { name: name.into(), kind, foreign: None, run: Box::new(move || Ok(run())) }
     }
+    /// Makes a contender between processes, whose runs can fail.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    pub fn fallible(
+        kind: Kind,
+        name: impl Into<String>,
+        run: impl Fn() -> Result<Values, String> + 'static,
+    ) -> Self {
+        Contender { name: name.into(), kind, foreign: None, run: Box::new(run) }
+    }
     /// Makes a contender in another language. Its `ns` is already without a figure's baseline.
     pub fn foreign(
         name: String,

@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use crate::measure::per_event;
 
 /// Does `count` dependent multiplications that the compiler cannot shorten. One takes about 2.5 ns
@@ -68,7 +70,9 @@ pub fn amount(nanos: u32) -> String {
 }
 
 /// An event that is made from its number and contains it for checks.
-pub trait Event: Copy + Send + Sync + Default + 'static {
+pub trait Event:
+    Copy + Send + Sync + Default + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
+{
     /// Makes the event with this number, and writes every word of it.
     fn make(number: u64) -> Self;
     /// Makes the event in its place. A large event that is made elsewhere is copied.
@@ -97,7 +101,7 @@ impl Event for u64 {
 }
 
 /// An event of `WORDS` words of eight bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Words<const WORDS: usize>([u64; WORDS]);
 

@@ -16,7 +16,7 @@ use slipring_support::machine::pin;
 use crate::work::{self, Check};
 
 /// The parameters of a stream from a producer on core 0 to a consumer on core 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct StreamSpec {
     /// Capacity of the ring, in events.
     pub ring: usize,

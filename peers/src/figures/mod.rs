@@ -7,6 +7,8 @@ mod layouts;
 mod one_by_one;
 mod oversubscribed;
 mod pools;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub mod processes;
 mod producers;
 mod round_trip;
 mod scaling;
@@ -29,6 +31,8 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         oversubscribed::figures(size, programs),
         layouts::figures(size),
         scaling::figures(size),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        processes::figures(size),
     ];
     figures.into_iter().flatten().collect()
 }

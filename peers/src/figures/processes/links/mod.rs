@@ -1,0 +1,48 @@
+//! The ways from one process to another.
+
+pub mod iceoryx;
+pub mod kernel;
+pub mod ours;
+mod raw;
+
+use crate::work::Words;
+
+use super::ends::Ends;
+
+/// An event of 1 KiB.
+pub type Kilobyte = Words<128>;
+/// An event of 1 MiB.
+pub type Megabyte = Words<131_072>;
+
+/// Returns the functions of the link `name` for events of so many bytes.
+pub fn ends(name: &str, bytes: usize) -> Option<Ends> {
+    /// Links for events of each size, and links for words only.
+    macro_rules! table {
+        ($($all:literal: $link:ident;)* words: $($words:literal: $of_words:ty;)*) => {
+            match (name, bytes) {
+                $(($all, 8) => Ends::of::<u64, $link>(),
+                ($all, 1024) => Ends::of::<Kilobyte, $link>(),
+                ($all, 1_048_576) => Ends::of::<Megabyte, $link>(),)*
+                $(($words, 8) => Ends::of::<u64, $of_words>(),)*
+                _ => return None,
+            }
+        };
+    }
+    use iceoryx::{Notified, Samples, Slices};
+    use kernel::{Pipe, Socket};
+    use ours::Spinning;
+    use raw::{Futex, Ring, Word};
+    Some(table! {
+        "slipring": Spinning;
+        "ring": Ring;
+        "iceoryx2": Samples;
+        "pipe": Pipe;
+        "socket": Socket;
+        words:
+        "slipring blocking": ours::Blocking;
+        "word": Word;
+        "futex": Futex;
+        "iceoryx2 slices": Slices;
+        "iceoryx2 notified": Notified;
+    })
+}

@@ -1,0 +1,230 @@
+//! Hand-made lower bounds in a shared mapping. They protect nothing and cannot be closed.
+
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use rustix::thread::futex;
+
+use crate::figures::processes::ends::Link;
+use crate::figures::processes::mapping::{Line, Mapping, create};
+use crate::figures::processes::run::{Outcome, Task};
+use crate::work::{Check, Event};
+
+fn path(task: &Task, name: &str) -> PathBuf {
+    task.folder.join(format!("{name}.raw"))
+}
+
+/// A slot. Its stamp is the end of the run of events that begins here.
+#[repr(C)]
+struct Slot<E>(AtomicU64, UnsafeCell<E>);
+
+/// One end of a ring with a stamp in each slot.
+pub struct RingEnd<E> {
+    /// The reader's position in the first line, and the slots behind it.
+    mapping: Mapping,
+    capacity: u64,
+    /// Next position of this end.
+    next: u64,
+    /// The writer's: first position that may not be free.
+    limit: u64,
+    event: PhantomData<E>,
+}
+
+impl<E: Event> RingEnd<E> {
+    fn open(task: &Task, name: &str) -> Outcome<Self> {
+        let capacity = task.work.ring() as u64;
+        assert!(capacity.is_power_of_two());
+        let mapping = Mapping::open(&path(task, name))?;
+        assert!(mapping.len() * size_of::<Line>() >= bytes::<E>(capacity as usize));
+        Ok(RingEnd { mapping, capacity, next: 0, limit: capacity, event: PhantomData })
+    }
+    #[inline(always)]
+    fn slot(&self, seq: u64) -> &Slot<E> {
+        let index = (seq & (self.capacity - 1)) as usize;
+        // SAFETY: the index is below the capacity, and `open` has checked that the mapping has so
+        // many slots behind its first line, which aligns them. Zeros are a slot.
+        unsafe { &*self.mapping.bytes_from(1).cast::<Slot<E>>().add(index) }
+    }
+    fn released(&self) -> &AtomicU64 {
+        self.mapping[0].word()
+    }
+    #[inline(always)]
+    fn fill(&mut self, first: u64, len: u64) {
+        while self.next + len > self.limit {
+            self.limit = self.released().load(Acquire) + self.capacity;
+            if self.next + len > self.limit {
+                spin_loop();
+            }
+        }
+        for (seq, number) in (self.next..).zip(first..first + len) {
+            // SAFETY: the reader has released the slot, and sees the event behind the stamp. There
+            // is one writer.
+            unsafe { (*self.slot(seq).1.get()).fill(number) }
+        }
+    }
+    /// Calls `f` with the events that are there, up to an eighth of the ring, and releases them.
+    /// Returns their number.
+    #[inline(always)]
+    fn poll(&mut self, mut f: impl FnMut(&E)) -> u64 {
+        let begin = self.next;
+        while self.next - begin <= self.capacity / 8 {
+            let slot = self.slot(self.next);
+            // The stamp is the end of a run. An older lap's is smaller.
+            let end = slot.0.load(Acquire);
+            if end <= self.next {
+                break;
+            }
+            for seq in self.next..end {
+                // SAFETY: the writer has stamped the run that begins at the first of these slots
+                // behind its events, and does not change them before the release.
+                f(unsafe { &*self.slot(seq).1.get() });
+            }
+            self.next = end;
+        }
+        if self.next != begin {
+            self.released().store(self.next, Release);
+        }
+        self.next - begin
+    }
+}
+
+fn bytes<E>(capacity: usize) -> usize {
+    size_of::<Line>() + capacity * size_of::<Slot<E>>()
+}
+
+/// A ring with stamps inside the slots.
+pub struct Ring;
+
+impl<E: Event> Link<E> for Ring {
+    type Tx = RingEnd<E>;
+    type Rx = RingEnd<E>;
+    fn make(task: &Task, name: &str) -> Outcome<()> {
+        Ok(create(&path(task, name), bytes::<E>(task.work.ring()))?)
+    }
+    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+        RingEnd::open(task, name)
+    }
+    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+        RingEnd::open(task, name)
+    }
+    #[inline(always)]
+    fn send(tx: &mut Self::Tx, number: u64) {
+        Self::send_batch(tx, number, 1);
+    }
+    #[inline(always)]
+    fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
+        tx.fill(first, len);
+        tx.slot(tx.next).0.store(tx.next + len, Release);
+        tx.next += len;
+    }
+    fn stream(rx: &mut Self::Rx, events: u64, check: &mut Check) {
+        while check.seen() < events {
+            if rx.poll(|event| check.see(event)) == 0 {
+                spin_loop();
+            }
+        }
+    }
+    fn receive(rx: &mut Self::Rx) -> u64 {
+        let mut number = 0;
+        while rx.poll(|event| number = event.number()) == 0 {
+            spin_loop();
+        }
+        number
+    }
+}
+
+/// One word on a line of its own. The writer waits for nothing, so it serves round trips only.
+pub struct Word;
+
+/// One end of a word, and the value that this end has seen last.
+pub struct WordEnd(Mapping, u64);
+
+impl WordEnd {
+    fn open(task: &Task, name: &str) -> Outcome<WordEnd> {
+        Ok(WordEnd(Mapping::open(&path(task, name))?, 0))
+    }
+}
+
+impl Link<u64> for Word {
+    type Tx = WordEnd;
+    type Rx = WordEnd;
+    fn make(task: &Task, name: &str) -> Outcome<()> {
+        Ok(create(&path(task, name), size_of::<Line>())?)
+    }
+    fn tx(task: &Task, name: &str) -> Outcome<WordEnd> {
+        WordEnd::open(task, name)
+    }
+    fn rx(task: &Task, name: &str) -> Outcome<WordEnd> {
+        WordEnd::open(task, name)
+    }
+    #[inline(always)]
+    fn send(tx: &mut WordEnd, number: u64) {
+        tx.0[0].word().store(number, Release);
+    }
+    fn stream(rx: &mut WordEnd, events: u64, check: &mut Check) {
+        <Word as Link<u64>>::each(rx, events as usize, |number| check.see(&number));
+    }
+    #[inline(always)]
+    fn receive(rx: &mut WordEnd) -> u64 {
+        loop {
+            let number = rx.0[0].word().load(Acquire);
+            if number != rx.1 {
+                rx.1 = number;
+                return number;
+            }
+        }
+    }
+}
+
+/// One word, and a futex at which the reader sleeps.
+pub struct Futex;
+
+/// One end of a word with a futex: the mapping, and the count of events at this end.
+pub struct FutexEnd(Mapping, u32);
+
+impl FutexEnd {
+    fn open(task: &Task, name: &str) -> Outcome<FutexEnd> {
+        Ok(FutexEnd(Mapping::open(&path(task, name))?, 0))
+    }
+    /// Returns the word of the futex: the count of events sent.
+    fn count(&self) -> &AtomicU32 {
+        let word = self.0[1].word().as_ptr().cast::<u32>();
+        // SAFETY: the first half of a word of the mapping. Nothing else uses the second line, so no
+        // access is of the other size.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+}
+
+impl Link<u64> for Futex {
+    type Tx = FutexEnd;
+    type Rx = FutexEnd;
+    fn make(task: &Task, name: &str) -> Outcome<()> {
+        Ok(create(&path(task, name), 2 * size_of::<Line>())?)
+    }
+    fn tx(task: &Task, name: &str) -> Outcome<FutexEnd> {
+        FutexEnd::open(task, name)
+    }
+    fn rx(task: &Task, name: &str) -> Outcome<FutexEnd> {
+        FutexEnd::open(task, name)
+    }
+    fn send(tx: &mut FutexEnd, number: u64) {
+        tx.1 += 1;
+        tx.0[0].word().store(number, Relaxed);
+        tx.count().store(tx.1, Release);
+        futex::wake(tx.count(), futex::Flags::empty(), 1).expect("a shared futex");
+    }
+    fn stream(rx: &mut FutexEnd, events: u64, check: &mut Check) {
+        <Futex as Link<u64>>::each(rx, events as usize, |number| check.see(&number));
+    }
+    fn receive(rx: &mut FutexEnd) -> u64 {
+        while rx.count().load(Acquire) == rx.1 {
+            // An interruption, or a word that has changed, only means to look again.
+            let _ = futex::wait(rx.count(), futex::Flags::empty(), rx.1, None);
+        }
+        rx.1 += 1;
+        rx.0[0].word().load(Relaxed)
+    }
+}

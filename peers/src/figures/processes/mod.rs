@@ -1,0 +1,212 @@
+//! Two processes beside two threads, pipes, sockets, iceoryx2 and hand-made limits in a shared
+//! mapping.
+//!
+//! A run starts this program once for each role: writer and reader, on a core each as threads are.
+//! All pages are touched and a lap of the ring is untimed. The reader checks order and sum. A
+//! stream ends when the writer sees in shared memory that the reader has finished.
+//!
+//! Several producers in one segment have no figure yet.
+
+mod death;
+mod ends;
+mod links;
+mod mapping;
+mod run;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use slipring::Interleaved;
+
+use self::links::{Kilobyte, Megabyte};
+use self::mapping::Control;
+use self::run::{Folder, Outcome, Role, Roles, Task, Work, own_task};
+use super::one_by_one::events;
+use crate::contenders::{StreamSpec, ours};
+use crate::measure::{Contender, Figure, Kind, Size, Values};
+use crate::work::{amount, baseline, steps_for};
+
+/// Plays a role, if the measuring process has started this process for one. Returns its exit code.
+pub fn play_role() -> Option<ExitCode> {
+    let task = own_task()?;
+    match task.and_then(|task| play(&task)) {
+        Ok(values) => {
+            let said = writeln!(io::stdout(), "{}", run::render(&values));
+            Some(if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "peers: {error}");
+            Some(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn play(task: &Task) -> Outcome<Values> {
+    run::bind_to_parent(task)?;
+    if let Work::Death { .. } = task.work {
+        return death::play(task);
+    }
+    let ends = links::ends(&task.link, task.bytes);
+    (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
+}
+
+/// Runs one contender once.
+fn measure(link: &str, bytes: usize, work: Work) -> Result<Values, String> {
+    let folder = Folder::new().map_err(|error| format!("a folder in shared memory: {error}"))?;
+    let task = Task {
+        role: Role::Writer,
+        link: link.to_owned(),
+        bytes,
+        work,
+        folder: folder.path().to_owned(),
+        parent: std::process::id(),
+    };
+    Control::create(folder.path()).map_err(|error| error.to_string())?;
+    if let Work::Death { .. } = work {
+        return death::run(&task, &folder);
+    }
+    let ends = links::ends(link, bytes).ok_or("no such link")?;
+    (ends.make)(&task).map_err(|error| error.to_string())?;
+    Roles::start(&task, &[Role::Reader, Role::Writer])?.finish(&[])
+}
+
+/// Kind, name in tables and name in [`links::ends`] of a contender.
+type Row = (Kind, &'static str, &'static str);
+
+const STREAMS: [Row; 5] = [
+    (Kind::Ours, "slipring, two processes", "slipring"),
+    (Kind::Limit, "limit in a shared mapping", "ring"),
+    (Kind::Peer, "iceoryx2", "iceoryx2"),
+    (Kind::Peer, "pipe", "pipe"),
+    (Kind::Peer, "Unix socket", "socket"),
+];
+
+const BATCHES: [Row; 5] = [
+    STREAMS[0],
+    STREAMS[1],
+    (Kind::Peer, "iceoryx2, a slice for each batch", "iceoryx2 slices"),
+    STREAMS[3],
+    STREAMS[4],
+];
+
+const ROUND_TRIPS: [Row; 5] = [
+    STREAMS[0],
+    (Kind::Limit, "raw atomics in a shared mapping", "word"),
+    STREAMS[2],
+    STREAMS[3],
+    STREAMS[4],
+];
+
+const WAKES: [Row; 5] = [
+    (Kind::Ours, "slipring, blocking", "slipring blocking"),
+    (Kind::Limit, "futex in a shared mapping", "futex"),
+    (Kind::Peer, "iceoryx2 with notifications", "iceoryx2 notified"),
+    STREAMS[3],
+    STREAMS[4],
+];
+
+/// Makes contenders that do the same work between two processes.
+fn between(rows: &[Row], bytes: usize, work: Work) -> Vec<Contender> {
+    let contender = |&(kind, name, link): &Row| {
+        Contender::fallible(kind, name, move || measure(link, bytes, work))
+    };
+    rows.iter().map(contender).collect()
+}
+
+/// Returns the figures of rings between two processes.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = [0, 10, 20, 40].map(|nanos| one_by_one(size, nanos)).into();
+    figures.extend([10, 100].map(|batch| batches(size, batch)));
+    figures.extend([round_trip(size), wake(size), kilobytes(size), megabytes(size), death()]);
+    figures
+}
+
+fn figure(table: &str, column: &str, contenders: Vec<Contender>) -> Figure {
+    let (table, column) = (format!("between processes: {table}"), column.to_owned());
+    Figure { table, column, baseline: None, contenders }
+}
+
+/// Returns the figure of a stream: threads, then processes.
+fn stream(
+    (table, column): (&str, &str),
+    bytes: usize,
+    rows: &[Row],
+    threads: fn(StreamSpec) -> f64,
+    spec: StreamSpec,
+) -> Figure {
+    let threads = Contender::new(Kind::Ours, "slipring, two threads", move || threads(spec));
+    let mut contenders = vec![threads];
+    contenders.extend(between(rows, bytes, Work::Stream(spec)));
+    figure(table, column, contenders)
+}
+
+fn one_by_one(size: Size, nanos: u32) -> Figure {
+    let events = events(size, nanos);
+    let spec = StreamSpec { ring: 1024, events, batch: 1, steps: steps_for(nanos) };
+    let names = ("one by one, 8 bytes, ring 1024", &*amount(nanos));
+    let figure = stream(names, 8, &STREAMS, ours::stream::<u64, Interleaved>, spec);
+    Figure { baseline: baseline(nanos, events), ..figure }
+}
+
+fn batches(size: Size, batch: u64) -> Figure {
+    let events = size.pick(20_000, 500_000, 1_000_000);
+    let spec = StreamSpec { ring: 1024, events, batch, steps: 0 };
+    let names = ("batches, 8 bytes, ring 1024", &*format!("batches of {batch}"));
+    stream(names, 8, &BATCHES, ours::stream::<u64, Interleaved>, spec)
+}
+
+fn kilobytes(size: Size) -> Figure {
+    let events = size.pick(2_000, 30_000, 100_000);
+    let spec = StreamSpec { ring: 1024, events, batch: 1, steps: 0 };
+    let names = ("large events, written and summed", "1 KiB, ring 1024");
+    stream(names, 1024, &STREAMS, ours::stream::<Kilobyte, Interleaved>, spec)
+}
+
+fn megabytes(size: Size) -> Figure {
+    let events = size.pick(20, 200, 1_000);
+    let spec = StreamSpec { ring: 8, events, batch: 1, steps: 0 };
+    let names = ("large events, written and summed", "1 MiB, ring 8");
+    stream(names, 1_048_576, &STREAMS, ours::stream::<Megabyte, Interleaved>, spec)
+}
+
+fn round_trip(size: Size) -> Figure {
+    let rounds = size.pick(500, 10_000, 30_000);
+    let threads = Contender::with_metrics(Kind::Ours, "slipring, two threads", move || {
+        ends::percentiles(ours::round_trip::<Interleaved>(rounds))
+    });
+    let mut contenders = vec![threads];
+    contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
+    figure("round trip, 8 bytes", "ns", contenders)
+}
+
+/// Returns the figure of a wake: from before the call that sends until a sleeping reader has the
+/// event.
+fn wake(size: Size) -> Figure {
+    let rounds = size.pick(50, 1_000, 3_000);
+    figure("wake of a sleeping reader", "ns", between(&WAKES, 8, Work::Wake { rounds }))
+}
+
+/// Returns the figure of a reader that is killed while the writer waits for it.
+fn death() -> Figure {
+    let all = [
+        (Kind::Ours, "slipring told, notice 1 ms", "slipring", 1, false),
+        (Kind::Ours, "slipring told, notice 20 ms", "slipring", 20, false),
+        (Kind::Ours, "slipring with a successor, notice 1 ms", "slipring", 1, true),
+        (Kind::Ours, "slipring with a successor, notice 20 ms", "slipring", 20, true),
+        (Kind::Peer, "iceoryx2", "iceoryx2", 20, false),
+        (Kind::Peer, "pipe", "pipe", 20, false),
+        (Kind::Peer, "Unix socket", "socket", 20, false),
+    ];
+    let contenders = all.map(|(kind, name, link, notice_ms, successor)| {
+        let name = if link == "iceoryx2" { given_up(death::PATIENCE) } else { name.to_owned() };
+        let work = Work::Death { notice_ms, successor };
+        Contender::fallible(kind, name, move || measure(link, 8, work))
+    });
+    figure("a killed reader, until the writer's call returns", "ns", contenders.into())
+}
+
+/// Returns the name of a contender whose call has no end but the one that the figure gives it.
+fn given_up(patience: Duration) -> String {
+    format!("iceoryx2, given up after {} s", patience.as_secs())
+}

@@ -1,0 +1,261 @@
+//! A run: processes of this program with a role each, started, awaited and ended by the measuring
+//! process.
+//!
+//! The measuring process sleeps during a run. An end of a role other than its regular one, or a run
+//! that takes too long, ends all roles of the run.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::contenders::StreamSpec;
+use crate::measure::Values;
+
+/// Time after which a run counts as hanging.
+const RUN_LIMIT: Duration = Duration::from_secs(60);
+/// Names the environment variable with a process's task.
+const TASK: &str = "SLIPRING_PEERS_TASK";
+/// Names the environment variable with the role that kills itself at its start, for tests.
+const DIES: &str = "SLIPRING_PEERS_DIES";
+
+/// An error of a role or of a run.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A process's part in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Sends events, on core 0.
+    Writer,
+    /// Receives events, on core 1.
+    Reader,
+    /// Takes a dead reader's place.
+    Successor,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Role::Writer => "writer",
+            Role::Reader => "reader",
+            Role::Successor => "successor",
+        }
+    }
+}
+
+/// The work of a run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// A stream in one direction.
+    Stream(StreamSpec),
+    /// Round trips of one event through two rings.
+    RoundTrip { rounds: usize },
+    /// Events to a reader that sleeps when each of them is sent.
+    Wake { rounds: usize },
+    /// The reader is killed while the writer waits for it.
+    Death { notice_ms: u64, successor: bool },
+}
+
+impl Work {
+    /// Returns the capacity of each ring, in events.
+    pub fn ring(&self) -> usize {
+        match self {
+            Work::Stream(spec) => spec.ring,
+            Work::RoundTrip { .. } | Work::Wake { .. } => 1024,
+            Work::Death { .. } => 64,
+        }
+    }
+    /// Returns the number of events in a publication.
+    pub fn batch(&self) -> usize {
+        if let Work::Stream(spec) = self { spec.batch as usize } else { 1 }
+    }
+}
+
+/// The task of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    pub role: Role,
+    /// Name of the link, as in [`links::ends`](super::links::ends).
+    pub link: String,
+    /// Bytes of an event.
+    pub bytes: usize,
+    pub work: Work,
+    /// Folder of the run, in shared memory.
+    pub folder: PathBuf,
+    /// The measuring process.
+    pub parent: u32,
+}
+
+/// Returns the task of this process, if the measuring process has started it for a role.
+pub fn own_task() -> Option<Outcome<Task>> {
+    let task = std::env::var(TASK).ok()?;
+    Some(serde_json::from_str(&task).map_err(Into::into))
+}
+
+/// Has the kernel end this process with the measuring process, and, in a test, ends it now.
+pub fn bind_to_parent(task: &Task) -> Outcome<()> {
+    use rustix::process::*;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(task.parent) {
+        return Err("the measuring process has ended".into());
+    }
+    if std::env::var(DIES).is_ok_and(|role| role == task.role.name()) {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    Ok(())
+}
+
+/// Returns the time that all processes share, in nanoseconds.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A folder in shared memory. It goes with the value, and so does what iceoryx2 leaves beside it.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> io::Result<Folder> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("slipring-peers-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = Path::new("/dev/shm").join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Folder(path))
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+        let prefix = super::links::iceoryx::prefix(&self.0);
+        let beside = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        for file in beside.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+/// The processes of a run. All of them are ended and reaped on drop.
+pub struct Roles {
+    children: Vec<(Role, Child)>,
+    /// What a role has written, once it has closed its output.
+    answers: Receiver<(Role, String)>,
+}
+
+impl Roles {
+    /// Starts a process for each role.
+    pub fn start(task: &Task, roles: &[Role]) -> Result<Roles, String> {
+        let (to, answers) = channel();
+        let mut started = Roles { children: Vec::new(), answers };
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        for &role in roles {
+            let task = serde_json::to_string(&Task { role, ..task.clone() });
+            let mut command = Command::new(&program);
+            command.env(TASK, task.map_err(|error| error.to_string())?);
+            command.stdin(Stdio::null()).stdout(Stdio::piped());
+            let child = command.spawn();
+            let mut child = child.map_err(|error| format!("the {}: {error}", role.name()))?;
+            let output = child.stdout.take();
+            started.children.push((role, child));
+            let to = to.clone();
+            // The thread ends when the process does.
+            thread::spawn(move || {
+                let mut text = String::new();
+                let _ = output.map(|mut output| output.read_to_string(&mut text));
+                let _ = to.send((role, text));
+            });
+        }
+        Ok(started)
+    }
+
+    /// Ends a role at once. Returns the time before the signal.
+    pub fn kill(&mut self, role: Role) -> io::Result<u64> {
+        let child = self.children.iter_mut().find(|(of, _)| *of == role);
+        let begin = now();
+        child.map_or(Ok(()), |(_, child)| child.kill())?;
+        Ok(begin)
+    }
+
+    /// Waits for the regular end of every role but those in `killed`, and returns their values.
+    pub fn finish(mut self, killed: &[Role]) -> Result<Values, String> {
+        let limit = Instant::now() + RUN_LIMIT;
+        let mut values = Values::new();
+        for _ in 0..self.children.len() {
+            match self.answers.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+                Ok((role, text)) if !killed.contains(&role) => {
+                    values.extend(self.end(role, &text)?)
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("no end within {} s", RUN_LIMIT.as_secs()));
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        Ok(values)
+    }
+
+    /// Sleeps until `reached`. Fails if a role ends before.
+    pub fn until(&mut self, what: &str, mut reached: impl FnMut() -> bool) -> Result<(), String> {
+        let limit = Instant::now() + RUN_LIMIT;
+        while !reached() {
+            if let Ok((role, text)) = self.answers.recv_timeout(Duration::from_millis(1)) {
+                self.end(role, &text)?;
+                return Err(format!("the {} ended before {what}", role.name()));
+            }
+            if Instant::now() > limit {
+                return Err(format!("not {what} within {} s", RUN_LIMIT.as_secs()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the values of a role that has closed its output.
+    fn end(&mut self, role: Role, text: &str) -> Result<Values, String> {
+        let child = self.children.iter_mut().find(|(of, _)| *of == role);
+        let status = child.map(|(_, child)| child.wait());
+        match status {
+            Some(Ok(status)) if status.success() => parse(text)
+                .ok_or_else(|| format!("the {}'s process answered `{text}`", role.name())),
+            Some(Ok(status)) => Err(format!("the {}'s process ended early, {status}", role.name())),
+            Some(Err(error)) => Err(format!("the {}'s process: {error}", role.name())),
+            None => Err(format!("no {}", role.name())),
+        }
+    }
+}
+
+impl Drop for Roles {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Renders a role's values: `ok`, and a metric and a value for each.
+pub fn render(values: &Values) -> String {
+    let values = values.iter().map(|(metric, value)| format!(" {metric} {value}"));
+    format!("ok{}", values.collect::<String>())
+}
+
+fn parse(text: &str) -> Option<Values> {
+    let mut words = text.split_whitespace();
+    words.next().filter(|word| *word == "ok")?;
+    let mut values = Values::new();
+    while let Some(metric) = words.next() {
+        let metric = ["ns", "p50", "p99"].into_iter().find(|known| *known == metric)?;
+        values.push((metric, words.next()?.parse().ok()?));
+    }
+    Some(values)
+}
