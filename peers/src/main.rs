@@ -1,5 +1,6 @@
 //! Compares slipring with other queues and rings, and with hand-made limits that protect nothing,
 //! on the same work. Rings and queues of Java and C++ join where the tools for them are installed.
+//! Figures between processes start this program again, once for each role.
 //!
 //! A repetition runs the contenders of a figure one after another, in rotating order. Each
 //! contender checks the order and sum of its events before its time counts. Tables show medians;

@@ -38,6 +38,7 @@ fn every_contender_does_its_work() {
         "large events",
         "round trip, 8 bytes",
         "wake of a sleeping reader",
+        "checks for deaths",
         "a killed reader",
     ] {
         assert!(tables.contains(&format!("### between processes: {table}")), "{table}: {tables}");
@@ -75,7 +76,7 @@ fn the_death_of_a_role_is_an_error_with_its_name() {
 #[test]
 fn a_role_without_its_measuring_process_ends() {
     let task = r#"{"role":"Reader","link":"pipe","bytes":8,"work":{"Wake":{"rounds":1}},
-        "folder":"/dev/shm","parent":1}"#;
+        "folder":"/dev/shm","notice_ms":20,"parent":1}"#;
     let (success, _, errors) = ended(peers(&[]).env("SLIPRING_PEERS_TASK", task));
     assert!(!success && errors.contains("the measuring process has ended"), "{errors}");
 }

@@ -22,12 +22,14 @@ use crate::measure::Values;
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two tries of a successor to take the place.
 const RETRY: Duration = Duration::from_micros(100);
-/// Time that the writer's call has waited when the reader is killed.
+/// Shortest time that the writer's call has waited when the reader is killed.
 const WAITING: Duration = Duration::from_millis(5);
+/// Range of times added to [`WAITING`], so that a kill comes anywhere between two checks for deaths.
+const PHASES: Duration = Duration::from_millis(20);
 
 /// Runs the roles, kills the reader, and returns the time until the writer's call returned.
 pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
-    let Work::Death { successor, .. } = task.work else { return Err("no death".into()) };
+    let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let said = |error: Box<dyn std::error::Error>| error.to_string();
     let control = Control::open(folder.path()).map_err(|error| said(error.into()))?;
     if task.link == "slipring" {
@@ -38,7 +40,7 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
     let all = [Role::Writer, Role::Reader, Role::Successor];
     let mut roles = Roles::start(task, &all[..if successor { 3 } else { 2 }])?;
     roles.until("the ring was full", || control.full().load(Acquire) == 1)?;
-    thread::sleep(WAITING);
+    thread::sleep(WAITING + Duration::from_nanos(now() % PHASES.as_nanos() as u64));
     let killed = roles.kill(Role::Reader).map_err(|error| error.to_string())?;
     roles.finish(&[Role::Reader])?;
     let took = control.returned().load(Acquire).checked_sub(killed);
@@ -48,7 +50,7 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
 
 /// Plays a role.
 pub fn play(task: &Task) -> Outcome<Values> {
-    let Work::Death { successor, .. } = task.work else { return Err("no death".into()) };
+    let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let control = &Control::open(&task.folder)?;
     pin(usize::from(task.role != Role::Writer));
     match (&*task.link, task.role) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring_support::machine::pin;
+use slipring_support::machine::{pin, process_cpu};
 
 use super::mapping::Control;
 use super::run::{Outcome, Role, Task, Work, now};
@@ -84,6 +84,8 @@ fn play<E: Event, L: Link<E>>(task: &Task) -> Outcome<Values> {
         }
         Work::Wake { rounds } if writes => wake::<E, L>(rounds, L::tx(task, "there")?, control),
         Work::Wake { rounds } => sleep::<E, L>(rounds, L::rx(task, "there")?, control),
+        Work::Idle { time } if writes => rouse::<E, L>(time, L::tx(task, "there")?, control),
+        Work::Idle { .. } => idle::<E, L>(L::rx(task, "there")?, control),
         Work::Death { .. } => Err("deaths have roles of their own".into()),
     }
 }
@@ -214,6 +216,32 @@ fn sleep<E: Event, L: Link<E>>(rounds: usize, mut rx: L::Rx, control: &Control) 
         control.done().store(round, Release);
     }
     Ok(percentiles(times))
+}
+
+/// Sends one event after `time`.
+fn rouse<E: Event, L: Link<E>>(
+    time: Duration,
+    mut tx: L::Tx,
+    control: &Control,
+) -> Outcome<Values> {
+    open::<E, L>(control, None);
+    thread::sleep(time);
+    L::send(&mut tx, 1);
+    await_done(control, 1);
+    Ok(Values::new())
+}
+
+/// Returns the processor time that waiting for the event took, in nanoseconds per second.
+fn idle<E: Event, L: Link<E>>(mut rx: L::Rx, control: &Control) -> Outcome<Values> {
+    open::<E, L>(control, Some(&mut rx));
+    let used = || process_cpu().ok_or("no processor time");
+    let (begin, before) = (Instant::now(), used()?);
+    let number = L::receive(&mut rx);
+    let (after, waited) = (used()?, begin.elapsed());
+    assert_eq!(number, 1, "a wrong event");
+    control.done().store(1, Release);
+    let used = after.saturating_sub(before);
+    Ok(vec![("ns", used.as_nanos() as f64 / waited.as_secs_f64())])
 }
 
 /// Returns the percentiles of a run.

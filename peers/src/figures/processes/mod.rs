@@ -51,14 +51,18 @@ fn play(task: &Task) -> Outcome<Values> {
     (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
 }
 
+/// The notice of a segment that states none, in milliseconds.
+const NOTICE_MS: u64 = 20;
+
 /// Runs one contender once.
-fn measure(link: &str, bytes: usize, work: Work) -> Result<Values, String> {
+fn measure(link: &str, bytes: usize, work: Work, notice_ms: u64) -> Result<Values, String> {
     let folder = Folder::new().map_err(|error| format!("a folder in shared memory: {error}"))?;
     let task = Task {
         role: Role::Writer,
         link: link.to_owned(),
         bytes,
         work,
+        notice_ms,
         folder: folder.path().to_owned(),
         parent: std::process::id(),
     };
@@ -109,7 +113,7 @@ const WAKES: [Row; 5] = [
 /// Makes contenders that do the same work between two processes.
 fn between(rows: &[Row], bytes: usize, work: Work) -> Vec<Contender> {
     let contender = |&(kind, name, link): &Row| {
-        Contender::fallible(kind, name, move || measure(link, bytes, work))
+        Contender::fallible(kind, name, move || measure(link, bytes, work, NOTICE_MS))
     };
     rows.iter().map(contender).collect()
 }
@@ -118,7 +122,9 @@ fn between(rows: &[Row], bytes: usize, work: Work) -> Vec<Contender> {
 pub fn figures(size: Size) -> Vec<Figure> {
     let mut figures: Vec<Figure> = [0, 10, 20, 40].map(|nanos| one_by_one(size, nanos)).into();
     figures.extend([10, 100].map(|batch| batches(size, batch)));
-    figures.extend([round_trip(size), wake(size), kilobytes(size), megabytes(size), death()]);
+    figures.extend([round_trip(size), wake(size), kilobytes(size), megabytes(size)]);
+    figures.extend(notices(size));
+    figures.push(death());
     figures
 }
 
@@ -187,6 +193,24 @@ fn wake(size: Size) -> Figure {
     figure("wake of a sleeping reader", "ns", between(&WAKES, 8, Work::Wake { rounds }))
 }
 
+/// Returns the figures of what checks for deaths cost: a ring that is busy, per event, and a reader
+/// that sleeps, in processor time per second.
+fn notices(size: Size) -> [Figure; 2] {
+    let stream = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
+    let idle = Work::Idle { time: Duration::from_millis(size.pick(100, 1_000, 3_000)) };
+    let column = |name, link: &'static str, work| {
+        let contender = |notice_ms| {
+            let name = format!("slipring, notice {notice_ms} ms");
+            Contender::fallible(Kind::Ours, name, move || measure(link, 8, work, notice_ms))
+        };
+        figure("checks for deaths", name, [1, NOTICE_MS, 1_000].map(contender).into())
+    };
+    [
+        column("busy ring, ns per event", "slipring", Work::Stream(stream)),
+        column("idle reader, ns per s", "slipring blocking", idle),
+    ]
+}
+
 /// Returns the figure of a reader that is killed while the writer waits for it.
 fn death() -> Figure {
     let all = [
@@ -200,8 +224,8 @@ fn death() -> Figure {
     ];
     let contenders = all.map(|(kind, name, link, notice_ms, successor)| {
         let name = if link == "iceoryx2" { given_up(death::PATIENCE) } else { name.to_owned() };
-        let work = Work::Death { notice_ms, successor };
-        Contender::fallible(kind, name, move || measure(link, 8, work))
+        let work = Work::Death { successor };
+        Contender::fallible(kind, name, move || measure(link, 8, work, notice_ms))
     });
     figure("a killed reader, until the writer's call returns", "ns", contenders.into())
 }

@@ -59,8 +59,10 @@ pub enum Work {
     RoundTrip { rounds: usize },
     /// Events to a reader that sleeps when each of them is sent.
     Wake { rounds: usize },
+    /// A reader that waits so long for its only event.
+    Idle { time: Duration },
     /// The reader is killed while the writer waits for it.
-    Death { notice_ms: u64, successor: bool },
+    Death { successor: bool },
 }
 
 impl Work {
@@ -68,7 +70,7 @@ impl Work {
     pub fn ring(&self) -> usize {
         match self {
             Work::Stream(spec) => spec.ring,
-            Work::RoundTrip { .. } | Work::Wake { .. } => 1024,
+            Work::RoundTrip { .. } | Work::Wake { .. } | Work::Idle { .. } => 1024,
             Work::Death { .. } => 64,
         }
     }
@@ -87,6 +89,8 @@ pub struct Task {
     /// Bytes of an event.
     pub bytes: usize,
     pub work: Work,
+    /// slipring's notice of a death, in milliseconds.
+    pub notice_ms: u64,
     /// Folder of the run, in shared memory.
     pub folder: PathBuf,
     /// The measuring process.

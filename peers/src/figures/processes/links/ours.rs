@@ -32,15 +32,15 @@ fn path(task: &Task, name: &str) -> PathBuf {
 /// Declares the segment of a run.
 fn declare<E: Shared>(task: &Task, name: &str) -> Builder<E> {
     let ring = task.work.ring() as u64;
-    Segment::create_at(path(task, name)).capacity(ring).reader(STAGE)
+    let notice = Duration::from_millis(task.notice_ms);
+    Segment::create_at(path(task, name)).capacity(ring).notice(notice).reader(STAGE)
 }
 
 /// Makes the segment of a run whose reader is killed.
 pub fn make_mortal(task: &Task) -> Outcome<()> {
-    let Work::Death { notice_ms, successor } = task.work else { return Err("no death".into()) };
+    let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let on_death = if successor { OnDeath::Wait } else { OnDeath::Tell };
-    let segment = declare::<u64>(task, "there").on_death(on_death);
-    segment.notice(Duration::from_millis(notice_ms)).build()?;
+    declare::<u64>(task, "there").on_death(on_death).build()?;
     Ok(())
 }
 
