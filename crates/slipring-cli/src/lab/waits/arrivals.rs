@@ -10,33 +10,7 @@ use clap::ValueEnum;
 use fastrand::Rng;
 use indicatif::HumanCount;
 
-/// The amount of measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// A few seconds: checks that everything works; its figures mean nothing.
-    Smoke,
-    /// A few minutes.
-    Quick,
-    /// The amount for published records.
-    Full,
-}
-
-impl Size {
-    /// Returns the argument that belongs to the size.
-    pub fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
-        match self {
-            Self::Smoke => smoke,
-            Self::Quick => quick,
-            Self::Full => full,
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.pick("smoke", "quick", "full"))
-    }
-}
+use crate::lab::size::Size;
 
 /// An arrival pattern, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,7 +7,6 @@
 mod arrivals;
 pub mod bystander;
 mod figures;
-mod files;
 mod picture;
 mod report;
 mod run;
@@ -27,38 +26,17 @@ use slipring::Wait;
 use slipring_support::machine::{CorePair, Machine};
 use slipring_support::streams::stdout_width;
 
+use super::files::{self, ABOUT_FILES, Files};
+use super::size::{Size, Sizes};
 use crate::console;
-use arrivals::{Arrival, Pattern, Size};
+use arrivals::{Arrival, Pattern};
 use bystander::Bystander;
-use files::Files;
 use report::{ArrivalResult, Record, Run, Series};
 use run::{Outcome, Pace, Setup};
 use wake::Wake;
 
 /// Seed of all schedules and orders, the same in every measurement.
 const SEED: u64 = 2013;
-
-/// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
-/// only with its feature `wrap_help`, which brings a terminal library.
-const ABOUT_FILES: &str = "\
-Files:
-  Each FILE is checked before the measurement and saved before the tables are
-  printed. A regular file is replaced as a whole, so that a failure leaves the
-  old one. A file that has a second name or another owner is overwritten
-  instead. Pipes and devices are written directly. If FILE is standard output
-  (/dev/stdout), the tables go to standard error. Without a FILE, each table is
-  printed as soon as it is measured.
-
-  If a measurement fails, all results before the failure are saved and printed,
-  and the record gives the reason. Content that cannot be saved is kept in the
-  folder for temporary files.
-
-Exit code:
-  0  everything was measured and saved. This includes a reader of standard
-     output that closes its pipe early (`| head`); without a FILE, the
-     measurement then stops.
-  1  something failed
-  2  wrong arguments";
 
 /// Measures the wait strategies on this machine
 ///
@@ -91,30 +69,6 @@ pub struct Args {
     /// Measure these patterns [default: all; quiet-20s only with --full]
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',')]
     arrivals: Vec<Arrival>,
-}
-
-#[derive(Debug, clap::Args)]
-#[group(multiple = false)]
-struct Sizes {
-    /// Check in seconds that everything works; the figures mean nothing
-    #[arg(long)]
-    smoke: bool,
-    /// Measure for a few minutes (the default)
-    #[arg(long)]
-    quick: bool,
-    /// Measure longer, as for published records
-    #[arg(long)]
-    full: bool,
-}
-
-impl Sizes {
-    fn size(&self) -> Size {
-        match self {
-            Self { smoke: true, .. } => Size::Smoke,
-            Self { full: true, .. } => Size::Full,
-            _ => Size::Quick,
-        }
-    }
 }
 
 /// A list of strategies in one argument.

@@ -2,13 +2,16 @@
 
 use std::fmt::Write as _;
 
+use anyhow::Result;
 use serde::Serialize;
 use slipring_support::machine::{CorePair, Machine};
 use slipring_support::numbers::{median, significant};
 use slipring_support::tables::markdown;
 
 use super::figures::{Figures, maximum, minimum};
+use super::picture;
 use super::wake::Wake;
+use crate::lab::files::Results;
 
 /// Average number of cores used by other processes above which a run counts as disturbed.
 const DISTURBED: f64 = 0.1;
@@ -91,6 +94,17 @@ impl Series {
     }
 }
 
+impl Results for Record {
+    fn tables(&self, width: Option<usize>) -> String {
+        let tables = self.arrivals.iter().map(|result| result.table(width));
+        std::iter::once(self.heading()).chain(tables).chain([self.closing()]).collect()
+    }
+
+    fn picture(&self) -> Result<String> {
+        picture::draw(self)
+    }
+}
+
 impl Record {
     /// Returns the lines before the tables: machine, pinning, and the price of waking a thread.
     pub fn heading(&self) -> String {
@@ -125,12 +139,6 @@ impl Record {
         }
         text.push('\n');
         text
-    }
-
-    /// Returns the whole report for a terminal of this width, or for a pipe or file.
-    pub fn tables(&self, width: Option<usize>) -> String {
-        let tables = self.arrivals.iter().map(|result| result.table(width));
-        std::iter::once(self.heading()).chain(tables).chain([self.closing()]).collect()
     }
 
     /// Returns the lines after the tables: how to read them, and a warning if the machine was busy.

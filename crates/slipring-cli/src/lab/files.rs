@@ -3,12 +3,41 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, anyhow};
+use serde::Serialize;
 use slipring_support::streams::stdout_width;
 
-use super::picture;
-use super::report::Record;
 use crate::console::{self, StdoutClosed};
 use crate::destination::Destination;
+
+/// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
+/// only with its feature `wrap_help`, which brings a terminal library.
+pub const ABOUT_FILES: &str = "\
+Files:
+  Each FILE is checked before the measurement and saved before the tables are
+  printed. A regular file is replaced as a whole, so that a failure leaves the
+  old one. A file that has a second name or another owner is overwritten
+  instead. Pipes and devices are written directly. If FILE is standard output
+  (/dev/stdout), the tables go to standard error. Without a FILE, each table is
+  printed as soon as it is measured.
+
+  If a measurement fails, all results before the failure are saved and printed,
+  and the record gives the reason. Content that cannot be saved is kept in the
+  folder for temporary files.
+
+Exit code:
+  0  everything was measured and saved. This includes a reader of standard
+     output that closes its pipe early (`| head`); without a FILE, the
+     measurement then stops.
+  1  something failed
+  2  wrong arguments";
+
+/// The results of a measurement.
+pub trait Results: Serialize {
+    /// Returns the whole report for a terminal of this width, or for a pipe or file.
+    fn tables(&self, width: Option<usize>) -> String;
+    /// Draws the picture as SVG.
+    fn picture(&self) -> Result<String>;
+}
 
 /// The destinations of a measurement's results.
 #[derive(Debug)]
@@ -35,7 +64,7 @@ impl Files {
 
     /// Saves the record to each file, then prints its tables. A failed step does not stop the later
     /// ones, and the error names every failed step.
-    pub fn save_and_print(self, record: &Record) -> Result<()> {
+    pub fn save_and_print(self, record: &impl Results) -> Result<()> {
         let to_stdout = |destination: &Option<Destination>| {
             destination.as_ref().is_some_and(Destination::is_stdout)
         };
@@ -45,7 +74,7 @@ impl Files {
         let json = self
             .json
             .map_or(Ok(()), |json| json.save(&(serde_json::to_string_pretty(record)? + "\n")));
-        let picture = self.picture.map_or(Ok(()), |picture| picture.save(&picture::draw(record)?));
+        let picture = self.picture.map_or(Ok(()), |picture| picture.save(&record.picture()?));
         let saved = all_errors([json, picture]);
         let printed = if stdout_taken {
             console::print_error(&record.tables(None));

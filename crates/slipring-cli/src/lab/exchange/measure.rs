@@ -1,0 +1,179 @@
+//! One execution: a writer and a reader exchange blocks.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use indicatif::BinaryBytes;
+use serde::Serialize;
+use slipring_exchange::{Way, Writer, now};
+use slipring_support::machine;
+
+use super::WORD;
+use super::figures::Figures;
+use super::placement::Placement;
+use super::reader::{self, Cold, READY, Task, Times};
+
+/// Blocks that both ends exchange before the measured ones.
+const WARM_UP: usize = 3;
+
+/// What is measured: a way, on two cores, with blocks of one size.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub way: Way,
+    pub placement: Placement,
+    /// Size of a block, in words.
+    pub words: usize,
+    /// Size of the memory that each end works through between two blocks, in bytes; `None`: the
+    /// caches stay warm.
+    pub cold: Option<usize>,
+}
+
+/// The figures of one execution.
+#[derive(Clone, Debug, Serialize)]
+pub struct Execution {
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Time that the reading of a block takes.
+    pub read: Figures,
+    /// Time from the end of the writing to the beginning of the reading.
+    pub latency: Figures,
+}
+
+impl Setup {
+    pub fn new(way: &Way, placement: Placement, words: usize, cold: Option<usize>) -> Setup {
+        Setup { way: way.clone(), placement, words, cold }
+    }
+
+    /// Exchanges some blocks, and returns the figures.
+    pub fn execute(&self, blocks: usize) -> Result<Execution> {
+        let blocks = blocks + WARM_UP;
+        let Setup { words, cold, .. } = *self;
+        let task = Task { words, blocks, cold, core: self.placement.reader };
+        let (written, times) = match &self.way {
+            Way::OneThread => self.in_one_thread(&task)?,
+            way if way.has_two_processes() => self.between_processes(&task)?,
+            _ => self.between_threads(&task)?,
+        };
+        ensure!(
+            [written.len(), times.began.len(), times.ended.len()] == [blocks; 3],
+            "not every block was exchanged"
+        );
+        let between = |from: &[u64], to: &[u64]| -> Vec<f64> {
+            let pairs = from.iter().zip(to).skip(WARM_UP);
+            pairs.map(|(from, to)| to.saturating_sub(*from) as f64).collect()
+        };
+        Ok(Execution {
+            blocks: blocks - WARM_UP,
+            read: Figures::of(between(&times.began, &times.ended)),
+            latency: Figures::of(between(&written, &times.began)),
+        })
+    }
+
+    fn in_one_thread(&self, task: &Task) -> Result<(Vec<u64>, Times)> {
+        let (mut writer, mut reader) = self.way.within(task.words)?;
+        self.on_own_thread(|| {
+            let (mut written, mut times) = (Vec::new(), Times::default());
+            let mut cold = Cold::new(task.cold);
+            for number in 0..task.blocks {
+                let at = writer.write(&mut |block| reader::fill(block, number))?;
+                // One thread makes its caches cold between writing and reading, which is no part of
+                // the exchange.
+                cold.work();
+                written.push(if task.cold.is_some() { now() } else { at });
+                reader::read_one(&mut *reader, number, task.words, &mut times)?;
+            }
+            Ok((written, times))
+        })
+    }
+
+    fn between_threads(&self, task: &Task) -> Result<(Vec<u64>, Times)> {
+        let (mut writer, mut reader) = self.way.within(task.words)?;
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| reader::read(&mut *reader, task));
+            let written = self.on_own_thread(|| write(&mut *writer, task));
+            // A writer that is gone ends the reader's wait.
+            drop(writer);
+            let times = reading.join().map_err(|_| anyhow!("the reader panicked"))?;
+            Ok((written?, times?))
+        })
+    }
+
+    fn between_processes(&self, task: &Task) -> Result<(Vec<u64>, Times)> {
+        let prefix = format!("slipring-exchange-{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/dev/shm");
+        let folder = folder.context("a folder in /dev/shm for the shared memory")?;
+        let mut writer = self.way.writer(folder.path(), task.words)?;
+        let mut command = Command::new(std::env::current_exe().context("this program's path")?);
+        command.args(["lab", "exchange-reader", "--way", &self.way.to_string()]);
+        command.arg("--folder").arg(folder.path());
+        command.args(["--words", &task.words.to_string(), "--blocks", &task.blocks.to_string()]);
+        let mut option = |name: &str, value: Option<usize>| {
+            if let Some(value) = value {
+                command.args([name, &value.to_string()]);
+            }
+        };
+        option("--cold", task.cold);
+        option("--core", task.core);
+        let child = command.stdout(Stdio::piped()).spawn().context("the reader's process")?;
+        let mut process = Process(child);
+        let output = process.0.stdout.take().context("the reader's output")?;
+        let mut lines = BufReader::new(output).lines();
+        let mut line = || {
+            let line = lines.next().context("the reader's process ended too early")?;
+            line.context("the reader's output")
+        };
+        let ready = line()?;
+        ensure!(ready == READY, "the reader's process printed `{ready}`");
+        let written = self.on_own_thread(|| write(&mut *writer, task));
+        // A process that waits for a block of a writer that failed ends by its own patience.
+        let written = written?;
+        let times = serde_json::from_str(&line()?).context("the reader's times")?;
+        let status = process.0.wait().context("the reader's process")?;
+        ensure!(status.success(), "the reader's process failed: {status}");
+        Ok((written, times))
+    }
+
+    /// Runs a task on a new thread on the writer's core, so that this thread stays as it was.
+    fn on_own_thread<T: Send>(&self, task: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                self.placement.writer.inspect(|&core| machine::pin(core));
+                task()
+            });
+            running.join().map_err(|_| anyhow!("the writer panicked"))?
+        })
+    }
+}
+
+/// Writes all blocks, and returns the times at which they were written.
+fn write(writer: &mut dyn Writer, task: &Task) -> Result<Vec<u64>> {
+    let mut cold = Cold::new(task.cold);
+    let mut written = Vec::with_capacity(task.blocks);
+    for number in 0..task.blocks {
+        written.push(writer.write(&mut |block| reader::fill(block, number))?);
+        cold.work();
+    }
+    Ok(written)
+}
+
+/// A process that ends with this value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both calls do nothing for a process whose exit status was read before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = BinaryBytes((self.words * WORD) as u64);
+        let caches = if self.cold.is_some() { "cold" } else { "warm" };
+        write!(f, "{}, {}, {bytes}, {caches}", self.way, self.placement.relation.name())
+    }
+}

@@ -1,0 +1,45 @@
+//! A block in memory that two ends use in turns.
+
+use std::io;
+use std::slice;
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::{Reader, Writer, now};
+
+/// One end's right to use a block, and its way to wait for the right and to pass it on.
+pub trait Turn: Send {
+    /// Waits until this end has the turn. Acquire.
+    fn take(&mut self) -> io::Result<()>;
+    /// Passes the turn to the other end. Release.
+    fn pass(&mut self) -> io::Result<()>;
+}
+
+/// An end of an exchange through memory.
+pub struct End<T> {
+    pub memory: Arc<Memory>,
+    pub turn: T,
+}
+
+impl<T: Turn> Writer for End<T> {
+    fn write(&mut self, fill: &mut dyn FnMut(&mut [u64])) -> io::Result<u64> {
+        self.turn.take()?;
+        // SAFETY: this end has the turn, so no other thread or process uses the block (crate::I1).
+        fill(unsafe { slice::from_raw_parts_mut(self.memory.block(), self.memory.words()) });
+        let written = now();
+        self.turn.pass()?;
+        Ok(written)
+    }
+}
+
+impl<T: Turn> Reader for End<T> {
+    fn read(&mut self, read: &mut dyn FnMut(&[u64])) -> io::Result<(u64, u64)> {
+        self.turn.take()?;
+        let began = now();
+        // SAFETY: as in `write`.
+        read(unsafe { slice::from_raw_parts(self.memory.block(), self.memory.words()) });
+        let ended = now();
+        self.turn.pass()?;
+        Ok((began, ended))
+    }
+}

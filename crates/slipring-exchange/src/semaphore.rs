@@ -1,0 +1,112 @@
+//! Turns by two named semaphores of POSIX, one for each direction.
+
+use std::ffi::CString;
+use std::io;
+use std::ptr::NonNull;
+
+use crate::block::Turn;
+use crate::{PATIENCE, impatient};
+
+/// A named semaphore that this process has open.
+struct Semaphore {
+    handle: NonNull<libc::sem_t>,
+    /// The name, if this process made the semaphore and removes it.
+    made: Option<CString>,
+}
+
+// SAFETY: any thread may use a semaphore (sem_overview(7)).
+unsafe impl Send for Semaphore {}
+
+impl Semaphore {
+    fn new(name: &str, first: Option<u32>) -> io::Result<Semaphore> {
+        let name = CString::new(name).map_err(io::Error::other)?;
+        let handle = match first {
+            Some(first) => {
+                let flags = libc::O_CREAT | libc::O_EXCL;
+                // SAFETY: the name ends with a zero; the mode and the value have C's types.
+                unsafe { libc::sem_open(name.as_ptr(), flags, 0o600 as libc::c_uint, first) }
+            }
+            // SAFETY: as above.
+            None => unsafe { libc::sem_open(name.as_ptr(), 0) },
+        };
+        // `SEM_FAILED` is a null pointer on Linux.
+        let handle = NonNull::new(handle).ok_or_else(io::Error::last_os_error)?;
+        Ok(Semaphore { handle, made: first.map(|_| name) })
+    }
+
+    fn post(&self) -> io::Result<()> {
+        // SAFETY: the semaphore is open.
+        match unsafe { libc::sem_post(self.handle.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the time is a valid place to write to.
+        if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut until) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        until.tv_sec += PATIENCE.as_secs() as libc::time_t;
+        loop {
+            // SAFETY: the semaphore is open, and the time is valid.
+            if unsafe { libc::sem_timedwait(self.handle.as_ptr(), &until) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::ETIMEDOUT) => return Err(impatient()),
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        // SAFETY: the semaphore is open, and is not used afterwards.
+        unsafe { libc::sem_close(self.handle.as_ptr()) };
+        if let Some(name) = &self.made {
+            // SAFETY: the name ends with a zero.
+            unsafe { libc::sem_unlink(name.as_ptr()) };
+        }
+    }
+}
+
+/// One end's turns.
+pub struct Semaphores {
+    own: Semaphore,
+    other: Semaphore,
+}
+
+impl Semaphores {
+    /// Makes both semaphores for the writer, which has the first turn. `name` is that of the
+    /// exchange.
+    pub fn create(name: &str) -> io::Result<Semaphores> {
+        let (own, other) = names(name);
+        let own = Semaphore::new(&own, Some(1))?;
+        Ok(Semaphores { own, other: Semaphore::new(&other, Some(0))? })
+    }
+
+    /// Opens the semaphores for the reader.
+    pub fn open(name: &str) -> io::Result<Semaphores> {
+        let (other, own) = names(name);
+        Ok(Semaphores { own: Semaphore::new(&own, None)?, other: Semaphore::new(&other, None)? })
+    }
+}
+
+fn names(name: &str) -> (String, String) {
+    (format!("/{name}.free"), format!("/{name}.full"))
+}
+
+impl Turn for Semaphores {
+    fn take(&mut self) -> io::Result<()> {
+        self.own.wait()
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        self.other.post()
+    }
+}
