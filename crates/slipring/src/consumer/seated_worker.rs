@@ -295,8 +295,9 @@ impl WorkerRole for SeatedRole {
 
     fn end_of_closing<E, L: Layout>(worker: &SeatedPosition<E, L>) -> Option<u64> {
         let control = worker.state.control();
-        if !control.plan.many_producers
-            || !control.plan.reads_stamps(worker.state.stage)
+        let plan = &control.plan;
+        if !plan.many_producers
+            || !(plan.reads_stamps(worker.state.stage) || plan.sentinel)
             || !control.status.is_closing()
             || control.status.is_closed()
         {

@@ -251,11 +251,19 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let control = self.state.control();
         R::SEATED
             && control.plan.many_producers
-            && (self.reads_stamps || control.plan.sentinel)
             && self.next == self.live_end
             && !self.is_midway()
             && control.status.is_closing()
+            && self.is_at_boundary()
             && self.role.is_end(&self.state, self.next)
+    }
+
+    /// Returns whether no run contains `next`, at which this position knows of no event. The
+    /// frontier of other stages may lie in the middle of a run, whose stamp stands at its first slot
+    /// only. The sentinel stands at the end of a run.
+    fn is_at_boundary(&self) -> bool {
+        self.reads_stamps
+            || self.state.control().plan.sentinel && self.state.core.advance_sentinel() == self.next
     }
 
     /// Returns why no event will come any more, as far as this handle and the status know.

@@ -18,6 +18,8 @@
 #![doc(hidden)]
 
 mod areas;
+#[cfg(all(test, not(slipring_loom)))]
+mod combined_tests;
 mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
