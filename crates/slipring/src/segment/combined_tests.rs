@@ -1,8 +1,9 @@
 //! Tests of rings that combine several producers, pools and taps between processes.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::tests::{Segment, stage};
+use super::tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;
@@ -143,4 +144,118 @@ fn a_pool_beside_a_tap_finds_the_end() {
     }
     assert_eq!(seen, 5);
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 4);
+}
+
+/// Random words in a ring with several producers, pools, taps and a stage behind them.
+#[test]
+fn random_words_of_combined_rings_are_an_error_at_most() {
+    let _watched = crate::watchdog::watched();
+    for seed in 0..if cfg!(miri) { 3 } else { 400 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let stages = match seed % 3 {
+            0 => vec![tap("tap", 3, &[]), pool("pool", 2, &[0]), stage("end", &[1], OnDeath::Fail)],
+            1 => vec![pool("pool", 2, &[]), tap("tap", 3, &[0]), writer("end", &[0, 1])],
+            _ => vec![
+                tap("one", 2, &[]),
+                tap("two", 2, &[]),
+                pool("pool", 3, &[0, 1]),
+                tap("end", 2, &[2]),
+            ],
+        };
+        let of = |is: fn(&StageDelivery) -> bool| -> Vec<usize> {
+            (0..stages.len()).filter(|&number| is(&stages[number].delivery)).collect()
+        };
+        let pools = of(|delivery| matches!(delivery, StageDelivery::Pool(_)));
+        let taps = of(|delivery| matches!(delivery, StageDelivery::Tap(_)));
+        let plain = of(|delivery| matches!(delivery, StageDelivery::Each));
+        let on_death = [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail][seed as usize / 3 % 3];
+        let segment = Segment::shared(4, 0, stages, 3, on_death);
+        let ring = segment.attach(1);
+        let mut producers = [2, 3].map(|number| segment.shared_producer(number));
+        let mut workers = [4, 5].map(|number| worker(&segment, number, pools[0]));
+        let mut readers: Vec<_> = plain.iter().map(|&number| segment.reader(6, number)).collect();
+        let mut members: Vec<SegmentSubscription<u64>> = taps
+            .iter()
+            .map(|&tap| segment.attach(7).subscribe(tap, StartAt::Now).unwrap())
+            .collect();
+        let memory: &Memory = segment.areas.mapping.downcast_ref().unwrap();
+        let words = memory.bytes.size() / 8;
+        let near = random.bool();
+        for _ in 0..20 {
+            for _ in 0..random.usize(1..if near { 6 } else { words }) {
+                let value = match random.u32(..4) {
+                    0 => random.u64(..12) << random.u32(..20),
+                    1 => {
+                        (random.u64(..20) / 4 + 1) << 18
+                            | [0, random.u64(..5), 1 << 17 | random.u64(..4), 1 << 16 | 1]
+                                [random.usize(..4)]
+                    }
+                    2 => random.u64(..20),
+                    _ => random.u64(..) >> random.u32(..64),
+                };
+                // SAFETY: the word lies in the memory.
+                let at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..words)) };
+                // SAFETY: all threads use the word by atomic accesses of this size, or have no
+                // reference to the event that it belongs to. The status bits have 32 bits.
+                unsafe {
+                    if at.cast() == segment.areas.status {
+                        let bits = if near { value & 8 } else { value };
+                        at.cast::<AtomicU32>().as_ref().store(bits as u32, Ordering::Relaxed);
+                    } else {
+                        at.as_ref().store(value, Ordering::Relaxed);
+                    }
+                }
+            }
+            let now = Instant::now();
+            for tx in &mut producers {
+                let _ = tx.try_publish(|slot| *slot = 1);
+                let _ = tx.publish_by(now, |slot| *slot = 1);
+                let _ = tx.try_claim_n(3).map(drop);
+                let _ = tx.try_claim_n(2).map(std::mem::forget);
+                let _ = (tx.remaining(), tx.publish_or_drop(|_| ()));
+                if random.u8(..40) == 0 {
+                    ring.control().begin_closing();
+                }
+            }
+            for worker in &mut workers {
+                let _ = worker
+                    .try_batch(9)
+                    .map(|batch| (batch.iter().sum::<u64>(), batch.redelivered()));
+                let _ = worker.poll(3, |event, _| *event = 3);
+                let _ = worker.batch_by(1, now).map(|batch| batch.release());
+            }
+            for reader in &mut readers {
+                let _ = reader.try_batch(9).map(|batch| batch.iter().sum::<u64>());
+                let _ = reader.poll(2, |_, _| ());
+                let _ = reader.batch_by(1, now).map(|batch| batch.release());
+            }
+            for member in &mut members {
+                let _ = member.try_batch(9).map(|batch| batch.iter().sum::<u64>());
+                let _ = member.poll(2, |_, _| ());
+                let _ = member.batch_by(1, now).map(|batch| batch.release());
+            }
+            let start = [StartAt::Now, StartAt::Oldest, StartAt::At(random.u64(..9))];
+            let tap = taps[random.usize(..taps.len())];
+            let joined: Result<SegmentSubscription<u64>, _> =
+                segment.attach(8).subscribe(tap, start[random.usize(..3)]);
+            let _ = joined.map(|mut member| member.poll(3, |_, _| ()).is_ok());
+            let _ = (ring.report(), ring.position(0), ring.position(1), ring.is_over());
+            let dead = random.u32(..9);
+            segment.dead.set.fetch_or(1 << random.u32(..9), Ordering::Relaxed);
+            (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
+            let number = 9 + random.u32(..40);
+            let ring = segment.attach(number);
+            for seat in ring.seats_of(pools[0]) {
+                if ring.seat(seat).take(number).is_ok() || ring.seat(seat).adopt_chunk(number) {
+                    // SAFETY: the seat was taken.
+                    let mut another = unsafe { ring.pool_writer(pools[0], seat) };
+                    let _ = another.poll(2, |_, _| ());
+                }
+            }
+            let seat = ring.seats_of(ring.producer_party()).start + 2;
+            // SAFETY: the other handle of the seat is not used meanwhile.
+            let mut another = unsafe { ring.shared_producer(seat) };
+            let _ = another.try_publish(|slot| *slot = 2);
+        }
+    }
 }

@@ -33,7 +33,7 @@ impl Drop for Memory {
 /// Says that the participants in a set are dead.
 #[derive(Default)]
 pub(super) struct Dead {
-    set: AtomicU64,
+    pub(super) set: AtomicU64,
     recovering: Mutex<()>,
 }
 
