@@ -402,6 +402,11 @@ impl Control {
         if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
+        // The last producer that has said that it leaves closes, also if it dies before it has.
+        let leaves = |seat: &Line<Seat>| seat.0.is_leaving();
+        if party == self.producer_party() && seats.iter().any(leaves) {
+            return None;
+        }
         // A participant that is not settled yet is told before one that is.
         seats.iter().filter_map(|seat| peers.dead_owner(&seat.0)).max()
     }

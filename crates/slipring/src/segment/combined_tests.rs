@@ -146,6 +146,26 @@ fn a_pool_beside_a_tap_finds_the_end() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 4);
 }
 
+/// The last producer has said that it leaves, and dies before the ring is closing. Its death is no
+/// failure, because the stream is complete.
+#[test]
+fn the_death_of_a_leaving_producer_closes() {
+    let _watched = crate::watchdog::watched();
+    for on_death in [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail] {
+        let segment = Segment::shared(8, 0, vec![stage("only", &[], OnDeath::Wait)], 2, on_death);
+        let mut tx = segment.shared_producer(1);
+        let mut reader = segment.reader(3, 0);
+        tx.publish(|slot| *slot = 7).unwrap();
+        let ring = segment.attach(9);
+        ring.seat(ring.seats_of(ring.producer_party()).start).leave();
+        segment.kill(1, tx);
+        assert_eq!(reader.batch(1).unwrap()[0], 7);
+        reader.poll(1, |_, _| ()).unwrap();
+        let end = reader.batch_by(1, soon()).map(drop);
+        assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{on_death:?}: {end:?}");
+    }
+}
+
 /// Random words in a ring with several producers, pools, taps and a stage behind them.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {
