@@ -373,6 +373,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if self.position.holds_whole_ring() {
                 return Poll::Ready(Err(WaitError::WaitsForItself(Box::new(self.stage()))));
             }
+            if let Some(dead) = self.refused() {
+                return Poll::Ready(Err(dead));
+            }
             if !self.position.arm(waker) {
                 return Poll::Pending;
             }

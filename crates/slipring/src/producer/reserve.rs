@@ -54,18 +54,23 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
         self.reserve(len).map_err(|refusal| match refusal {
             Refusal::Gated(party) => {
-                let control = &self.core.control;
-                let settle = |dead| recovery::settle(&self.core, dead);
-                if let Some(dead) = control.refused(control.producer_party(), self.next, &settle) {
+                if let Some(dead) = self.refused() {
                     return ClaimError::Wait(dead);
                 }
-                let stage = control.name(party);
+                let stage = self.core.control.name(party);
                 let lag = self.core.lag(party, self.next);
                 ClaimError::Gated { stage, lag }
             }
             Refusal::Contended => ClaimError::Contended,
             Refusal::Wait(error) => ClaimError::Wait(error),
         })
+    }
+
+    /// Checks now and then whether the process that this handle waits for has died.
+    fn refused(&self) -> Option<WaitError> {
+        let control = &self.core.control;
+        let settle = |dead| recovery::settle(&self.core, dead);
+        control.refused(control.producer_party(), self.next, &settle)
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -290,8 +295,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Ok(seq) => return Poll::Ready(Ok(seq)),
                 Err(Refusal::Wait(error)) => return Poll::Ready(Err(error)),
                 Err(Refusal::Contended) => spin_loop(),
-                Err(Refusal::Gated(_)) if !self.arm_for_room(len, waker) => return Poll::Pending,
-                Err(Refusal::Gated(_)) => {}
+                Err(Refusal::Gated(_)) => {
+                    if let Some(dead) = self.refused() {
+                        return Poll::Ready(Err(dead));
+                    }
+                    if !self.arm_for_room(len, waker) {
+                        return Poll::Pending;
+                    }
+                }
             }
         }
     }

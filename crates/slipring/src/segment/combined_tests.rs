@@ -166,6 +166,27 @@ fn the_death_of_a_leaving_producer_closes() {
     }
 }
 
+/// A task that waits at the claim of a dead producer gives the claim up.
+#[test]
+fn a_task_gives_up_the_claim_of_a_dead_producer() {
+    let _watched = crate::watchdog::watched();
+    let segment = two(8, vec![stage("only", &[], OnDeath::Wait)]);
+    let (mut dying, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(3, 0);
+    std::mem::forget(dying.claim().unwrap());
+    other.publish(|slot| *slot = 7).unwrap();
+    segment.kill(1, dying);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let end = soon() + Duration::from_secs(1);
+    let mut batch = std::pin::pin!(reader.batch_async(1));
+    loop {
+        match std::future::Future::poll(batch.as_mut(), &mut context) {
+            std::task::Poll::Ready(batch) => break assert_eq!(batch.unwrap()[0], 7),
+            std::task::Poll::Pending => assert!(Instant::now() < end, "the claim stays"),
+        }
+    }
+}
+
 /// Random words in a ring with several producers, pools, taps and a stage behind them.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {
