@@ -130,10 +130,8 @@ fn end_of_claim<E, L: Layout>(
 /// walk there.
 #[cold]
 pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool {
-    let control = &core.control;
-    let each = |&&stage: &&usize| control.plan.stages[stage].delivery == Delivery::Each;
-    let Some(&stage) = control.plan.gating.iter().find(each) else { return false };
-    ahead(seq, control.position(stage)) > core.capacity() as i64
+    // A boundary of a first stage is at or beyond what the gating stages have released.
+    ahead(seq, boundary(core)) > core.capacity() as i64
 }
 
 /// Claims the `len` positions from a free one on, for the owner of `seat`, whose number among the

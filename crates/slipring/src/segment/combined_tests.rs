@@ -187,6 +187,20 @@ fn a_task_gives_up_the_claim_of_a_dead_producer() {
     }
 }
 
+/// A hint that no producer stored is damage, also where a pool alone gates the producers.
+#[test]
+fn a_false_hint_is_damage_before_a_pool() {
+    let _watched = crate::watchdog::watched();
+    for first in [stage("only", &[], OnDeath::Wait), pool("pool", 2, &[])] {
+        let segment = two(4, vec![first]);
+        let mut tx = segment.shared_producer(1);
+        tx.publish(|slot| *slot = 7).unwrap();
+        tx.core().control.positions.claim().store(1000 << 1, Ordering::Relaxed);
+        let late = tx.publish_by(soon(), |slot| *slot = 8);
+        assert!(matches!(late, Err(crate::ClaimError::Wait(WaitError::Damaged))), "{late:?}");
+    }
+}
+
 /// Random words in a ring with several producers, pools, taps and a stage behind them.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {
