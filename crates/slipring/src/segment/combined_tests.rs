@@ -314,3 +314,196 @@ fn random_words_of_combined_rings_are_an_error_at_most() {
         }
     }
 }
+
+/// Producers, workers, readers and members come, go and die at random. The stage behind sees each
+/// published event, in order, and then the end.
+#[test]
+fn nothing_is_lost_in_combined_rings() {
+    let _watched = crate::watchdog::watched();
+    for seed in 0..if cfg!(miri) { 3 } else { 150 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let first_tap = |name| tap(name, 3, &[]);
+        let (stages, pools, taps, end) = match seed % 4 {
+            0 => (
+                vec![first_tap("tap"), pool("pool", 2, &[0]), stage("end", &[1], OnDeath::Wait)],
+                vec![1],
+                vec![0],
+                2,
+            ),
+            1 => (
+                vec![pool("pool", 2, &[]), tap("tap", 3, &[0]), writer("end", &[0, 1])],
+                vec![0],
+                vec![1],
+                2,
+            ),
+            2 => (
+                vec![
+                    first_tap("tap"),
+                    first_tap("two"),
+                    pool("pool", 3, &[0, 1]),
+                    writer("end", &[2]),
+                    tap("last", 2, &[3]),
+                ],
+                vec![2],
+                vec![0, 1, 4],
+                3,
+            ),
+            _ => (
+                vec![pool("one", 2, &[]), pool("two", 2, &[0]), stage("end", &[1], OnDeath::Wait)],
+                vec![0, 1],
+                vec![],
+                2,
+            ),
+        };
+        let start = [0, u64::MAX - 20, (1 << 46) - 9][seed as usize / 4 % 3];
+        let segment = Segment::shared(8, start, stages, 3, OnDeath::Wait);
+        let mut published = std::collections::BTreeMap::new();
+        let mut producers: Vec<(u32, SegmentSharedProducer<u64>)> = Vec::new();
+        let mut workers: Vec<(u32, SegmentPoolWriter<u64>)> = Vec::new();
+        let mut members: Vec<(u32, SegmentSubscription<u64>)> = Vec::new();
+        let mut reader: Option<(u32, SegmentWriter<u64>)> = None;
+        let (mut seen, mut value) = (0u64, 0u64);
+        let attach_worker = |pool: usize, number: u32| {
+            let ring = segment.attach(number);
+            let seats = || ring.seats_of(pool);
+            let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
+            let seat = free.or_else(|| seats().find(|&seat| ring.seat(seat).adopt_chunk(number)));
+            // SAFETY: the seat was taken.
+            seat.map(|seat| unsafe { ring.pool_writer(pool, seat) })
+        };
+        let mut closing = false;
+        let mut ended = false;
+        let rounds = if cfg!(miri) { 100 } else { 400 };
+        for round in 0..rounds + 4000 {
+            if round == rounds {
+                closing = true;
+                segment.attach(58).control().begin_closing();
+                for (_, tx) in &mut producers {
+                    assert!(tx.try_publish(|_| ()).is_err());
+                }
+                producers.clear();
+            }
+            // A number that no handle has.
+            let numbers = producers.iter().map(|it| it.0).chain(workers.iter().map(|it| it.0));
+            let numbers = numbers.chain(members.iter().map(|it| it.0));
+            let used: Vec<u32> = numbers.chain(reader.as_ref().map(|it| it.0)).collect();
+            let mut free = (1..50).filter(|number| !used.contains(number));
+            let mut next_number = || free.next().unwrap();
+            let dies = !closing && random.u8(..12) == 0;
+            let leaves = random.u8(..12) == 0;
+            match random.u8(..8) {
+                0 | 1 if !closing => {
+                    if producers.len() < 3 && (producers.is_empty() || random.bool()) {
+                        let number = next_number();
+                        producers.push((number, segment.shared_producer(number)));
+                    }
+                    let at = random.usize(..producers.len());
+                    let len = random.usize(1..5);
+                    if let Ok(mut claim) = producers[at].1.try_claim_n(len) {
+                        if dies {
+                            std::mem::forget(claim);
+                        } else if leaves {
+                            drop(claim);
+                        } else {
+                            for offset in 0..len {
+                                value += 1;
+                                claim[offset] = value;
+                                let seq = claim.first_seq().wrapping_add(offset as u64);
+                                published.insert(seq.wrapping_sub(start), value);
+                            }
+                            claim.publish();
+                        }
+                    }
+                    if dies {
+                        let (number, tx) = producers.swap_remove(at);
+                        segment.kill(number, tx);
+                        segment.bury(number);
+                    } else if leaves && producers.len() > 1 {
+                        producers.swap_remove(at);
+                    }
+                }
+                2..=4 => {
+                    for &pool in &pools {
+                        if workers.len() < 4 {
+                            let number = next_number();
+                            workers.extend(attach_worker(pool, number).map(|it| (number, it)));
+                        }
+                    }
+                    if workers.is_empty() {
+                        continue;
+                    }
+                    let at = random.usize(..workers.len());
+                    if let Ok(batch) = workers[at].1.try_batch(random.usize(1..5)) {
+                        if random.u8(..4) != 0 {
+                            batch.release();
+                        }
+                    }
+                    if dies {
+                        let (number, worker) = workers.swap_remove(at);
+                        segment.kill(number, worker);
+                        segment.bury(number);
+                    } else if leaves {
+                        workers.swap_remove(at);
+                    }
+                }
+                5 if !taps.is_empty() => {
+                    if members.len() < 4 && !closing {
+                        let (tap, number) = (taps[random.usize(..taps.len())], next_number());
+                        let start = [StartAt::Now, StartAt::Oldest][random.usize(..2)];
+                        let joined = segment.attach(number).subscribe(tap, start);
+                        members.extend(joined.ok().map(|it| (number, it)));
+                    }
+                    for (_, member) in &mut members {
+                        let _ = member.poll(random.usize(1..4), |_, _| ());
+                    }
+                    if !members.is_empty() && (dies || leaves) {
+                        let at = random.usize(..members.len());
+                        let (number, member) = members.swap_remove(at);
+                        if dies {
+                            segment.kill(number, member);
+                            segment.bury(number);
+                        }
+                    }
+                }
+                _ => {
+                    let number = next_number();
+                    let (_, end_reader) = reader.get_or_insert_with(|| {
+                        let ring = segment.attach(number);
+                        ring.seat(ring.seats_of(end).start).take(number).unwrap();
+                        // SAFETY: the seat was taken. This test writes to no event.
+                        (number, unsafe { ring.writer(end) })
+                    });
+                    if dies || leaves {
+                        let _ = end_reader.try_batch(random.usize(1..5)).map(drop);
+                        let (number, handle) = reader.take().unwrap();
+                        if dies {
+                            segment.kill(number, handle);
+                            segment.bury(number);
+                        }
+                        continue;
+                    }
+                    match end_reader.try_batch(random.usize(1..5)) {
+                        Ok(batch) => {
+                            let first = batch.first_seq().wrapping_sub(start);
+                            for (offset, event) in (0..).zip(batch.iter()) {
+                                assert_eq!(published.get(&(first + offset)), Some(event), "{seed}");
+                            }
+                            let skipped = published.range(seen..first).next();
+                            assert_eq!(skipped, None, "{seed}: at {first}");
+                            seen = first + batch.len() as u64;
+                            batch.release();
+                        }
+                        Err(BatchError::Wait(WaitError::Closed)) => {
+                            ended = true;
+                            break;
+                        }
+                        Err(BatchError::Wait(error)) => panic!("{seed}: {error}"),
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        assert!(ended, "{seed}: no end");
+        assert_eq!(published.range(seen..).next(), None, "{seed}: the stream ends early");
+    }
+}
