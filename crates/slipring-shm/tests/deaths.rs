@@ -342,11 +342,26 @@ fn role_fork() {
         drop(me.take());
     });
     assert_eq!(wait(child), 0, "dropping inherited handles does nothing");
+    drop_inherited_claim();
     say("taken");
     listen();
     publish(tx.as_mut().unwrap()).unwrap();
     read(first.as_mut().unwrap());
     assert_eq!(first.as_ref().unwrap().next_seq(), 2);
+}
+
+/// Forks a child that drops a claim of one of several producers. The parent still has the claim.
+fn drop_inherited_claim() {
+    let segment = slipring_shm::Segment::<u64>::create_memfd("claims").capacity(8).producers(2);
+    let segment = segment.reader("reader").build().unwrap();
+    // SAFETY: no other process has the memfd.
+    let me = unsafe { segment.attach() }.unwrap();
+    let mut tx = me.shared_producer().unwrap();
+    let mut claim = Some(tx.claim_n(2).unwrap());
+    let child = fork(|| drop(claim.take()));
+    assert_eq!(wait(child), 0, "dropping an inherited claim does nothing");
+    claim.unwrap().publish();
+    assert_eq!(me.reader("reader").unwrap().poll(8, |_, _| ()).unwrap(), 2);
 }
 
 #[test]

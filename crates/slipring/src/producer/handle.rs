@@ -323,6 +323,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// tombstones.
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
+        // In a forked child, the memory of a segment is not mapped.
+        if S::APART && !self.core.control.is_own_process() {
+            return;
+        }
         // A single producer claims the given-up positions again (I3).
         if S::MANY && len != 0 {
             if let Some(samples) = &self.core.control.counters.samples {
