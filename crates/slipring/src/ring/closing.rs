@@ -10,6 +10,9 @@
 //!   may still claim (`edge::closing`).
 //! - I2: the last producer that leaves closes. A producer is staying from when it owns its seat
 //!   until it stores that it leaves (`edge::last_out`).
+//! - I3: a handle looks for the end only at a position at which a run may begin. Inside of a run, a
+//!   slot has no stamp, as a free one. A handle that goes by stamps is at the end of a run, and so
+//!   are the sentinel, and a pool's claim word without events left in a run.
 
 use std::cell::Cell;
 

@@ -433,10 +433,10 @@ fn nothing_is_lost_in_combined_rings() {
                         continue;
                     }
                     let at = random.usize(..workers.len());
-                    if let Ok(batch) = workers[at].1.try_batch(random.usize(1..5)) {
-                        if random.u8(..4) != 0 {
-                            batch.release();
-                        }
+                    if let Ok(batch) = workers[at].1.try_batch(random.usize(1..5))
+                        && random.u8(..4) != 0
+                    {
+                        batch.release();
                     }
                     if dies {
                         let (number, worker) = workers.swap_remove(at);
