@@ -48,7 +48,7 @@ impl Segment {
     }
 
     /// Settles all that the process `dead` left, as a process does that holds the proof.
-    fn settle(&self, by: u32, dead: u32) {
+    fn settle_member(&self, by: u32, dead: u32) {
         let ring = self.attach(by);
         (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
     }
@@ -92,7 +92,7 @@ fn a_member_dies(has_joined: bool, stores: usize, least: usize) {
                     dying = None; // leaves
                 }
             });
-            of_members.settle(4, 3);
+            of_members.settle_member(4, 3);
             read(&mut lives_on);
             (dying, lives_on)
         });
@@ -138,8 +138,8 @@ fn a_recoverer_dies(stores: usize, least: usize) {
         publish_runs(&mut tx, 0, &[1], 1);
         let recovering = segment.clone();
         let changing = thread::spawn(move || {
-            lives(stores, || recovering.settle(3, 2));
-            recovering.settle(4, 2);
+            lives(stores, || recovering.settle_member(3, 2));
+            recovering.settle_member(4, 2);
             let ring = recovering.attach(4);
             assert_free(&ring, 1);
             assert_eq!((ring.seat(0).owner(), ring.seat(0).deaths()), (None, 1));
@@ -184,7 +184,7 @@ fn loom_two_processes_recover_a_member() {
         segment.bytes.unlock(2);
         let recover = |segment: &Segment, by| {
             if segment.bytes.claim_dead(2) {
-                segment.settle(by, 2);
+                segment.settle_member(by, 2);
                 segment.bytes.unlock(2);
             }
         };
@@ -292,7 +292,7 @@ fn a_passer_dies(stores: usize, least: usize) {
         lives(stores, || {
             first.poll(1, |event, _| *event += 100).unwrap();
         });
-        segment.settle(4, 2);
+        segment.settle_member(4, 2);
         let mut second = segment.writer(4, 1).expect("a free seat");
         second.poll(2, |event, _| *event += 100).unwrap();
         std::mem::forget(first);
@@ -329,7 +329,7 @@ fn a_producer_dies(stores: usize, least: usize) {
             member
         });
         lives(stores, || _ = publish_runs(&mut first, 0, &[1, 1], 2));
-        segment.settle(3, 1);
+        segment.settle_member(3, 1);
         let second = segment.producer(3, 1);
         let mut member = reading.join().unwrap();
         read(&mut member);
