@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use common::oracle::*;
-use common::trace::{Path, Stop, Victim, fork, mark, wait};
+use common::trace::{Path, Stop, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
 use libc::c_long;
 use slipring::{StartAt, Wait};
@@ -23,21 +23,6 @@ fn plays_a_role() {
     // watchdog.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
-}
-
-/// Starts a role that tests by itself, and waits for its report.
-fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
-    let mut role = Role::start(role, values);
-    loop {
-        match role.hear().as_str() {
-            "done" => break,
-            "refused" => {
-                return skip("ptrace is not permitted here: no kills between instructions");
-            }
-            said => println!("{said}"),
-        }
-    }
-    assert!(role.end().success());
 }
 
 const SMALL: Shape = Shape {

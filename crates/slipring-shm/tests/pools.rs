@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use common::oracle::retry;
-use common::trace::{Path, Stop, Victim, fork, mark, wait};
+use common::trace::{PLACE_STEPS, Path, Stop, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
 use slipring::{BatchError, ClaimError, Producer, WaitError};
 use slipring_shm::parts::layout::HEAD;
@@ -339,20 +339,8 @@ fn role_instructions() {
     say("done");
 }
 
-const STEPS: [&str; 9] = [
-    "taking",
-    "claim-opened",
-    "claimed",
-    "buried",
-    "recovered",
-    "unclaimed",
-    "seated",
-    "leaving",
-    "left",
-];
-
 fn role_steps() {
-    for step in STEPS {
+    for step in PLACE_STEPS {
         for waits in [false, true] {
             let world = World::new();
             let survivors = dead(&world);
@@ -371,30 +359,16 @@ fn role_steps() {
     say("done");
 }
 
-fn test_in_a_role(role: &str) {
-    let mut role = Role::start(role, &[]);
-    loop {
-        match role.hear().as_str() {
-            "done" => break,
-            "refused" => {
-                return skip("ptrace is not permitted here: no kills between instructions");
-            }
-            said => println!("{said}"),
-        }
-    }
-    assert!(role.end().success());
-}
-
 #[test]
 fn a_worker_killed_at_any_instruction_loses_nothing() {
     let _watched = watched();
-    test_in_a_role("instructions");
+    test_in_a_role("instructions", &[]);
 }
 
 #[test]
 fn a_worker_killed_at_any_step_loses_nothing() {
     let _watched = watched();
-    test_in_a_role("steps");
+    test_in_a_role("steps", &[]);
 }
 
 /// What a pool without a free place says, and calls for another kind of stage.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use common::oracle::{Journal, retry};
-use common::trace::{Path, Stop, Victim, fork, mark, wait};
+use common::trace::{PLACE_STEPS, Path, Stop, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
 use slipring::{ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
@@ -320,20 +320,8 @@ fn role_instructions() {
     say("done");
 }
 
-const STEPS: [&str; 9] = [
-    "taking",
-    "claim-opened",
-    "claimed",
-    "buried",
-    "recovered",
-    "unclaimed",
-    "seated",
-    "leaving",
-    "left",
-];
-
 fn role_steps() {
-    for step in STEPS {
+    for step in PLACE_STEPS {
         let world = World::new();
         let survivors = dead(&world);
         let victim = fork(|| {
@@ -351,30 +339,16 @@ fn role_steps() {
     say("done");
 }
 
-fn test_in_a_role(role: &str) {
-    let mut role = Role::start(role, &[]);
-    loop {
-        match role.hear().as_str() {
-            "done" => break,
-            "refused" => {
-                return skip("ptrace is not permitted here: no kills between instructions");
-            }
-            said => println!("{said}"),
-        }
-    }
-    assert!(role.end().success());
-}
-
 #[test]
 fn a_producer_of_several_killed_at_any_instruction_loses_nothing() {
     let _watched = watched();
-    test_in_a_role("instructions");
+    test_in_a_role("instructions", &[]);
 }
 
 #[test]
 fn a_producer_of_several_killed_at_any_step_loses_nothing() {
     let _watched = watched();
-    test_in_a_role("steps");
+    test_in_a_role("steps", &[]);
 }
 
 /// A handle for each kind of ring, and what a full one says.

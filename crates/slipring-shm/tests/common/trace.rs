@@ -8,8 +8,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_long, pid_t};
 
+use super::{Role, skip};
+
 /// Exit code of a victim that may not be traced.
 const REFUSED: c_int = 77;
+
+/// The steps at which a process that takes and leaves a place is killed.
+pub const PLACE_STEPS: [&str; 9] = [
+    "taking",
+    "claim-opened",
+    "claimed",
+    "buried",
+    "recovered",
+    "unclaimed",
+    "seated",
+    "leaving",
+    "left",
+];
+
+/// Starts a role that tests by itself, and waits for its report.
+pub fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
+    let mut role = Role::start(role, values);
+    loop {
+        match role.hear().as_str() {
+            "done" => break,
+            "refused" => {
+                return skip("ptrace is not permitted here: no kills between instructions");
+            }
+            said => println!("{said}"),
+        }
+    }
+    assert!(role.end().success());
+}
 
 /// Called by a victim: stops it, and has its tracer go on.
 pub fn mark() {
