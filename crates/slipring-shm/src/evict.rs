@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use slipring::PRODUCER;
 use slipring::segment::Seat;
 
+use crate::errors::EvictProblem;
 use crate::errors::{Problem, SegmentError};
-use crate::evict_problem::EvictProblem;
 use crate::file::{Access, File};
 use crate::layout::Checked;
 use crate::layout::records::{Participant, Record, text};

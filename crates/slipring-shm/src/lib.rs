@@ -91,7 +91,6 @@
 
 mod errors;
 mod event;
-mod evict_problem;
 mod layout;
 mod limits;
 mod place;
@@ -137,9 +136,8 @@ mod sys;
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 mod elsewhere;
 
-pub use errors::{FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
+pub use errors::{EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
-pub use evict_problem::EvictProblem;
 pub use slipring::segment::{
     Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
     SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
