@@ -128,11 +128,14 @@ fn succeed(task: &Task, control: &Control) -> Outcome<()> {
         }
     };
     assert_eq!(reader.next_seq(), 0, "the successor begins where the dead reader was");
-    while control.returned().load(Acquire) == 0 {
-        let batch = reader.batch(1)?;
-        batch.release();
+    loop {
+        match reader.batch(1) {
+            Ok(batch) => batch.release(),
+            // The writer has measured, and has left.
+            Err(WaitError::Closed) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
     }
-    Ok(())
 }
 
 fn write_iceoryx(task: &Task, control: &Control) -> Outcome<()> {
