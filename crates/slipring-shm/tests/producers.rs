@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use common::oracle::{Journal, retry};
-use common::trace::{PLACE_STEPS, Path, Stop, Victim, fork, mark, test_in_a_role, wait};
+use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
 use slipring::{ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
@@ -281,14 +281,7 @@ impl Call {
         let world = World::new();
         let survivors = (self.before)(&world);
         let victim = Victim::start(|| (self.victim)(&world))?;
-        let (mut path, mut copy) = (Path::default(), world.memory().to_vec());
-        let changed = |copy: &mut Vec<u8>| {
-            let changed = copy != world.memory();
-            copy.copy_from_slice(world.memory());
-            changed
-        };
-        while path.step(&victim, |_, _| (), || changed(&mut copy)) != Stop::Mark {}
-        victim.kill();
+        let path = Path::of(victim, || world.memory());
         survivors.finish(&world);
         Some(path)
     }

@@ -259,6 +259,20 @@ pub struct Path {
 }
 
 impl Path {
+    /// Runs a victim from its first mark to its second one, instruction by instruction, and kills it.
+    /// `memory` returns the shared memory, whose changes are noted.
+    pub fn of<'m>(victim: Victim, memory: impl Fn() -> &'m [u8]) -> Path {
+        let (mut path, mut copy) = (Path::default(), memory().to_vec());
+        let changed = |copy: &mut Vec<u8>| {
+            let changed = *copy != memory();
+            copy.copy_from_slice(memory());
+            changed
+        };
+        while path.step(&victim, |_, _| (), || changed(&mut copy)) != Stop::Mark {}
+        victim.kill();
+        path
+    }
+
     /// Runs one instruction of a victim. `before` is called with the system call that it is, and
     /// `changed` says afterwards whether the shared memory has changed since its last call.
     #[cfg(target_arch = "x86_64")]
