@@ -418,7 +418,7 @@ impl Call {
             // The place of the reader is free, or its process is dead and is recovered.
             drop(world.view(&world.me));
         }
-        // The death of the one before the victim is counted, whoever counted it.
+        // The death of the one before the victim is counted, by any of the processes.
         match self.name {
             "take a dead stage's place" | "pass over what a dead stage left" => {
                 assert!(world.deaths(0) >= 1, "not counted")

@@ -370,7 +370,7 @@ fn loom_twin_chunk_relaxed() {
     caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "chunk-relaxed", Caught::Race);
 }
 
-/// A worker dies with a chunk. Whoever recovers it dies after `stores` stores, and the next one
+/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next one
 /// begins again. Two workers look for the chunk, one of which came since.
 #[test]
 fn loom_a_recoverer_dies() {

@@ -585,7 +585,7 @@ fn random_words_are_an_error_at_most() {
                 for worker in &mut workers {
                     let ring = segment.attach(number);
                     let seat = ring.seats_of(0).start;
-                    // SAFETY: whoever owns the seat makes no call meanwhile.
+                    // SAFETY: the seat's other handle makes no call meanwhile.
                     drop(std::mem::replace(worker, unsafe { ring.pool_writer(0, seat) }));
                 }
             }

@@ -290,8 +290,8 @@ pub(crate) mod chunk_taken {
     }
 }
 
-/// In a segment, the cell of a chunk's first slot names the worker that took the chunk. Whoever sees
-/// the cell also sees the worker's bound and the chunk's extent.
+/// In a segment, the cell of a chunk's first slot names the worker that took the chunk. A thread
+/// that sees the cell also sees the worker's bound and the chunk's extent.
 pub(crate) mod cell_taken {
     use super::*;
 
