@@ -11,10 +11,12 @@ use std::marker::PhantomData;
 use crate::base::fault::Fault;
 use crate::base::sync::twin;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
-use crate::consumer::pace::{Pace, space};
+use crate::consumer::pace::Pace;
 use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
+use crate::ring::control::Control;
 use crate::ring::slots::{Layout, Storage};
 
 /// Number of events that the loop gathers from short runs before the call of the handler.
@@ -231,6 +233,9 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     handler: &mut H,
 ) -> End {
     let mut pace = Pace::new(position.state());
+    let core = &position.state().core;
+    let Control { spacing, timed, .. } = core.control;
+    let mut spacing = Spacing::new(core.capacity(), pace.max_held, spacing, timed);
     loop {
         let first = position.next();
         match step(position, handler, &mut pace) {
@@ -242,7 +247,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                     return end;
                 }
                 let waited = position.wait(pace.idles_until());
-                pace.waited(position.state().polls);
+                spacing.waited(position.state().polls);
                 match waited {
                     Ok(())
                     | Err(
@@ -256,7 +261,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             }
             Ok(_) if P::MAY_PAUSE => {
                 let passed = position.next().wrapping_sub(first);
-                space(&position.state().core.control, pace.spacings(passed));
+                pause(spacing.pause_after(passed, pace.keeps_up));
             }
             Ok(_) => {}
             Err(end) => return end,

@@ -1,9 +1,8 @@
-//! The pace of a stage's loop decides when the loop releases events and when the loop pauses.
+//! The pace of a stage's loop decides when the loop releases events.
 
 use std::time::{Duration, Instant};
 
 use crate::consumer::position::ConsumerState;
-use crate::ring::control::Control;
 use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
@@ -30,15 +29,6 @@ const FIRST_STRIDES: u64 = 4;
 const LONGEST_STRIDE: u64 = 256;
 /// Upper bound of the number of strides between two readings of the clock.
 const MOST_STRIDES: u64 = 64;
-/// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
-/// (about 250 ns), then an event comes about every ten nanoseconds.
-const DENSE: u64 = 32;
-/// Largest value of [`Pace::density`], at which the loop begins to pause after short passes.
-const DENSEST: u8 = 8;
-/// Least number of events that make a pause worth its delay. A pause that gathers one event delays
-/// the event and saves nothing.
-const GATHERED: u64 = 3;
-
 /// The pace of a stage's loop. The loop releases events at the earliest of these times:
 ///
 /// - the loop has handled all available events;
@@ -94,25 +84,6 @@ pub(crate) struct Pace {
     timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Length of a pass, in events, below which the loop pauses for one spacing; see
-    /// [`Pace::spacings`].
-    short: u64,
-    /// A quarter of a spacing, in spin hints.
-    quarter_spacing: u32,
-    /// Number of polls of the last wait that found nothing; `None`: the loop has not waited since
-    /// the last pass.
-    polls: Option<u32>,
-    /// A measure of how densely events come, from 0 to `DENSEST`. While the loop does not pause, a
-    /// wait of at most a quarter of a spacing raises the measure, and a longer wait lowers it. A
-    /// pass without a wait before it says nothing, because its events may have come while the
-    /// handler worked. While the loop pauses, a pause that gathers `GATHERED` events raises the
-    /// measure, and a pause that gathers fewer lowers it.
-    density: u8,
-    /// Whether the loop pauses after short passes. The loop begins to pause when `density` reaches
-    /// `DENSEST`, and stops when `density` reaches 0.
-    pauses: bool,
-    /// Length of a pass, in events. After a pass of `long` or more events, the loop never pauses.
-    long: u64,
 }
 
 impl Pace {
@@ -159,12 +130,6 @@ impl Pace {
             after_each_stride: retries,
             timed,
             keeps_up: false,
-            quarter_spacing: state.control().spacing / 4,
-            polls: None,
-            density: 0,
-            pauses: false,
-            short: if timed { (capacity / 4).min(DENSE) } else { 0 },
-            long: if timed { (capacity / 4).min(256) } else { 0 },
         }
     }
 
@@ -252,64 +217,8 @@ impl Pace {
         }
     }
 
-    /// Notes the number of polls of a wait that found nothing. `polls` is `u32::MAX` if the wait
-    /// lasted longer than its first polls.
-    #[inline(always)]
-    pub(crate) fn waited(&mut self, polls: u32) {
-        self.polls = Some(polls);
-    }
-
-    /// Returns the length of the pause after a pass of `handled` events, in spacings (see
-    /// [`space`]). The loop pauses only after a pass that reached the end of the available events.
-    /// At the end of the available events, an immediate poll would load the cache line that the
-    /// upstream is writing, and slow down the upstream.
-    ///
-    /// - After a pass of fewer than `short` events, the loop pauses for one spacing if events come
-    ///   so densely that several come within a spacing; see [`Pace::density`]. Where events come
-    ///   less densely, a pause would delay an event and save nothing.
-    /// - After a pass of at least `DENSE` and fewer than `long` events, the loop pauses for four
-    ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
-    ///   events as the loop handles. If the loop paused for only one spacing, the loop would then
-    ///   poll the line that the upstream is still writing. The loop also pauses after the next
-    ///   short pass.
-    /// - After a pass of `long` or more events, the loop does not pause. In a small ring, the loop
-    ///   also does not pause after a pass of `short` to `DENSE - 1` events. The upstream might fill
-    ///   the ring during a pause.
-    #[inline(always)]
-    pub(crate) fn spacings(&mut self, handled: u64) -> u32 {
-        let polls = self.polls.take();
-        if !self.keeps_up || handled == 0 {
-            return 0;
-        }
-        if handled >= DENSE {
-            (self.density, self.pauses) = (DENSEST, true);
-            return if handled < self.long { 4 } else { 0 };
-        }
-        if handled >= self.short {
-            return 0;
-        }
-        let dense = match self.pauses {
-            true => Some(handled >= GATHERED),
-            false => polls.map(|polls| polls <= self.quarter_spacing),
-        };
-        match dense {
-            Some(true) => self.density = (self.density + 1).min(DENSEST),
-            Some(false) => self.density = self.density.saturating_sub(2),
-            None => {}
-        }
-        self.pauses = if self.pauses { self.density != 0 } else { self.density == DENSEST };
-        u32::from(self.pauses)
-    }
-
     /// Returns the time at which the handler's `idle` is called again, if a wait starts now.
     pub(crate) fn idles_until(&self) -> Option<Instant> {
         self.idle_every.and_then(|every| Instant::now().checked_add(every))
     }
-}
-
-/// Pauses for `times` spacings. The pause keeps the consumer from polling the cache line that the
-/// upstream is writing.
-#[inline]
-pub(crate) fn space(control: &Control, times: u32) {
-    (0..control.spacing * times).for_each(|_| crate::base::sync::spin_loop());
 }

@@ -1,4 +1,4 @@
-//! Tests of a loop's pace: when the loop releases, and when the loop pauses. No test depends on the
+//! Tests of a loop's pace: when the loop releases. No test depends on the
 //! speed of the machine.
 
 use crate::base::fault::Fault;
@@ -169,30 +169,5 @@ fn a_shard_holds_at_most_a_quarter_of_the_ring_and_a_run_of_its_own() {
         assert!(step(shard.position(), &mut Nothing, &mut pace).is_ok());
         assert!(shard.next_seq() - before <= 17, "{before} to {}", shard.next_seq());
     }
-    ring.control.halt();
-}
-
-#[test]
-fn a_loop_pauses_only_where_a_pause_gathers_events() {
-    let ring = full_ring(&[]);
-    let first = reader(&ring, 0);
-    let mut pace = Pace::new(first.state());
-    pace.keeps_up = true;
-    // Events that come while the handler works are no sign of dense events.
-    assert!((0..100).all(|_| pace.spacings(1) == 0));
-    let mut after_wait = |polls, handled| {
-        pace.waited(polls);
-        pace.spacings(handled)
-    };
-    for _ in 0..3 {
-        // Waits that outlast their first polls are no sign of dense events.
-        assert!((0..100).all(|_| after_wait(u32::MAX, 1) == 0));
-        assert_eq!((0..8).map(|_| after_wait(0, 1)).sum::<u32>(), 1, "after eight short waits");
-        assert!((0..100).all(|_| after_wait(u32::MAX, 3) == 1), "pauses gather enough");
-        // The fourth pause that gathers too few events is the last.
-        assert_eq!([1, 2, 1, 2, 1].map(|handled| after_wait(0, handled)), [1, 1, 1, 0, 0]);
-    }
-    // After a dense pass, the loop pauses after passes of less than a quarter of the ring.
-    assert_eq!([40, 1, 15, 16].map(|handled| after_wait(u32::MAX, handled)), [0, 1, 1, 0]);
     ring.control.halt();
 }

@@ -73,7 +73,7 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
 /// Finds the available events at a position, and detects the end of the stream.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Whether a stage's loop may pause after it has handled all available events; see
-    /// [`space`](crate::consumer::pace::space).
+    /// [`spacing`](crate::consumer::spacing).
     const MAY_PAUSE: bool;
 
     /// Whether this position finds events by their stamps, and handles each stamped event. If
