@@ -250,11 +250,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if len == 0 && max != 0 {
             // After a close, `ended` returns `None` while published events are unhandled. A later
             // call of `try_batch` lends the unhandled events.
-            if let Some(closed) = self.position.ended() {
+            if !self.position.is_undisturbed()
+                && let Some(closed) = self.ended_or_refused()
+            {
                 return Err(BatchError::Wait(closed));
-            }
-            if let Some(dead) = self.refused() {
-                return Err(BatchError::Wait(dead));
             }
             return Err(if self.position.was_contended() {
                 BatchError::Contended
@@ -345,7 +344,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if len != 0 || max == 0 {
                 return Ok(len);
             }
-            if let Some(closed) = self.position.ended() {
+            if !self.position.is_undisturbed()
+                && let Some(closed) = self.position.ended()
+            {
                 return Err(closed.into());
             }
             if self.position.holds_whole_ring() {
@@ -380,6 +381,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Returns why no event will come any more, or tells of a death. The caller has just polled and
+    /// found no event.
+    #[cold]
+    fn ended_or_refused(&self) -> Option<WaitError> {
+        self.position.ended().or_else(|| self.refused())
     }
 
     /// Checks now and then whether the process that this handle waits for has died.
@@ -420,6 +428,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         let max = max as u64;
         self.position.limit_chunk(max);
         let mut handled = 0;
+        // The guard releases if the handler panics.
         let guard = ReleaseOnDrop { consumer: self };
         while handled < max {
             let position = &mut guard.consumer.position;
@@ -440,11 +449,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 break;
             }
         }
-        drop(guard);
+        std::mem::forget(guard);
+        self.position.release();
         if handled != 0 {
             self.position.count_batch();
         } else if max != 0
-            && let Some(closed) = self.position.ended().or_else(|| self.refused())
+            && !self.position.is_undisturbed()
+            && let Some(closed) = self.ended_or_refused()
         {
             return Err(closed);
         }

@@ -127,6 +127,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().check_running()
     }
 
+    /// Whether only an event can end a wait at this position at present, so that
+    /// [`Availability::ended`] and a check for deaths would find nothing. Empty polls dominate a
+    /// consumer's cost, and this check is their only one.
+    #[inline(always)]
+    fn is_undisturbed(&self) -> bool {
+        self.state().control().is_undisturbed()
+    }
+
     /// Returns why no event will come any more. The caller has just polled and found no event.
     /// `None`: the next poll may find an event.
     fn ended(&self) -> Option<WaitError> {
@@ -134,8 +142,16 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     }
 
     /// Whether the consumer should poll: an event may be available, or no event will ever come.
+    #[inline(always)]
     fn is_ready(&self) -> bool {
-        self.has_available() || self.ended().is_some()
+        self.has_available() || !self.is_undisturbed() && self.has_ended()
+    }
+
+    /// Whether [`Availability::ended`] returns an error. A waiting thread may call `has_ended`
+    /// under a wait queue's lock, because `has_ended` notifies no queue.
+    #[cold]
+    fn has_ended(&self) -> bool {
+        self.ended().is_some()
     }
 }
 

@@ -505,7 +505,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         self.lend(self.known().min(max))
     }
 
-    #[inline]
+    #[inline(always)]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         if !self.reads_stamps {
             let known = self.gather_to_limit(least, max);
@@ -575,8 +575,15 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         ended
     }
 
-    fn is_ready(&self) -> bool {
-        self.has_available() || self.known_end().is_some() || self.is_at_end()
+    #[inline(always)]
+    fn is_undisturbed(&self) -> bool {
+        let control = self.state.control();
+        control.is_undisturbed() && self.role.refusal(control).is_none()
+    }
+
+    #[cold]
+    fn has_ended(&self) -> bool {
+        self.known_end().is_some() || self.is_at_end()
     }
 }
 

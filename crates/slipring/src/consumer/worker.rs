@@ -456,8 +456,14 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         ended
     }
 
-    fn is_ready(&self) -> bool {
-        self.has_available() || R::known_end(self).is_some() || R::end_of_closing(self).is_some()
+    #[inline(always)]
+    fn is_undisturbed(&self) -> bool {
+        self.state.control().is_undisturbed() && self.role.refusal().is_none()
+    }
+
+    #[cold]
+    fn has_ended(&self) -> bool {
+        R::known_end(self).is_some() || R::end_of_closing(self).is_some()
     }
 }
 

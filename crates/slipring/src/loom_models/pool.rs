@@ -68,7 +68,7 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
 /// stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
-    explore_unfenced(400, Some(3), || {
+    explore_unfenced(180, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
@@ -207,7 +207,7 @@ fn loom_twin_bound_after_swap_to_the_producer() {
 /// A pool behind a writer takes only events that the writer has released.
 #[test]
 fn loom_a_pool_behind_a_writer() {
-    explore_unfenced(2_000, Some(3), || {
+    explore_unfenced(800, Some(3), || {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Write, 2, &[0])]);
         let (mut tx, mut writer) = (producer(&ring), writer(&ring, 0));
         let (mut one, mut two) = (worker(&ring, 1, 0), worker(&ring, 1, 1));
@@ -237,7 +237,7 @@ fn loom_twin_take_by_store_behind_a_writer() {
 /// A worker takes a tombstone in the same way as a chunk, and releases the tombstone at once.
 #[test]
 fn loom_a_pool_passes_a_tombstone() {
-    explore_unfenced(70_000, Some(3), || {
+    explore_unfenced(30_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) =
             (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));

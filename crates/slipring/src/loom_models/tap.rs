@@ -100,7 +100,7 @@ fn loom_two_producers_pass_a_tap() {
 /// earlier position of one worker does not overwrite the other worker's later position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
-    explore(40_000, Some(2), || {
+    explore(25_000, Some(2), || {
         let ring =
             ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Delivery::pool(2), &[0][..])]);
         let (mut tx, mut one, mut two) =

@@ -149,8 +149,8 @@ pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
     let is_length = |len: u64| len.wrapping_sub(1) < MAX_RUN;
     if is_length(rest) {
         Run::Live(rest)
-    } else if rest & !(TOMBSTONE - 1) == TOMBSTONE && is_length(rest & (TOMBSTONE - 1)) {
-        Run::Tombstone(rest & (TOMBSTONE - 1))
+    } else if is_length(rest.wrapping_sub(TOMBSTONE)) {
+        Run::Tombstone(rest - TOMBSTONE)
     } else {
         Run::Unpublished
     }

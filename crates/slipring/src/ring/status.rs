@@ -228,6 +228,7 @@ impl Status {
     }
 
     /// Returns whether the graph was closed or halted, or has failed.
+    #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
         self.words.0.bits.load(Relaxed) != 0
     }
