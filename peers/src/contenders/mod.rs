@@ -9,7 +9,7 @@ pub mod rings;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use slipring_support::machine::pin;
 
@@ -106,14 +106,25 @@ where
     end.duration_since(begin).as_nanos() as f64 / spec.events as f64
 }
 
-/// Runs round trips between two threads with a core each, and returns the nanoseconds of each.
+/// How many round trips a run makes, and how they are timed.
+#[derive(Clone, Copy)]
+pub struct Rounds {
+    pub count: usize,
+    /// Whether each round trip is timed by two readings of the clock. Otherwise the round trips
+    /// follow each other without a reading between, and all together are timed.
+    pub each: bool,
+}
+
+/// Runs round trips between two threads with a core each. Returns the nanoseconds of each, or the
+/// mean of all.
 ///
-/// `round` sends a number and returns the time of the round trip and the answer. `echo` runs on the
-/// other thread and answers all rounds.
+/// `round` sends a number and returns the answer. `echo` runs on the other thread and answers all
+/// rounds.
+#[inline(always)]
 pub fn ping_pong(
-    rounds: usize,
+    rounds: Rounds,
     echo: impl FnOnce() + Send,
-    mut round: impl FnMut(u64) -> (Duration, u64) + Send,
+    mut round: impl FnMut(u64) -> u64 + Send,
 ) -> Vec<u64> {
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -122,12 +133,20 @@ pub fn ping_pong(
         });
         let times = scope.spawn(move || {
             pin(0);
-            let time = |number| {
-                let (took, answer) = round(number);
-                assert_eq!(answer, number, "a wrong answer");
-                took.as_nanos() as u64
-            };
-            (1..=rounds as u64).map(time).collect()
+            let numbers = 1..=rounds.count as u64;
+            if rounds.each {
+                let time = |number| {
+                    let begin = Instant::now();
+                    let answer = round(number);
+                    let took = begin.elapsed();
+                    assert_eq!(answer, number, "a wrong answer");
+                    took.as_nanos() as u64
+                };
+                return numbers.map(time).collect();
+            }
+            let begin = Instant::now();
+            numbers.for_each(|number| assert_eq!(round(number), number, "a wrong answer"));
+            vec![begin.elapsed().as_nanos() as u64 / rounds.count as u64]
         });
         times.join().expect("a round trip failed")
     })

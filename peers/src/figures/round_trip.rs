@@ -4,27 +4,29 @@ use slipring::{Contiguous, Interleaved, Wait};
 
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
-use crate::contenders::{ours, queues, rings};
+use crate::contenders::{Rounds, ours, queues, rings};
 use crate::limits;
 use crate::measure::{Contender, Figure, Kind, Size};
 
-/// Runs so many round trips and returns the nanoseconds of each.
-type RoundTrip = fn(usize) -> Vec<u64>;
+/// Runs round trips and returns the nanoseconds of each, or the mean of all.
+type RoundTrip = fn(Rounds) -> Vec<u64>;
 
-/// Returns the figures: percentiles of a run's round trips.
+/// Returns the figures: percentiles of a run's round trips, and their mean where no reading of the
+/// clock lies between them. A reading takes 25 to 50 ns, in which a thread polls nothing.
 pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let rounds = size.pick(500, 10_000, 30_000);
-    vec![polling(rounds, programs), waiting(rounds)]
+    vec![polling(rounds, programs), waiting(rounds), back_to_back(10 * rounds)]
 }
 
-/// Returns the figure of threads that poll.
-fn polling(rounds: usize, programs: &Programs) -> Figure {
+/// The contenders whose threads poll.
+const POLLING: [(Kind, &str, RoundTrip); 14] = {
     use Kind::{Limit, Ours, Peer};
-    let all: [(Kind, &str, RoundTrip); 13] = [
+    [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
         (Ours, "slipring contiguous", ours::round_trip::<Contiguous>),
-        (Limit, "raw atomics on two lines", limits::raw_round_trip),
-        (Limit, "limit stamps inside, spaced", limits::round_trip),
+        (Limit, "raw atomics on two lines", limits::raw_round_trip::<false>),
+        (Limit, "raw atomics, spin hints", limits::raw_round_trip::<true>),
+        (Limit, "limit stamps inside", limits::round_trip),
         (Peer, "disruptor", rings::round_trip),
         (Peer, "rtrb", queues::round_trip::<Rtrb>),
         (Peer, "ringbuf", queues::round_trip::<Ringbuf>),
@@ -34,9 +36,23 @@ fn polling(rounds: usize, programs: &Programs) -> Figure {
         (Peer, "crossfire", queues::round_trip::<Crossfire>),
         (Peer, "flume", queues::round_trip::<Flume>),
         (Peer, "std sync_channel", queues::round_trip::<Std>),
-    ];
-    let measured = all.into_iter().map(|(kind, name, round_trip)| {
-        contender(kind, name, &[("p50", 0.5), ("p99", 0.99)], move || round_trip(rounds))
+    ]
+};
+
+/// The wait strategies that spin first, with which a thread waits by `batch`.
+fn waits() -> [(&'static str, Wait); 4] {
+    [
+        ("slipring, busy spin", Wait::BusySpin),
+        ("slipring, default wait", Wait::default()),
+        ("slipring, blocking", Wait::Blocking),
+        ("slipring, yielding", Wait::YIELDING),
+    ]
+}
+
+/// Returns the figure of threads that poll.
+fn polling(rounds: usize, programs: &Programs) -> Figure {
+    let measured = POLLING.into_iter().map(|(kind, name, round_trip)| {
+        contender(kind, name, rounds, &[("p50", 0.5), ("p99", 0.99)], round_trip)
     });
     let mut contenders: Vec<Contender> = measured.collect();
     let work = |_| Work::RoundTrip { rounds };
@@ -44,35 +60,45 @@ fn polling(rounds: usize, programs: &Programs) -> Figure {
     figure("round trip, 8 bytes, ring 1024", contenders)
 }
 
-/// Returns the figure of threads that wait by `batch`, with the wait strategies that spin first.
+/// Returns the figure of threads that wait by `batch`.
 fn waiting(rounds: usize) -> Figure {
     let quantiles = &[("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
-    let waits = [
-        ("busy spin", Wait::BusySpin),
-        ("default wait", Wait::default()),
-        ("blocking", Wait::Blocking),
-        ("yielding", Wait::YIELDING),
-    ];
-    let ours = waits.map(|(name, wait)| {
-        contender(Kind::Ours, &format!("slipring, {name}"), quantiles, move || {
-            ours::round_trip_by_batches(rounds, wait.clone())
+    let ours = waits().map(|(name, wait)| {
+        let round_trip = move |rounds| ours::round_trip_by_batches(rounds, wait.clone());
+        contender(Kind::Ours, name, rounds, quantiles, round_trip)
+    });
+    let raw = POLLING.into_iter().filter(|(_, name, _)| name.starts_with("raw"));
+    let raw = raw.map(|(kind, name, run)| contender(kind, name, rounds, quantiles, run));
+    figure("round trip by batches of one, ring 1024", ours.into_iter().chain(raw).collect())
+}
+
+/// Returns the figure of round trips that follow each other at once.
+fn back_to_back(count: usize) -> Figure {
+    let rounds = Rounds { count, each: false };
+    let mean = |times: Vec<u64>| times[0] as f64;
+    let polling = POLLING.into_iter().map(|(kind, name, round_trip)| {
+        Contender::new(kind, name, move || mean(round_trip(rounds)))
+    });
+    let by_batches = waits().map(|(name, wait)| {
+        let name = format!("{name}, by batches of one");
+        Contender::new(Kind::Ours, name, move || {
+            mean(ours::round_trip_by_batches(rounds, wait.clone()))
         })
     });
-    let limit = contender(Kind::Limit, "raw atomics on two lines", quantiles, move || {
-        limits::raw_round_trip(rounds)
-    });
-    figure("round trip by batches of one, ring 1024", ours.into_iter().chain([limit]).collect())
+    let all = polling.chain(by_batches).collect();
+    figure("round trips back to back, 8 bytes, ring 1024, mean", all)
 }
 
 /// Returns a contender whose metrics are the given quantiles of its round trips.
 fn contender(
     kind: Kind,
     name: &str,
+    count: usize,
     quantiles: &'static [(&'static str, f64)],
-    round_trips: impl Fn() -> Vec<u64> + 'static,
+    round_trips: impl Fn(Rounds) -> Vec<u64> + 'static,
 ) -> Contender {
     Contender::with_metrics(kind, name, move || {
-        let mut times = round_trips();
+        let mut times = round_trips(Rounds { count, each: true });
         times.sort_unstable();
         let value = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64;
         quantiles.iter().map(|&(metric, share)| (metric, value(share))).collect()

@@ -4,9 +4,8 @@
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::time::Instant;
 
-use crate::contenders::{Sides, StreamSpec, ping_pong, run_stream};
+use crate::contenders::{Rounds, Sides, StreamSpec, ping_pong, run_stream};
 use crate::work::{Check, Event, spacing};
 
 /// A word on cache lines of its own: 128 bytes, because the hardware fetches lines in pairs.
@@ -280,59 +279,60 @@ pub fn stream<E: Event, P: Publication<E>, const SPACED: bool>(spec: StreamSpec)
     )
 }
 
-/// Measures round trips through two rings with stamps inside the slots. Both sides pause after each
-/// event, outside of the measured time.
-pub fn round_trip(rounds: usize) -> Vec<u64> {
+/// Measures round trips through two rings with stamps inside the slots.
+pub fn round_trip(rounds: Rounds) -> Vec<u64> {
     let (there, back) = (Ring::<Interleaved<u64>>::new(1024), Ring::<Interleaved<u64>>::new(1024));
-    let spacing = spacing();
+    fn receive(ring: &Ring<Interleaved<u64>>, next: &mut u64) -> u64 {
+        let mut number = 0;
+        while ring.poll(next, |event| number = *event) == 0 {
+            spin_loop();
+        }
+        number
+    }
     ping_pong(
         rounds,
         || {
             let (mut next, mut at) = (0, Position { next: 0, limit: 1024 });
-            while next < rounds as u64 {
-                let mut number = 0;
-                if there.poll(&mut next, |event| number = *event) == 0 {
-                    spin_loop();
-                    continue;
-                }
+            while next < rounds.count as u64 {
+                let number = receive(&there, &mut next);
                 back.send(&mut at, number, 1);
-                (0..spacing).for_each(|_| spin_loop());
             }
         },
         {
             let (there, back) = (&there, &back);
             let (mut next, mut at) = (0, Position { next: 0, limit: 1024 });
             move |number| {
-                let begin = Instant::now();
                 there.send(&mut at, number, 1);
-                let mut answer = 0;
-                while back.poll(&mut next, |event| answer = *event) == 0 {
-                    spin_loop();
-                }
-                let took = begin.elapsed();
-                (0..spacing).for_each(|_| spin_loop());
-                (took, answer)
+                receive(back, &mut next)
             }
         },
     )
 }
 
-/// Measures round trips through two words on two cache lines, without data and without a ring.
-pub fn raw_round_trip(rounds: usize) -> Vec<u64> {
+/// Measures round trips through two words on two cache lines, without data and without a ring. With
+/// `HINTED` a spin hint follows each poll, as in every ring: a poll takes the line from the thread
+/// that is about to write it, and the hint's length is how late a poll may come.
+pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
+    let wait_for = |word: &CacheLine, number| {
+        while word.0.load(Acquire) != number {
+            if HINTED {
+                spin_loop();
+            }
+        }
+    };
     let (there, back) = (CacheLine(AtomicU64::new(0)), CacheLine(AtomicU64::new(0)));
     ping_pong(
         rounds,
         || {
-            for number in 1..=rounds as u64 {
-                while there.0.load(Acquire) != number {}
+            for number in 1..=rounds.count as u64 {
+                wait_for(&there, number);
                 back.0.store(number, Release);
             }
         },
         |number| {
-            let begin = Instant::now();
             there.0.store(number, Release);
-            while back.0.load(Acquire) != number {}
-            (begin.elapsed(), number)
+            wait_for(&back, number);
+            number
         },
     )
 }

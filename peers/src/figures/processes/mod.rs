@@ -23,7 +23,7 @@ use self::links::{Kilobyte, Megabyte};
 use self::mapping::Control;
 use self::run::{Folder, Outcome, Role, Roles, Task, Work, own_task};
 use super::one_by_one::events;
-use crate::contenders::{StreamSpec, ours};
+use crate::contenders::{Rounds, StreamSpec, ours};
 use crate::measure::{Contender, Figure, Kind, Size, Values};
 use crate::work::{amount, baseline, steps_for};
 
@@ -179,7 +179,7 @@ fn megabytes(size: Size) -> Figure {
 fn round_trip(size: Size) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
     let threads = Contender::with_metrics(Kind::Ours, "slipring, two threads", move || {
-        ends::percentiles(ours::round_trip::<Interleaved>(rounds))
+        ends::percentiles(ours::round_trip::<Interleaved>(Rounds { count: rounds, each: true }))
     });
     let mut contenders = vec![threads];
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
