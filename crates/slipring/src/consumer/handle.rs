@@ -250,9 +250,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if len == 0 && max != 0 {
             // After a close, `ended` returns `None` while published events are unhandled. A later
             // call of `try_batch` lends the unhandled events.
-            if !self.position.is_undisturbed()
-                && let Some(closed) = self.ended_or_refused()
-            {
+            if let Some(closed) = self.ended_or_refused() {
                 return Err(BatchError::Wait(closed));
             }
             return Err(if self.position.was_contended() {
@@ -344,9 +342,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if len != 0 || max == 0 {
                 return Ok(len);
             }
-            if !self.position.is_undisturbed()
-                && let Some(closed) = self.position.ended()
-            {
+            if let Some(closed) = self.position.ended() {
                 return Err(closed.into());
             }
             if self.position.holds_whole_ring() {
@@ -385,9 +381,12 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Returns why no event will come any more, or tells of a death. The caller has just polled and
     /// found no event.
-    #[cold]
+    #[inline(always)]
     fn ended_or_refused(&self) -> Option<WaitError> {
-        self.position.ended().or_else(|| self.refused())
+        match self.position.ended() {
+            None if self.position.state().control().peers.is_some() => self.refused(),
+            ended => ended,
+        }
     }
 
     /// Checks now and then whether the process that this handle waits for has died.
@@ -454,7 +453,6 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if handled != 0 {
             self.position.count_batch();
         } else if max != 0
-            && !self.position.is_undisturbed()
             && let Some(closed) = self.ended_or_refused()
         {
             return Err(closed);

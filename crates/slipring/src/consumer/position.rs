@@ -127,9 +127,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().check_running()
     }
 
-    /// Whether only an event can end a wait at this position at present, so that
-    /// [`Availability::ended`] and a check for deaths would find nothing. Empty polls dominate a
-    /// consumer's cost, and this check is their only one.
+    /// Whether the stream goes on, so that [`Availability::ended`] need not look for its end. Empty
+    /// polls dominate a consumer's cost, and this check is their only one.
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
         self.state().control().is_undisturbed()
@@ -137,7 +136,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
 
     /// Returns why no event will come any more. The caller has just polled and found no event.
     /// `None`: the next poll may find an event.
+    #[inline(always)]
     fn ended(&self) -> Option<WaitError> {
+        if self.is_undisturbed() { None } else { self.find_end() }
+    }
+
+    /// Returns the result of [`Availability::ended`] for a stream that may have ended.
+    #[cold]
+    fn find_end(&self) -> Option<WaitError> {
         self.state().core.control.ended(self.next())
     }
 
@@ -147,11 +153,11 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.has_available() || !self.is_undisturbed() && self.has_ended()
     }
 
-    /// Whether [`Availability::ended`] returns an error. A waiting thread may call `has_ended`
-    /// under a wait queue's lock, because `has_ended` notifies no queue.
+    /// Whether [`Availability::find_end`] would return an error. A waiting thread may call
+    /// `has_ended` under a wait queue's lock, because `has_ended` notifies no queue.
     #[cold]
     fn has_ended(&self) -> bool {
-        self.ended().is_some()
+        self.find_end().is_some()
     }
 }
 

@@ -566,7 +566,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         self.role.refusal(self.state.control()).map_or(Ok(()), Err)
     }
 
-    fn ended(&self) -> Option<WaitError> {
+    #[cold]
+    fn find_end(&self) -> Option<WaitError> {
         let ended = self.known_end();
         if ended.is_none() && self.is_at_end() {
             self.state.control().close(self.next);

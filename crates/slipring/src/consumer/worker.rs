@@ -445,7 +445,8 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         self.role.refusal().map_or(Ok(()), Err)
     }
 
-    fn ended(&self) -> Option<WaitError> {
+    #[cold]
+    fn find_end(&self) -> Option<WaitError> {
         let ended = R::known_end(self);
         if ended.is_none()
             && let Some(end) = R::end_of_closing(self)

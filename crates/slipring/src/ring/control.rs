@@ -230,12 +230,11 @@ impl Control {
         self.status.check_running()
     }
 
-    /// Returns whether only an event can end a wait at present: the graph was not closed or halted
-    /// and has not failed, and the ring has no other processes that may die. The check costs one
-    /// load of a line that seldom changes.
+    /// Returns whether [`Control::ended`] would find nothing, at any position: the graph was not
+    /// closed or halted, and has not failed. The check costs one load of a line that seldom changes.
     #[inline(always)]
     pub(crate) fn is_undisturbed(&self) -> bool {
-        !self.status.is_over() && self.peers.is_none()
+        !self.status.is_over()
     }
 
     #[inline(always)]
