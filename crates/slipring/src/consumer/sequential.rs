@@ -505,7 +505,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         self.lend(self.known().min(max))
     }
 
-    #[inline(always)]
+    #[inline]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
         if !self.reads_stamps {
             let known = self.gather_to_limit(least, max);
