@@ -21,6 +21,8 @@ use crate::ring::slots::{Layout, Storage};
 
 /// Number of events that the loop gathers from short runs before the call of the handler.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
+/// Length of a pass, in events, below which events come sparsely.
+const SPARSE: u64 = 8;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
 
@@ -58,7 +60,8 @@ impl Upcoming {
 /// If the runs are short, this function first gathers `least` events, or all available events if
 /// fewer are available. A short run often lies in a cache line that the producer is still writing.
 /// If a consumer loaded stamps and events in turn from a line that the producer is writing, the
-/// consumer would wait for the line at each event.
+/// consumer would wait for the line at each event. With `least` 0, the handler goes from run to run
+/// in any case; see [`Pace::is_sparse`].
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -69,7 +72,8 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming::gathered(position.gather(max, max), max);
     }
     let len = position.poll(max);
-    if len == 0 || len.saturating_mul(L::Storage::<E>::STRIDE as u64) >= LONG_RUN {
+    let is_long = len.saturating_mul(L::Storage::<E>::STRIDE as u64) >= LONG_RUN;
+    if len == 0 || is_long || least == 0 {
         return Upcoming { len, max, exhausted: false };
     }
     let found = if len < least.min(max) { position.gather(least, u64::MAX) } else { len };
@@ -130,7 +134,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 ) -> (u64, Result<(), Fault>) {
     let max_pass = pace.max_pass(H::GATHERS);
     let mut handled = 0;
-    let mut least = if pace.keeps_up { 1 } else { GATHER_AT_LEAST };
+    let gathered = if pace.is_sparse { 0 } else { GATHER_AT_LEAST };
+    let mut least = if pace.keeps_up { gathered.min(1) } else { gathered };
     pace.keeps_up = false;
     while handled < max_pass {
         let remaining = max_pass - handled;
@@ -142,7 +147,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         } else {
             find_next(position, least, max)
         };
-        least = GATHER_AT_LEAST;
+        least = gathered;
         if upcoming.len == 0 {
             pace.keeps_up = true;
             break;
@@ -261,7 +266,9 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             }
             Ok(_) if P::MAY_PAUSE => {
                 let passed = position.next().wrapping_sub(first);
-                pause(spacing.pause_after(passed, pace.keeps_up));
+                let hints = spacing.pause_after(passed, pace.keeps_up);
+                pace.is_sparse = pace.keeps_up && hints == 0 && passed < SPARSE;
+                pause(hints);
             }
             Ok(_) => {}
             Err(end) => return end,

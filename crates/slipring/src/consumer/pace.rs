@@ -84,6 +84,10 @@ pub(crate) struct Pace {
     timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
+    /// Whether the last pass found few events, and came to their end. The load of a stamp that the
+    /// producer is about to write takes as long as a hand-over, and gathered events wait for it. So
+    /// where events come sparsely, each event is handled before the next stamp is loaded.
+    pub(crate) is_sparse: bool,
 }
 
 impl Pace {
@@ -130,6 +134,7 @@ impl Pace {
             after_each_stride: retries,
             timed,
             keeps_up: false,
+            is_sparse: false,
         }
     }
 

@@ -171,3 +171,38 @@ fn a_shard_holds_at_most_a_quarter_of_the_ring_and_a_run_of_its_own() {
     }
     ring.control.halt();
 }
+
+/// A handler that publishes the next event while it handles an event, up to position 7.
+struct Successive(Ring);
+
+impl Handler<u64, Interleaved> for Successive {
+    fn handle(
+        &mut self,
+        lent: LentEvents<'_, u64, Interleaved>,
+        progress: &mut Progress,
+    ) -> Result<(), Fault> {
+        lent.each(progress, |_, at| {
+            if at.seq < 7 {
+                self.0.publish(at.seq + 1, 1);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Where events come sparsely, the loop handles an event before it loads the next stamp.
+#[test]
+fn sparse_events_are_handled_before_the_next_stamp_is_loaded() {
+    for (is_sparse, found) in [(true, 8), (false, 1)] {
+        let stages = vec![StageSpec::new("first", Access::Read, Delivery::Each, &[])];
+        let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
+        let ring: Ring = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+        let mut first = reader(&ring, 0);
+        let mut pace = Pace::new(first.state());
+        pace.is_sparse = is_sparse;
+        ring.publish(0, 1);
+        let handled = step(first.position(), &mut Successive(ring.clone()), &mut pace);
+        assert_eq!(handled.ok(), Some(found), "is_sparse: {is_sparse}");
+        ring.control.halt();
+    }
+}
