@@ -185,12 +185,12 @@ fn loom_a_worker_dies_while_it_takes_a_chunk() {
 
 #[test]
 fn loom_a_worker_dies_with_a_chunk() {
-    a_worker_dies(TAKE, 2, &[2], 10_000);
+    a_worker_dies(TAKE, 2, &[2], 4_000);
 }
 
 #[test]
 fn loom_a_worker_dies_with_a_part_of_a_chunk() {
-    a_worker_dies(TAKE + 1, 2, &[2], 15_000);
+    a_worker_dies(TAKE + 1, 2, &[2], 4_500);
 }
 
 /// The only worker of a pool dies, and the next one takes its seat, with or without a chunk.
