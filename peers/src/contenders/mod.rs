@@ -109,6 +109,7 @@ where
 /// How many round trips a run makes, and how they are timed.
 #[derive(Clone, Copy)]
 pub struct Rounds {
+    /// Number of round trips.
     pub count: usize,
     /// Whether each round trip is timed by two readings of the clock. Otherwise the round trips
     /// follow each other without a reading between, and all together are timed.

@@ -29,6 +29,7 @@ const FIRST_STRIDES: u64 = 4;
 const LONGEST_STRIDE: u64 = 256;
 /// Upper bound of the number of strides between two readings of the clock.
 const MOST_STRIDES: u64 = 64;
+
 /// The pace of a stage's loop. The loop releases events at the earliest of these times:
 ///
 /// - the loop has handled all available events;

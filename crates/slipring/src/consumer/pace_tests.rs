@@ -31,15 +31,19 @@ impl Handler<u64, Interleaved> for Nothing {
     }
 }
 
-/// Builds a ring of 64 slots, all of which hold published events, with a first stage and the given
-/// stages behind the first.
-fn full_ring(behind: &[Delivery]) -> Ring {
+/// Builds a ring of 64 slots with a first stage and the given stages behind the first.
+fn empty_ring(behind: &[Delivery]) -> Ring {
     let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
     let mut stages = vec![StageSpec::new("first", Access::Read, Delivery::Each, &[])];
     for (number, &delivery) in behind.iter().enumerate() {
         stages.push(StageSpec::new(&format!("behind {number}"), Access::Read, delivery, &[0]));
     }
-    let ring = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+    build(settings, stages, Vec::new(), &mut || 0).unwrap()
+}
+
+/// Works as [`empty_ring`], but all slots hold published events.
+fn full_ring(behind: &[Delivery]) -> Ring {
+    let ring = empty_ring(behind);
     ring.publish(0, 64);
     ring
 }
@@ -194,9 +198,7 @@ impl Handler<u64, Interleaved> for Successive {
 #[test]
 fn sparse_events_are_handled_before_the_next_stamp_is_loaded() {
     for (is_sparse, found) in [(true, 8), (false, 1)] {
-        let stages = vec![StageSpec::new("first", Access::Read, Delivery::Each, &[])];
-        let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
-        let ring: Ring = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+        let ring = empty_ring(&[]);
         let mut first = reader(&ring, 0);
         let mut pace = Pace::new(first.state());
         pace.is_sparse = is_sparse;
