@@ -16,12 +16,15 @@ use crate::event::Event;
 use crate::graph;
 use crate::participant::{Liveness, Participation};
 use crate::ring;
-use crate::{PoolReader, PoolWriter, Reader, SharedProducer, Subscription, Writer};
+use crate::{
+    PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
+};
 
 /// The kinds of deliveries that calls serve. The number of places is that of the stage.
 const EACH: StageDelivery = StageDelivery::Each;
 const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
+const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
@@ -244,6 +247,60 @@ impl<E: Event> Attached<E> {
         Ok(unsafe { ring.pool_writer(number, seat) })
     }
 
+    /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
+    /// handle, which sees the events whose keys belong to the shard, in their order. The handle goes
+    /// on behind the last event that the shard has released, and
+    /// [`redelivered`](slipring::Consumer::redelivered) tells which events may come again. Dropping
+    /// the handle leaves the place to another process. The parties behind the stage wait for each
+    /// shard, whether a process runs it or not.
+    ///
+    /// Example: [`Builder::shard_reader`](crate::Builder::shard_reader).
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process has the place; [`Problem::NoShard`];
+    /// [`Problem::NoStage`]; [`Problem::Delivery`]; [`Problem::Access`].
+    ///
+    /// # Cost
+    /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event of
+    /// the other shards.
+    pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<E>, SegmentError> {
+        let (ring, number) = self.take_shard(stage, shard, false)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists.
+        Ok(unsafe { ring.shard_reader(number, shard) })
+    }
+
+    /// Takes the place of one shard of a stage that may write, as
+    /// [`shard_reader`](Attached::shard_reader) does for one that reads. The process before may have
+    /// left events half-written: see [`writer`](Attached::writer).
+    ///
+    /// Example: [`Builder::shard_writer`](crate::Builder::shard_writer).
+    ///
+    /// # Errors
+    /// As [`shard_reader`](Attached::shard_reader).
+    pub fn shard_writer(&self, stage: &str, shard: usize) -> Result<ShardWriter<E>, SegmentError> {
+        let (ring, number) = self.take_shard(stage, shard, true)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists. The stage writes.
+        Ok(unsafe { ring.shard_writer(number, shard) })
+    }
+
+    /// Takes the seat of one shard. Returns the stage.
+    fn take_shard(
+        &self,
+        stage: &str,
+        shard: usize,
+        writes: bool,
+    ) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+        let (ring, number) = self.stage_of(stage, SHARDS, writes)?;
+        let seats = ring.seats_of(number);
+        let (name, shards) = (stage.to_owned(), seats.len());
+        let Some(seat) = seats.clone().nth(shard) else {
+            return Err(self.failed(Problem::NoShard { stage: name, asked: shard, shards }));
+        };
+        let place = format!("{stage}, shard {shard}");
+        ring::take(&self.inner, ring, seat, &place).map_err(|problem| self.failed(problem))?;
+        Ok((ring, number))
+    }
+
     /// Finds a stage of the kind of `delivery`.
     fn stage(
         &self,
@@ -265,6 +322,21 @@ impl<E: Event> Attached<E> {
         Ok((ring, number, &stages[number]))
     }
 
+    /// Finds a stage of the kind of `delivery` that writes, or that reads.
+    fn stage_of(
+        &self,
+        stage: &str,
+        delivery: StageDelivery,
+        writes: bool,
+    ) -> Result<(&SegmentRing<E>, usize), SegmentError> {
+        let (ring, number, declared) = self.stage(stage, delivery)?;
+        if declared.writes != writes {
+            let stage = stage.into();
+            return Err(self.failed(Problem::Access { stage, writes: !writes }));
+        }
+        Ok((ring, number))
+    }
+
     /// Takes a seat of a stage of the kind of `delivery`. Returns the stage and the seat.
     fn take(
         &self,
@@ -272,11 +344,7 @@ impl<E: Event> Attached<E> {
         delivery: StageDelivery,
         writes: bool,
     ) -> Result<(&SegmentRing<E>, usize, usize), SegmentError> {
-        let (ring, number, declared) = self.stage(stage, delivery)?;
-        if declared.writes != writes {
-            let stage = stage.into();
-            return Err(self.failed(Problem::Access { stage, writes: !writes }));
-        }
+        let (ring, number) = self.stage_of(stage, delivery, writes)?;
         let seats = ring.seats_of(number);
         let seat = match delivery {
             StageDelivery::Each => {

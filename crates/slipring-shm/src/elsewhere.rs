@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use slipring::segment::OnDeath;
 use slipring::{Producer, Report, StartAt, Wait};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
-use crate::{PoolReader, PoolWriter, Reader, SharedProducer, Subscription, Writer};
+use crate::{
+    PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
+};
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
     Err(SegmentError::at(&place?, Problem::Unsupported))
@@ -120,6 +123,16 @@ impl<E: Event> Attached<E> {
     }
 
     /// Never called: there is no segment.
+    pub fn shard_reader(&self, _: &str, _: usize) -> Result<ShardReader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shard_writer(&self, _: &str, _: usize) -> Result<ShardWriter<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn report(&self) -> Option<Report> {
         match self.0 {}
     }
@@ -153,6 +166,26 @@ impl<E: Event> Builder<E> {
 
     /// Adds a pool that may write.
     pub fn pool_writer(self, _name: impl Into<String>, _workers: usize) -> Builder<E> {
+        self
+    }
+
+    /// Adds shards that read.
+    pub fn shard_reader<K: IntoBytes + Immutable + ?Sized>(
+        self,
+        _name: impl Into<String>,
+        _shards: usize,
+        _key: impl FnOnce(&E) -> &K,
+    ) -> Builder<E> {
+        self
+    }
+
+    /// Adds shards that may write.
+    pub fn shard_writer<K: IntoBytes + Immutable + ?Sized>(
+        self,
+        _name: impl Into<String>,
+        _shards: usize,
+        _key: impl FnOnce(&E) -> &K,
+    ) -> Builder<E> {
         self
     }
 

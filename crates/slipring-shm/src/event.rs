@@ -1,5 +1,8 @@
 //! Requirements of types whose values lie in a segment.
 
+use std::ops::Range;
+use std::ptr;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::limits::{SLOTS_ALIGN, TYPE_NAME};
@@ -32,6 +35,17 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const NAME: &'static str;
     /// Version of the type. Programs with different versions refuse each other's segments.
     const VERSION: u32;
+}
+
+/// Returns where the part that `of` returns lies in an event, in bytes. `None`: it returns no part of
+/// the event, or nothing.
+pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
+    // On the heap, because an event may be larger than the stack.
+    let zeros = E::new_box_zeroed().ok()?;
+    let part = of(&zeros);
+    let start = ptr::from_ref(part).addr().checked_sub(ptr::from_ref(&*zeros).addr())?;
+    let end = start.checked_add(size_of_val(part))?;
+    (start < end && end <= size_of::<E>()).then_some(start..end)
 }
 
 /// Numbers are events of programs that share nothing but numbers.

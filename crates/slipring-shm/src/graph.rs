@@ -4,6 +4,8 @@
 //! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads
 //!   back as an equal declaration. So all processes make equal plans.
 
+use std::ops::Range;
+
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
 use crate::errors::{HeaderProblem, Problem};
@@ -17,6 +19,8 @@ struct Stage {
     delivery: StageDelivery,
     after: Vec<String>,
     on_death: OnDeath,
+    /// Whether the key of a sharded stage is a field of the event.
+    has_key: bool,
 }
 
 /// The stages that a builder has heard of so far.
@@ -39,7 +43,24 @@ impl Default for Graph {
 impl Graph {
     pub(crate) fn add(&mut self, name: String, writes: bool, delivery: StageDelivery) {
         let (after, on_death) = (Vec::new(), OnDeath::default());
-        self.stages.push(Stage { name, writes, delivery, after, on_death });
+        self.stages.push(Stage { name, writes, delivery, after, on_death, has_key: true });
+    }
+
+    /// Adds a stage of `shards` shards, whose keys are the bytes from `key.start` up to `key.end` of
+    /// each event. `None`: the key that was given is no part of the event.
+    pub(crate) fn add_shards(
+        &mut self,
+        name: String,
+        writes: bool,
+        shards: usize,
+        key: Option<Range<usize>>,
+    ) {
+        let bytes = key.clone().unwrap_or(0..1);
+        let (key_offset, key_length) = (bytes.start, bytes.len());
+        self.add(name, writes, StageDelivery::Shards { shards, key_offset, key_length });
+        if let Some(stage) = self.stages.last_mut() {
+            stage.has_key = key.is_some();
+        }
     }
 
     pub(crate) fn after(&mut self, names: Vec<String>) {
@@ -79,11 +100,19 @@ impl Graph {
         }
         let stages = self.stages.iter().enumerate().map(|(number, stage)| {
             let name = &stage.name;
-            if let StageDelivery::Pool(workers) = stage.delivery
-                && !(1..=MAX_ROOM as usize).contains(&workers)
+            let several = match stage.delivery {
+                StageDelivery::Pool(workers) => Some(("workers", workers)),
+                StageDelivery::Shards { shards, .. } => Some(("shards", shards)),
+                StageDelivery::Each | StageDelivery::Tap(_) => None,
+            };
+            if let Some((what, asked)) = several
+                && !(1..=MAX_ROOM as usize).contains(&asked)
             {
-                let (what, asked) = ("workers", workers as u64);
+                let asked = asked as u64;
                 return Err(Problem::Declaration { what, asked, most: MAX_ROOM.into() });
+            }
+            if !stage.has_key {
+                return Err(Problem::Key { stage: name.clone() });
             }
             if name.len() > STAGE_NAME || name.contains(char::is_control) {
                 return Err(Problem::StageName { given: name.clone() });

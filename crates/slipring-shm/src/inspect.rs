@@ -104,7 +104,7 @@ pub struct StageSummary {
     /// Position before which it has released all events.
     pub position: u64,
     /// Position before which it was lent all events; of a pool, before which workers have taken all
-    /// events. The events from `position` to here come again
+    /// events; of shards, that of the furthest one. The events from `position` to here come again
     /// if its process dies.
     pub held: u64,
     /// Number of published events that it has not released.
@@ -122,8 +122,8 @@ pub struct SeatSummary {
     pub participant: Option<u32>,
     /// Number of participants that died here and were followed by another one, or removed.
     pub deaths: u32,
-    /// Of a tap's reader: the position of its first event that it has not released. `None`: the
-    /// place is not of a tap, or is free.
+    /// Of a tap's reader, and of a shard: the position of its first event that it has not released.
+    /// `None`: the place is of another kind, or of a tap and free.
     pub position: Option<u64>,
     /// Of a tap: number of events that the last reader here had not read when it was found dead. A
     /// reader that takes the place resets the number. A reader that dies at once may leave the number
@@ -301,6 +301,8 @@ fn summary(path: &Path) -> Result<Summary, Problem> {
     })
 }
 
+/// Number of the delivery of shards.
+const SHARDS: u8 = 2;
 /// Number of the delivery of a tap.
 const TAP: u8 = 3;
 
@@ -348,6 +350,11 @@ fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
 
+/// Returns the earlier one of two positions that are at most half of all positions apart.
+fn earlier(one: u64, other: u64) -> u64 {
+    if ahead(other, one) > 0 { one } else { other }
+}
+
 /// Returns how far `seq` is ahead of `of`.
 fn ahead(seq: u64, of: u64) -> i64 {
     seq.wrapping_sub(of) as i64
@@ -372,14 +379,25 @@ fn stage_summary(
     seats: &[CopiedSeat],
     published: u64,
 ) -> StageSummary {
-    // Of a stage with shards, and of a tap, this crate knows no position yet.
+    // The position of a tap is set once those of the stages before it are known.
     let pool = pool(stage, lines);
-    let position = lines.get(stage.line as usize).and_then(|line| line.first()).copied();
+    let word = |line: u32| lines.get(line as usize).and_then(|line| line.first()).copied();
+    let shards = match stage.delivery {
+        SHARDS => stage.line..stage.line.saturating_add(stage.room),
+        _ => stage.line..stage.line.saturating_add(1),
+    };
+    let position = shards.clone().filter_map(word).reduce(earlier);
     let position = pool.map(|pool| pool.released).or(position).unwrap_or(checked.header.first);
     let after = checked.stages.iter().enumerate().filter(|(bit, _)| stage.after >> bit & 1 != 0);
-    let held = seats.get(stage.first_seat as usize).map(|seat| seat.held);
+    let own_seats = seats.iter().skip(stage.first_seat as usize).take(stage.seats as usize);
+    let held = own_seats.map(|seat| seat.held).reduce(later);
     let held = pool.map(|pool| pool.taken).or(held);
     let mut seat_summaries = summaries(seats, stage.first_seat, stage.seats);
+    if stage.delivery == SHARDS {
+        for (line, seat) in shards.zip(&mut seat_summaries) {
+            seat.position = word(line);
+        }
+    }
     if stage.delivery == TAP {
         for (number, seat) in seat_summaries.iter_mut().enumerate() {
             let bound = lines.get(stage.line as usize + 1 + number).and_then(|line| line.first());
@@ -411,10 +429,7 @@ fn follow_members(stages: &mut [StageSummary], published: u64) {
         let before = stages.iter().filter(|stage| tap.after.contains(&stage.name));
         let before = before.map(|stage| stage.position);
         let members = tap.seats.iter().filter_map(|seat| seat.position);
-        let position = before.chain(members).reduce(|one, other| match ahead(one, other) > 0 {
-            true => other,
-            false => one,
-        });
+        let position = before.chain(members).reduce(earlier);
         let tap = &mut stages[number];
         tap.position = position.unwrap_or(published);
         tap.held = tap.position;

@@ -58,6 +58,8 @@
 //!   its deadline in any case.
 //! - A worker of a pool that dies or leaves in the middle of its events leaves these to the other
 //!   workers, or to the next one. The stages behind see each event, in order.
+//! - A shard that dies leaves its place, as a reader does. The other shards go on until the ring is
+//!   full of events that the dead one has not passed.
 //! - A panic that drops a handle leaves its place to another process, as a death does.
 //!
 //! # Alive or dead
@@ -76,8 +78,7 @@
 //!
 //! # What is not here yet
 //!
-//! Shards between processes; events whose size is known at run time only; other languages. The
-//! speed is not measured yet.
+//! Events whose size is known at run time only; other languages. The speed is not measured yet.
 //!
 //! # Where it works
 //!
@@ -100,6 +101,8 @@ mod place;
 mod step;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod attached;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod builder;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -140,19 +143,21 @@ pub use errors::{EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem,
 pub use event::Event;
 pub use slipring::segment::{
     Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
-    SegmentReader as Reader, SegmentSharedProducer as SharedProducer,
-    SegmentSubscription as Subscription, SegmentWriter as Writer,
+    SegmentReader as Reader, SegmentShardReader as ShardReader, SegmentShardWriter as ShardWriter,
+    SegmentSharedProducer as SharedProducer, SegmentSubscription as Subscription,
+    SegmentWriter as Writer,
 };
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
     attached::Attached,
+    builder::Builder,
     evict::{Eviction, Occupant, evict},
     inspect::{
         Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary, inspect, inspect_at, list,
     },
     remove::{remove, remove_at},
-    segment::{Builder, Segment},
+    segment::Segment,
 };
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

@@ -11,22 +11,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use rustix::process::geteuid;
-use rustix::rand::{GetRandomFlags, getrandom};
-use zerocopy::FromZeros;
-
-use slipring::segment::{OnDeath, StageDelivery};
 
 use crate::attached::Attached;
-use crate::create::{self, Declaration};
 use crate::errors::{Problem, SegmentError};
 use crate::event::{self, Event};
 use crate::file::{Access, File};
 use crate::fork::Owner;
-use crate::graph::{self, Graph};
-use crate::layout::{Checked, Head, Header, KIND_EVENTS, NOTICE_MS, Shape, Stamps};
+use crate::layout::Checked;
 use crate::lock::{self, GUARD};
 use crate::machine;
 use crate::open::{Expected, read_head};
@@ -47,7 +38,7 @@ pub struct Segment<E> {
 }
 
 /// An open file and its head (I1).
-struct Opened {
+pub(crate) struct Opened {
     file: File,
     checked: Checked,
     guards: AtomicBool,
@@ -55,7 +46,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(file: File, checked: Checked, guards: bool) -> Arc<Opened> {
+    pub(crate) fn new(file: File, checked: Checked, guards: bool) -> Arc<Opened> {
         let guards = AtomicBool::new(guards);
         Arc::new(Opened { file, checked, guards, owner: Owner::this() })
     }
@@ -75,32 +66,6 @@ impl Drop for Opened {
 }
 
 impl<E: Event> Segment<E> {
-    /// Declares a new segment of that name, in `/dev/shm`.
-    ///
-    /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
-    /// is made before [`build`](Builder::build). Example: the [first page](crate).
-    pub fn create(name: impl AsRef<OsStr>) -> Builder<E> {
-        let given = name.as_ref();
-        Builder::new(
-            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error)),
-        )
-    }
-
-    /// Declares a new segment at `path`, on tmpfs or ext4.
-    ///
-    /// Example: the [first page](crate).
-    pub fn create_at(path: impl Into<PathBuf>) -> Builder<E> {
-        Builder::new(Ok(Place::Path(path.into())))
-    }
-
-    /// Declares a new segment without a name: a memfd, which other processes open by a descriptor
-    /// that they inherit or are sent. `label` is for people.
-    ///
-    /// Example: [`Segment::open_memfd`].
-    pub fn create_memfd(label: impl Into<String>) -> Builder<E> {
-        Builder::new(Ok(Place::Memfd(label.into())))
-    }
-
     /// Opens the segment of that name, and checks file, header and event type. Maps nothing.
     ///
     /// Example: the [first page](crate).
@@ -161,7 +126,8 @@ impl<E: Event> Segment<E> {
         }
     }
 
-    fn from(place: Place, opened: Arc<Opened>) -> Segment<E> {
+    /// Makes the segment of a file whose head was checked for `E` (I1).
+    pub(crate) fn from(place: Place, opened: Arc<Opened>) -> Segment<E> {
         const { event::check::<E>() };
         Segment { place, opened: Mutex::new(opened), event: PhantomData }
     }
@@ -283,363 +249,5 @@ fn checked<E: Event>(file: File) -> Result<Arc<Opened>, Problem> {
 impl<E> fmt::Debug for Segment<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Segment").field(&self.place.to_string()).finish()
-    }
-}
-
-/// A segment as declared, not made yet.
-///
-/// Example: the [first page](crate).
-#[derive(Debug)]
-#[must_use = "nothing is made before `build`"]
-pub struct Builder<E> {
-    place: Result<Place, SegmentError>,
-    notice: Duration,
-    declaration: Declaration,
-    /// The stages; `None`: the segment has no ring.
-    graph: Option<Graph>,
-    event: PhantomData<fn() -> E>,
-}
-
-impl<E: Event> Builder<E> {
-    fn new(place: Result<Place, SegmentError>) -> Builder<E> {
-        let shape = Shape {
-            capacity: 0,
-            event_size: size_of::<E>() as u64,
-            event_align: align_of::<E>() as u64,
-            stamps: Stamps::Inside,
-            producers: 1,
-            lines: 0,
-            wait_queues: 0,
-            participants: 64,
-            seats: 0,
-            cells: 0,
-            shard_ids: 0,
-            stages: 0,
-            schema_length: 0,
-        };
-        let declaration = Declaration {
-            shape,
-            first: 0,
-            kind: KIND_EVENTS,
-            producer_on_death: 0,
-            stages: Vec::new(),
-            schema: Vec::new(),
-            initial: Vec::new(),
-        };
-        let notice = Duration::from_millis(20);
-        Builder { place, notice, declaration, graph: Some(Graph::default()), event: PhantomData }
-    }
-
-    /// Sets the number of slots: a power of two.
-    ///
-    /// Example: the [first page](crate).
-    pub fn capacity(mut self, slots: u64) -> Builder<E> {
-        self.declaration.shape.capacity = slots;
-        self
-    }
-
-    /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated.
-    /// Each takes 128 bytes, and checking a death takes longer with their number.
-    ///
-    /// Example: the [first page](crate).
-    pub fn participants(mut self, places: u32) -> Builder<E> {
-        self.declaration.shape.participants = places;
-        self
-    }
-
-    /// Sets the longest time between two checks for deaths of a waiting participant: 1 ms to 1 s,
-    /// 20 ms unless stated, in whole milliseconds.
-    ///
-    /// Example: the [first page](crate).
-    pub fn notice(mut self, time: Duration) -> Builder<E> {
-        self.notice = time;
-        self
-    }
-
-    /// Adds a required stage that reads each event, behind the producer unless
-    /// [`after`](Builder::after) says otherwise. No slot is overwritten that the stage has not
-    /// released, whether a process runs the stage or not.
-    ///
-    /// Example: the [first page](crate).
-    pub fn reader(mut self, name: impl Into<String>) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Each));
-        self
-    }
-
-    /// Adds a required stage that reads each event and may change it. A stage that writes comes
-    /// before or behind every other stage.
-    ///
-    /// Example: [`after`](Builder::after).
-    pub fn writer(mut self, name: impl Into<String>) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Each));
-        self
-    }
-
-    /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and not
-    /// more than the ring has slots. Each worker is a handle of its own, in any process
-    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The stages
-    /// behind see the events in order. No slot is overwritten whose event no worker has released,
-    /// whether the pool has workers or not.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment =
-    ///     Segment::<u64>::create_memfd("shared").capacity(8).pool_reader("print", 2).build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.producer()?;
-    /// let (mut one, mut other) = (attached.pool_reader("print")?, attached.pool_reader("print")?);
-    /// for n in 0..8 { tx.publish(|slot| *slot = n)?; }
-    /// let (mut sum, mut count) = (0, 0);
-    /// for worker in [&mut one, &mut other] {
-    ///     count += worker.poll(8, |event, _| sum += event)?;
-    /// }
-    /// assert_eq!((count, sum), (8, 28));
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn pool_reader(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Pool(workers)));
-        self
-    }
-
-    /// Adds a pool that may write: as [`pool_reader`](Builder::pool_reader), and a worker may change
-    /// its events.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("squared")
-    ///     .capacity(8)
-    ///     .pool_writer("square", 4)
-    ///     .reader("sum")
-    ///     .after(["square"])
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
-    /// tx.publish(|slot| *slot = 3)?;
-    /// attached.pool_writer("square")?.poll(8, |event, _| *event *= *event)?;
-    /// sum.poll(8, |event, _| assert_eq!(*event, 9))?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Pool(workers)));
-        self
-    }
-
-    /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
-    /// use, in any process. A tap without a reader holds back no party. A reader that dies is
-    /// removed by the parties that wait for it.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::StartAt;
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("viewed")
-    ///     .capacity(8)
-    ///     .reader("journal")
-    ///     .tap("viewers", 4)
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut journal) = (attached.producer()?, attached.reader("journal")?);
-    /// tx.publish(|slot| *slot = 1)?;
-    /// let mut viewer = attached.subscribe("viewers", StartAt::Now)?;
-    /// tx.publish(|slot| *slot = 2)?;
-    /// viewer.poll(8, |event, at| assert_eq!((*event, at.seq), (2, 1)))?;
-    /// journal.poll(8, |event, at| assert_eq!(*event, at.seq + 1))?;
-    /// viewer.leave();
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn tap(mut self, name: impl Into<String>, room: usize) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Tap(room)));
-        self
-    }
-
-    /// Puts the stage declared last behind the stages of these names, which are declared before it.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("doubled")
-    ///     .capacity(8)
-    ///     .writer("double")
-    ///     .reader("print")
-    ///     .after(["double"])
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.producer()?;
-    /// let (mut double, mut print) = (attached.writer("double")?, attached.reader("print")?);
-    /// tx.publish(|slot| *slot = 21)?;
-    /// double.poll(8, |event, _| *event *= 2)?;
-    /// print.poll(8, |event, _| assert_eq!(*event, 42))?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Builder<E> {
-        let names = names.into_iter().map(Into::into).collect();
-        self.graph_mut(|graph| graph.after(names));
-        self
-    }
-
-    /// Sets what becomes of the parties that wait for the stage declared last when its process
-    /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
-    ///
-    /// Example: [`OnDeath`].
-    pub fn on_death(mut self, on_death: OnDeath) -> Builder<E> {
-        self.graph_mut(|graph| graph.on_death(on_death));
-        self
-    }
-
-    /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
-    /// several, each process that produces takes a place of its own
-    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs a
-    /// compare-and-swap more.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("merged")
-    ///     .capacity(8)
-    ///     .producers(2)
-    ///     .reader("sum")
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut sum = attached.reader("sum")?;
-    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
-    /// one.publish(|slot| *slot = 40)?;
-    /// other.publish(|slot| *slot = 2)?;
-    /// drop((one, other)); // the last producer that leaves closes the ring
-    /// let mut total = 0;
-    /// sum.for_each(|event, _| total += event)?;
-    /// assert_eq!(total, 42);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn producers(mut self, places: u32) -> Builder<E> {
-        self.graph_mut(|graph| graph.producers(places));
-        self
-    }
-
-    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
-    /// the next producer unless stated. Of several producers, this is about the last living one:
-    /// while another one lives, the stream goes on behind what a dead one has claimed.
-    ///
-    /// Example: [`OnDeath`].
-    pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<E> {
-        self.graph_mut(|graph| graph.producer_on_death(on_death));
-        self
-    }
-
-    /// Sets the position of the first event; 0 unless stated.
-    ///
-    /// Example: the [first page](crate).
-    pub fn first_seq(mut self, seq: u64) -> Builder<E> {
-        self.declaration.first = seq;
-        self
-    }
-
-    fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
-        if let Some(graph) = &mut self.graph {
-            change(graph);
-        }
-    }
-
-    /// Makes a segment without a ring, for tests of files and locks.
-    #[doc(hidden)]
-    pub fn without_ring(mut self) -> Builder<E> {
-        self.graph = None;
-        self
-    }
-
-    /// Has `declare` state what a ring's graph needs.
-    #[doc(hidden)]
-    pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<E> {
-        declare(&mut self.declaration);
-        self
-    }
-
-    /// Makes the segment: whole, or not at all. It cannot be removed before this process has
-    /// attached or dropped the result.
-    ///
-    /// Example: the [first page](crate).
-    ///
-    /// # Errors
-    /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
-    /// [`Problem::FileSizeLimit`], or a refused file system.
-    ///
-    /// # Cost
-    /// All bytes are allocated and zeroed by the kernel. A memory cgroup whose limit they exceed
-    /// kills the process here.
-    pub fn build(self) -> Result<Segment<E>, SegmentError> {
-        let place = self.place?;
-        let mut declaration = self.declaration;
-        let made = match &self.graph {
-            Some(graph) => declare::<E>(graph, &mut declaration),
-            None => Ok(()),
-        };
-        match made.and_then(|()| make::<E>(&place, self.notice, &declaration)) {
-            Ok(opened) => Ok(Segment::from(place, opened)),
-            Err(problem) => Err(SegmentError::at(&place, problem)),
-        }
-    }
-}
-
-/// States the counts, the stage table and the first words of a graph's ring.
-fn declare<E: Event>(graph: &Graph, declaration: &mut Declaration) -> Result<(), Problem> {
-    let shape = &mut declaration.shape;
-    if !shape.capacity.is_power_of_two() {
-        return Err(Problem::Capacity { asked: shape.capacity });
-    }
-    let ring = graph.declaration(shape.capacity, declaration.first)?;
-    let needs = ring.needs::<E>().map_err(Problem::Graph)?;
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    shape.lines = count(needs.lines);
-    shape.wait_queues = count(needs.queues);
-    shape.seats = count(needs.seats);
-    (shape.cells, shape.shard_ids) = (count(needs.cells), count(needs.shard_ids));
-    shape.producers = count(ring.producers);
-    shape.stages = count(ring.stages.len());
-    declaration.producer_on_death = graph::number(ring.producer_on_death).into();
-    declaration.stages = graph::records(&ring, &needs);
-    declaration.initial = vec![ring::initial(&ring, &needs, &shape.areas()?)?];
-    Ok(())
-}
-
-fn make<E: Event>(
-    place: &Place,
-    notice: Duration,
-    declaration: &Declaration,
-) -> Result<Arc<Opened>, Problem> {
-    let notice_ms = u32::try_from(notice.as_millis()).ok().filter(|ms| NOTICE_MS.contains(ms));
-    let mut header = Header::new_zeroed();
-    header.notice_ms = notice_ms.ok_or(Problem::Notice { asked_ms: notice.as_millis() })?;
-    let random = getrandom(&mut header.id, GetRandomFlags::empty());
-    random.map_err(|error| Problem::system("drawing a random number", error))?;
-    header.boot = machine::boot_id();
-    header.created = machine::now();
-    header.uid = geteuid().as_raw();
-    header.kind = declaration.kind;
-    header.first = declaration.first;
-    header.producer_on_death = declaration.producer_on_death;
-    header.type_version = E::VERSION;
-    header.type_name[..E::NAME.len()].copy_from_slice(E::NAME.as_bytes());
-    let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
-    let checked = head.check(head.header().length, &header.boot)?;
-    match place {
-        Place::Path(path) => {
-            let file = create::create_named(path, &head, &declaration.initial)?;
-            Ok(Opened::new(file, checked, true))
-        }
-        Place::Memfd(label) => {
-            let file = create::create_memfd(label, &head, &declaration.initial)?;
-            Ok(Opened::new(file, checked, false))
-        }
     }
 }

@@ -154,6 +154,20 @@ pub enum Problem {
         /// How the stage divides its events: `each`, `pool`, `shards` or `tap`.
         delivery: &'static str,
     },
+    /// The key of a stage with shards is no part of the event.
+    Key {
+        /// Name of the stage.
+        stage: String,
+    },
+    /// The stage has no shard of that number.
+    NoShard {
+        /// Name of the stage.
+        stage: String,
+        /// Number that was asked for.
+        asked: usize,
+        /// Number of its shards.
+        shards: usize,
+    },
     /// The effect of a death was stated for a tap. No party waits for a dead member of a tap, so no
     /// party is told.
     TapDeath {
@@ -339,11 +353,11 @@ impl fmt::Display for Problem {
             ),
             Problem::Access { stage, writes: true } => write!(
                 f,
-                "stage `{stage}` was declared as a writer: ask for it by `writer` (a pool: `pool_writer`)"
+                "stage `{stage}` was declared as a writer: ask for it by `writer` (a pool: `pool_writer`; shards: `shard_writer`)"
             ),
             Problem::Access { stage, writes: false } => write!(
                 f,
-                "stage `{stage}` was declared as a reader: ask for it by `reader` (a pool: `pool_reader`)"
+                "stage `{stage}` was declared as a reader: ask for it by `reader` (a pool: `pool_reader`; shards: `shard_reader`)"
             ),
             Problem::Delivery { stage, delivery: "each" } => write!(
                 f,
@@ -353,9 +367,24 @@ impl fmt::Display for Problem {
                 f,
                 "stage `{stage}` was declared as a pool: ask for it by `pool_reader` or `pool_writer`"
             ),
+            Problem::Delivery { stage, delivery: "shards" } => write!(
+                f,
+                "stage `{stage}` was declared with shards: ask for one by `shard_reader` or `shard_writer`, with its number"
+            ),
+            Problem::Delivery { stage, delivery: "tap" } => {
+                write!(f, "`{stage}` was declared as a tap: join it by `subscribe`")
+            }
             Problem::Delivery { stage, delivery } => write!(
                 f,
                 "stage `{stage}` was declared with the delivery `{delivery}`, which this call does not serve"
+            ),
+            Problem::Key { stage } => write!(
+                f,
+                "the key of stage `{stage}` is no part of the event, or is empty: return a reference to a field, as in `|event| &event.account`"
+            ),
+            Problem::NoShard { stage, asked, shards } => write!(
+                f,
+                "stage `{stage}` has no shard {asked}: its {shards} shards are numbered from 0 on"
             ),
             Problem::TapDeath { tap } => write!(
                 f,

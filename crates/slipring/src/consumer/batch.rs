@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Index, IndexMut, Range};
 
-use crate::consumer::markers::{Seated, SeatedWorker, Writing, sealed};
+use crate::consumer::markers::{SeatedWorker, Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
@@ -198,7 +198,7 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     }
 }
 
-impl<E, L: Layout> Batch<'_, E, Writing, Seated, L> {
+impl<E, C: sealed::BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
     /// Returns how many of the batch's first events may be half-written, as
     /// [`Consumer::suspects`](crate::Consumer::suspects) says. The others are whole.
     ///
@@ -223,7 +223,7 @@ impl<E, L: Layout> Batch<'_, E, Writing, Seated, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn suspects(&self) -> usize {
-        let end = self.position.role().again.1;
+        let end = C::again(self.position).end;
         let suspects = ahead(end, self.view.first_seq()).max(0) as u64;
         suspects.min(self.len) as usize
     }

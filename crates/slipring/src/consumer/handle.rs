@@ -8,7 +8,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
@@ -18,11 +17,9 @@ use crate::consumer::batch::Batch;
 use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{
-    Every, Joined, Reading, Seated, SeatedWorker, Sharded, Shared, Writing, sealed,
-};
+use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
-use crate::consumer::role::{MemberRole, SeatRole};
+use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
@@ -85,72 +82,6 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     /// Creates the handle of a stage that sees every event.
     pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         Consumer { position: StagePosition::new(core, stage, learned), access: PhantomData }
-    }
-}
-
-impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Seated, L> {
-    /// Creates the handle of a stage of a segment.
-    pub(crate) fn seated(position: SequentialPosition<E, L, SeatRole>) -> Self {
-        Consumer { position, access: PhantomData }
-    }
-
-    /// Returns the positions of the events that were lent before, to a process that died or left
-    /// without a release, and that this handle lends again. An event outside of the range is lent
-    /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
-    ///     .capacity(8)
-    ///     .reader("sum")
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
-    /// tx.publish(|slot| *slot = 7)?;
-    /// assert_eq!(sum.redelivered(), 0..0);
-    /// drop(sum.batch(8)?); // not released
-    /// drop(sum);
-    /// assert_eq!(attached.reader("sum")?.redelivered(), 0..1);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn redelivered(&self) -> Range<u64> {
-        let (first, end) = self.position.role().again;
-        first..end
-    }
-}
-
-impl<E, A: sealed::Access, L: Layout> Consumer<E, A, SeatedWorker, L> {
-    /// Returns the positions of the current chunk's events that may have been lent before, to a
-    /// worker that died or left without a release, and that this handle lends again. An event
-    /// outside of the range is lent for the first time.
-    ///
-    /// A worker finishes the chunks that other workers left, so any chunk may be such a chunk. If
-    /// the pool writes, each event in the range may be half-written.
-    /// [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
-    ///     .capacity(8)
-    ///     .pool_reader("sum", 2)
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut one) = (attached.producer()?, attached.pool_reader("sum")?);
-    /// tx.publish(|slot| *slot = 7)?;
-    /// assert!(one.redelivered().is_empty());
-    /// drop(one.batch(8)?); // not released
-    /// drop(one);
-    /// let mut other = attached.pool_reader("sum")?;
-    /// assert_eq!(other.poll(8, |event, _| assert_eq!(*event, 7))?, 1);
-    /// assert_eq!(other.redelivered(), 0..1);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn redelivered(&self) -> Range<u64> {
-        self.position.again().clone()
     }
 }
 

@@ -3,13 +3,17 @@
 //! consumer's position.
 
 pub(crate) mod sealed {
+    use std::ops::Range;
+
     use crate::consumer::local_worker::LocalWorkerPosition;
     use crate::consumer::position::Availability;
-    use crate::consumer::role::{MemberRole, SeatRole};
+    use crate::consumer::role::MemberRole;
     use crate::consumer::seated_worker::SeatedRole;
     use crate::consumer::sequential::{SequentialPosition, StagePosition};
     use crate::consumer::shard::ShardPosition;
+    use crate::consumer::successor::{self, SeatRole};
     use crate::consumer::worker::WorkerPosition;
+    use crate::errors::WaitError;
     use crate::ring::slots::Layout;
 
     pub trait Access: 'static {}
@@ -41,11 +45,59 @@ pub(crate) mod sealed {
     impl Delivery for super::Sharded {
         type Position<E, L: Layout> = ShardPosition<E, L>;
     }
+    impl Delivery for super::SeatedShard {
+        type Position<E, L: Layout> = ShardPosition<E, L, SeatRole>;
+    }
     impl Delivery for super::Shared {
         type Position<E, L: Layout> = LocalWorkerPosition<E, L>;
     }
     impl Delivery for super::SeatedWorker {
         type Position<E, L: Layout> = WorkerPosition<E, L, SeatedRole>;
+    }
+
+    /// A delivery whose handles follow the handle of a process that died or left.
+    pub trait Succeeds: Delivery {
+        /// Returns the positions that were lent before and that the handle lends again.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64>;
+    }
+
+    /// A delivery whose handles lend first what the handle before was lent and has not released.
+    pub trait BeginsAgain: Succeeds {
+        /// Passes over those events; see `consumer::successor`.
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError>;
+    }
+
+    impl Succeeds for super::Seated {
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
+            position.role().again()
+        }
+    }
+    impl Succeeds for super::SeatedShard {
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
+            position.sequence().role().again()
+        }
+    }
+    impl Succeeds for super::SeatedWorker {
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
+            position.again().clone()
+        }
+    }
+
+    impl BeginsAgain for super::Seated {
+        fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError> {
+            let end = position.role().again().end;
+            successor::pass_over(position, end)
+        }
+    }
+    impl BeginsAgain for super::SeatedShard {
+        fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError> {
+            let end = position.sequence().role().again().end;
+            successor::pass_over(position, end)
+        }
     }
 
     impl Holds for super::Every {
@@ -94,3 +146,7 @@ pub struct SeatedWorker(());
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a shard and sees the events of its
 /// own keys.
 pub struct Sharded(());
+
+/// Delivery marker of a [`Consumer`](crate::Consumer) that is a shard of a segment and sees the
+/// events of its own keys. Another process may take its place after it has left or died.
+pub struct SeatedShard(());

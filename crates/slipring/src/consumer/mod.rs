@@ -16,6 +16,7 @@ pub(crate) mod seated_worker;
 pub(crate) mod sequential;
 pub(crate) mod shard;
 pub(crate) mod spacing;
+pub(crate) mod successor;
 pub(crate) mod suspects;
 pub(crate) mod waiting;
 pub(crate) mod worker;

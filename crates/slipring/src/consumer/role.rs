@@ -2,16 +2,13 @@
 //! gives a `SequentialPosition` the behaviour of a stage, of a shard or of a tap's member.
 
 use std::cell::Cell;
-use std::ptr::NonNull;
 
-use crate::base::sync::{Relaxed, twin};
+use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
 use crate::errors::WaitError;
 use crate::ring::closing;
 use crate::ring::control::Control;
-use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
-use crate::ring::words::ahead;
 
 /// Adapts a `SequentialPosition` to its owner: a stage, a shard or a member of a tap.
 pub trait Role {
@@ -84,80 +81,6 @@ impl Role for ShardRole {
 
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
         state.fail_dropped(released);
-    }
-}
-
-/// The role of a stage of a segment. After the drop of its handle, another process may take its
-/// seat.
-pub struct SeatRole {
-    /// The seat in the segment, which the ring's core keeps mapped.
-    pub(crate) seat: NonNull<Seat>,
-    /// The number of this process as a participant of the segment.
-    pub(crate) participant: u32,
-    /// What the stage's events began with when this handle took the seat: the position of the first
-    /// event that was lent before and is lent again, and the position behind the last one.
-    pub(crate) again: (u64, u64),
-    /// Highest position up to which the stage was ever lent events, by this handle or one before.
-    pub(crate) held: Cell<u64>,
-    /// The boundary that this handle, or one before, stored last.
-    pub(crate) boundary: Cell<u64>,
-    /// Whether the handle has issued a barrier since it saw that the ring is closing.
-    pub(crate) fenced: Cell<bool>,
-    /// Whether the words of the segment were found to contradict each other.
-    pub(crate) damaged: Cell<bool>,
-}
-
-// SAFETY: a `Seat` consists of atomic words, which any thread may use while the core lives. The
-// `Cell`s belong to the handle, which only one thread uses at a time.
-unsafe impl Send for SeatRole {}
-
-impl SeatRole {
-    fn seat(&self) -> &Seat {
-        // SAFETY: the handle that has this role keeps the core, which keeps the segment mapped.
-        unsafe { self.seat.as_ref() }
-    }
-}
-
-impl Role for SeatRole {
-    /// A successor begins where its predecessor stopped, which may be in the middle of a run.
-    const STARTS_MID_RUN: bool = true;
-    const SEATED: bool = true;
-
-    #[inline(always)]
-    fn lend(&self, end: u64) {
-        if ahead(end, self.held.get()) > 0 {
-            self.held.set(end);
-            twin!("held-late": self.seat().hold(end) => ());
-        }
-    }
-
-    #[inline(always)]
-    fn bound(&self, end: u64) {
-        twin!("held-late": () => self.seat().hold(self.held.get()));
-        // A successor begins before the boundary of its predecessor, which does not go back.
-        if ahead(end, self.boundary.get()) > 0 {
-            self.boundary.set(end);
-            self.seat().bound(end);
-        }
-    }
-
-    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
-        closing::is_end(&state.core, at, &self.fenced)
-    }
-
-    fn find_damage(&self) {
-        self.damaged.set(true);
-    }
-
-    #[inline(always)]
-    fn refusal(&self, _control: &Control) -> Option<WaitError> {
-        self.damaged.get().then_some(WaitError::Damaged)
-    }
-
-    /// Leaves the stage's place to another handle, also where a panic drops this one: the events
-    /// that the handle has not released come again.
-    fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
-        self.seat().free(self.participant);
     }
 }
 

@@ -157,7 +157,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Tells the seat that `len` events are lent, before the handler touches them. Returns `len`.
     #[inline(always)]
-    fn lend(&self, len: u64) -> u64 {
+    pub(crate) fn lend(&self, len: u64) -> u64 {
         self.role.lend(self.next.wrapping_add(len));
         len
     }
@@ -305,11 +305,42 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Works as [`Availability::gather`], for a position that follows a frontier. Loads the
+    /// Searches until `least` events are known or no further event is available, and lends none.
+    /// Returns the number of known events.
+    #[inline]
+    pub(crate) fn find(&mut self, least: u64) -> u64 {
+        if !self.reads_stamps {
+            self.find_to_limit(least);
+            return if self.keep_within_ring() { self.known() } else { 0 };
+        }
+        while self.next == self.live_end {
+            if !self.extend() || !self.keep_within_ring() {
+                return 0;
+            }
+        }
+        let (slots, mut end) = (self.state.slots, self.live_end);
+        // Other processes write the stamps of a segment, so the walk is bounded by the ring.
+        let least = if R::SEATED { least.min(self.state.core.capacity()) } else { least };
+        while end.wrapping_sub(self.next) < least
+            && let Run::Live(run) = slots.run_at(end)
+        {
+            end = end.wrapping_add(run);
+            // The loop guesses that the next run is as long as the previous run. While runs stay
+            // equally long, branch prediction lets the processor load the next stamp before the
+            // previous stamp has arrived.
+            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
+                end = end.wrapping_add(run);
+            }
+        }
+        self.live_end = end;
+        if self.keep_within_ring() { self.known() } else { 0 }
+    }
+
+    /// Works as [`SequentialPosition::find`], for a position that follows a frontier. Loads the
     /// frontier at most once, because an immediate second load would only slow down the threads
     /// that store the frontier.
     #[inline]
-    fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
+    fn find_to_limit(&mut self, least: u64) {
         let mut loaded = false;
         while self.known() < least {
             if self.live_end == self.limit && std::mem::replace(&mut loaded, true) {
@@ -319,7 +350,6 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                 break;
             }
         }
-        self.known().min(max)
     }
 
     /// Moves `live_end` to the end of the next run, or to `limit` if `limit` is inside of the next
@@ -507,32 +537,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[inline]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
-        if !self.reads_stamps {
-            let known = self.gather_to_limit(least, max);
-            return if self.keep_within_ring() { self.lend(known) } else { 0 };
-        }
-        if self.poll(max) == 0 {
-            return 0;
-        }
-        let (slots, mut end) = (self.state.slots, self.live_end);
-        // Other processes write the stamps of a segment, so the walk is bounded by the ring.
-        let least = if R::SEATED { least.min(self.state.core.capacity()) } else { least };
-        while end.wrapping_sub(self.next) < least
-            && let Run::Live(run) = slots.run_at(end)
-        {
-            end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the previous run. While runs stay
-            // equally long, branch prediction lets the processor load the next stamp before the
-            // previous stamp has arrived.
-            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
-                end = end.wrapping_add(run);
-            }
-        }
-        self.live_end = end;
-        if !self.keep_within_ring() {
-            return 0;
-        }
-        self.lend(self.known().min(max))
+        let known = self.find(least);
+        if known == 0 { 0 } else { self.lend(known.min(max)) }
     }
 
     #[inline(always)]

@@ -14,20 +14,25 @@
 //!   own events would hold up the stage's frontier.
 //! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
 //!   the graph.
+//! - I4: a shard of a segment tells its seat of its own events only, up to the last one that it is
+//!   about to lend. So what comes again after a death is what the dead process may have touched.
 
 use crate::base::sync::twin;
 use crate::consumer::drive::GATHER_AT_LEAST;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
-use crate::consumer::role::ShardRole;
+use crate::consumer::role::{Role, ShardRole};
 use crate::consumer::sequential::SequentialPosition;
+use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::wait::HandleLearner;
 
-/// The position of one shard.
-pub struct ShardPosition<E, L: Layout> {
+/// The position of one shard, whose role `R` is that of a shard of one process, or of a segment's.
+pub struct ShardPosition<E, L: Layout, R: Role = ShardRole> {
     /// The underlying position, which goes through the events of all shards.
-    sequence: SequentialPosition<E, L, ShardRole>,
+    sequence: SequentialPosition<E, L, R>,
+    /// The shard's number, from 0 on.
+    shard: u32,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
     /// Whether the shard has handled an event since the shard's last release. `poll` releases other
@@ -48,20 +53,37 @@ impl<E, L: Layout> ShardPosition<E, L> {
     ) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let role = ShardRole { shard: shard as u32 };
-        ShardPosition {
-            sequence: SequentialPosition::begin(core, stage, role, (line, 0), start, learned),
-            own: 0,
-            handled: false,
-            exhausted: false,
-        }
+        let sequence = SequentialPosition::begin(core, stage, role, (line, 0), start, learned);
+        ShardPosition::over(sequence, shard)
+    }
+}
+
+impl<E, L: Layout, R: Role> ShardPosition<E, L, R> {
+    /// Creates the position of the shard with this number, over a position that goes through the
+    /// events of all shards.
+    pub(crate) fn over(sequence: SequentialPosition<E, L, R>, shard: usize) -> Self {
+        let shard = shard as u32;
+        ShardPosition { sequence, shard, own: 0, handled: false, exhausted: false }
+    }
+
+    /// Returns the underlying position.
+    pub(crate) fn sequence(&self) -> &SequentialPosition<E, L, R> {
+        &self.sequence
     }
 
     /// Searches for available events of all shards, where none is known.
     fn find(&mut self) {
-        let found = self.sequence.gather(GATHER_AT_LEAST, u64::MAX);
+        let found = self.sequence.find(GATHER_AT_LEAST);
         // A search also ends at a tombstone, and events may follow the tombstone.
         let stops_early = self.sequence.state().control().plan.many_producers;
         self.exhausted = found == 0 || found < GATHER_AT_LEAST && !stops_early;
+    }
+
+    /// Passes over the next `len` events, which are this shard's own and known to be available.
+    pub(crate) fn pass_over_own(&mut self, len: u64) {
+        self.own -= len;
+        self.handled |= len != 0;
+        self.sequence.pass_over(len);
     }
 
     /// Passes over the next events that are known to be available, up to the first event of this
@@ -79,13 +101,13 @@ impl<E, L: Layout> ShardPosition<E, L> {
         let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };
         let counts = |offset: &u64| {
             let owner = ids.shard_of(seq.wrapping_add(*offset)); // I1
-            (owner == self.sequence.role().shard) == own
+            (owner == self.shard) == own
         };
         (0..len).take_while(counts).count() as u64
     }
 }
 
-impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
+impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for ShardPosition<E, L, R> {
     fn state(&self) -> &ConsumerState<E, L> {
         self.sequence.state()
     }
@@ -144,7 +166,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
     }
 }
 
-impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
+impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
     const MAY_PAUSE: bool = true;
 
     fn walks_runs(&self) -> bool {
@@ -168,7 +190,7 @@ impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
                 return 0;
             }
         }
-        self.own.min(max)
+        self.sequence.lend(self.own.min(max)) // I4
     }
 
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
@@ -191,5 +213,25 @@ impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
 
     fn waits_for(&self) -> usize {
         self.sequence.waits_for()
+    }
+
+    #[inline(always)]
+    fn check(&self) -> Result<(), WaitError> {
+        self.sequence.check()
+    }
+
+    #[inline(always)]
+    fn is_undisturbed(&self) -> bool {
+        self.sequence.is_undisturbed()
+    }
+
+    #[cold]
+    fn find_end(&self) -> Option<WaitError> {
+        self.sequence.find_end()
+    }
+
+    #[cold]
+    fn has_ended(&self) -> bool {
+        self.sequence.has_ended()
     }
 }

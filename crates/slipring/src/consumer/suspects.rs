@@ -1,4 +1,5 @@
-//! What a stage that writes learns of the process before it: which events may be half-written.
+//! What a handle learns of the process before it: which events come again, and, of a stage that
+//! writes, may be half-written.
 //!
 //! Invariants
 //! - I1: the events that a stage was lent and has not released are `[released, held)`, the first
@@ -6,12 +7,11 @@
 //! - I2: an event cannot be unpublished: stages before this one may have handled it, and stages
 //!   behind go by this stage's frontier alone. So what is passed over is released as it is.
 
+use std::ops::Range;
+
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Seated, Writing};
-use crate::consumer::position::{Availability, ConsumerPosition};
-use crate::consumer::role::{Role, SeatRole};
-use crate::consumer::sequential::SequentialPosition;
-use crate::consumer::waiting::Counting;
+use crate::consumer::markers::{Writing, sealed};
+use crate::consumer::position::ConsumerPosition as _;
 use crate::errors::WaitError;
 use crate::ring::slots::Layout;
 use crate::ring::words::ahead;
@@ -55,41 +55,55 @@ impl Suspects {
     }
 }
 
-impl<E, L: Layout> SequentialPosition<E, L, SeatRole> {
-    /// Returns the positions that are lent again and not released yet.
-    pub(crate) fn suspects(&self) -> Suspects {
-        Suspects::between(self.first_unreleased(), self.role().again.1)
-    }
-
-    fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
-        let (end, mut passed) = (self.role().again.1, 0);
-        while ahead(end, self.next()) > 0 {
-            self.check()?;
-            let len = self.poll(ahead(end, self.next()) as u64);
-            if len == 0 {
-                // The events were available to the process before, so they are available. A handle
-                // that has passed over some of them without a release is of no use.
-                self.role().find_damage();
-                return Err(self.ended().unwrap_or(WaitError::Damaged));
-            }
-            self.pass_over(len);
-            passed += len;
-        }
-        if passed != 0 {
-            // Counted first: a death in between counts the events twice, and never not at all.
-            self.state_mut().counts.skipped += passed;
-            self.flush();
-            self.release();
-        }
-        Ok(passed)
+impl<E, A: sealed::Access, C: sealed::Succeeds, L: Layout> Consumer<E, A, C, L> {
+    /// Returns the positions of the events that were lent before, to a process that died or left
+    /// without a release, and that this handle lends again. An event outside of the range is lent
+    /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
+    ///
+    /// - A stage's handle lends these events first.
+    /// - A shard's handle lends those that are its own; the range also covers events of other shards.
+    /// - A worker finishes the chunks that other workers left, so any chunk may be such a chunk. The
+    ///   range is that of its current chunk, and
+    ///   [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch. If the pool writes,
+    ///   each event in the range may be half-written.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .reader("sum")
+    ///     .pool_reader("print", 2)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert_eq!(sum.redelivered(), 0..0);
+    /// drop(sum.batch(8)?); // not released
+    /// drop(sum);
+    /// assert_eq!(attached.reader("sum")?.redelivered(), 0..1);
+    ///
+    /// let mut one = attached.pool_reader("print")?;
+    /// drop(one.batch(8)?); // not released
+    /// assert!(one.redelivered().is_empty());
+    /// drop(one);
+    /// let mut other = attached.pool_reader("print")?;
+    /// assert_eq!(other.poll(8, |event, _| assert_eq!(*event, 7))?, 1);
+    /// assert_eq!(other.redelivered(), 0..1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn redelivered(&self) -> Range<u64> {
+        C::again(&self.position)
     }
 }
 
-impl<E, L: Layout> Consumer<E, Writing, Seated, L> {
+impl<E, C: sealed::BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// Returns which of the next events may be half-written: the process that had this stage before
     /// was lent them, and died or left before it released them. They are the first events that this
     /// handle lends. Every later event is as the stages before have left it, and so is an event
-    /// that this handle has released.
+    /// that this handle has released. A shard lends only those that are its own, and no shard
+    /// touches another shard's.
     ///
     /// A handler repairs such an event, or marks it for the stages behind. If it can do neither,
     /// [`pass_over_suspects`](Consumer::pass_over_suspects) leaves them out.
@@ -131,7 +145,7 @@ impl<E, L: Layout> Consumer<E, Writing, Seated, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn suspects(&self) -> Suspects {
-        self.position.suspects()
+        Suspects::between(self.position.first_unreleased(), C::again(&self.position).end)
     }
 
     /// Passes over the [`suspects`](Consumer::suspects): releases them as they are, without lending
@@ -174,6 +188,6 @@ impl<E, L: Layout> Consumer<E, Writing, Seated, L> {
     ///
     /// [`StageReport::skipped`]: crate::StageReport::skipped
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
-        self.position.pass_over_suspects()
+        C::pass_over(&mut self.position)
     }
 }

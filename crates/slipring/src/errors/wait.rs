@@ -116,6 +116,8 @@ pub struct PeerDead {
     /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the
     /// producer.
     pub stage: Name,
+    /// Number of the shard that the process ran, from 0 on. `None`: the stage has no shards.
+    pub shard: Option<usize>,
     /// The dead process's id, as its own pid namespace had it; 0: it is not known. Another process
     /// may have the id by now.
     pub pid: u32,
@@ -126,11 +128,12 @@ pub struct PeerDead {
 
 impl fmt::Display for PeerDead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PeerDead { stage, pid, seq } = self;
-        write!(
-            f,
-            "process {pid}, which ran `{stage}`, has died at event {seq}: start it again, it goes on from there"
-        )
+        let PeerDead { stage, shard, pid, seq } = self;
+        write!(f, "process {pid}, which ran ")?;
+        if let Some(shard) = shard {
+            write!(f, "shard {shard} of ")?;
+        }
+        write!(f, "`{stage}`, has died at event {seq}: start it again, it goes on from there")
     }
 }
 

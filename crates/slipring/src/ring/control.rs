@@ -397,12 +397,16 @@ impl Control {
         (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
     }
 
-    /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does.
-    /// `None`: there is none, or no party is to hear of it. Of several producers, and of a pool's
-    /// workers, the others hear once none lives.
-    fn dead_owner(&self, peers: &Peers, party: usize) -> Option<u32> {
+    /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does, and
+    /// the number of its shard. `None`: there is none, or no party is to hear of it. Of several
+    /// producers, and of a pool's workers, the others hear once none lives.
+    fn dead_owner(&self, peers: &Peers, party: usize) -> Option<(Option<usize>, u32)> {
         if *peers.on_death.get(party)? == OnDeath::Wait {
             return None;
+        }
+        if let Some(Delivery::Shards(shards)) = self.plan.stages.get(party).map(|it| it.delivery) {
+            let (shard, owner) = self.dead_shard(peers, party, shards)?;
+            return Some((Some(shard), owner));
         }
         let seats = self.seats_of(party);
         let lives = |seat: &Line<Seat>| seat.0.owner().is_some_and(|it| !peers.proof.is_dead(it));
@@ -415,16 +419,30 @@ impl Control {
             return None;
         }
         // A participant that is not settled yet is told before one that is.
-        seats.iter().filter_map(|seat| peers.dead_owner(&seat.0)).max()
+        let owner = seats.iter().filter_map(|seat| peers.dead_owner(&seat.0)).max()?;
+        Some((None, owner))
+    }
+
+    /// Returns the number and the dead owner of a shard that holds a stage up. Of several such
+    /// shards, one that is not settled yet comes first. The other shards cannot do its work.
+    fn dead_shard(&self, peers: &Peers, stage: usize, shards: usize) -> Option<(usize, u32)> {
+        let (line, position) = (self.plan.stages[stage].line, self.position(stage));
+        let dead = |shard: usize| {
+            let holds_up = self.positions.released(line + shard) == position;
+            let holds_up = twin!("any-dead-shard": holds_up => true);
+            let seat = &self.seats_of(stage)[shard].0;
+            if holds_up { Some((shard, peers.dead_owner(seat)?)) } else { None }
+        };
+        (0..shards).filter_map(dead).max_by_key(|&(_, owner)| owner)
     }
 
     /// Returns the dead participant for which a waiter waits, directly or through other stages, and
-    /// that participant's party.
-    fn holds_up_dead(&self, peers: &Peers, waiter: &Waiter) -> Option<(usize, u32)> {
+    /// that participant's party and shard.
+    fn holds_up_dead(&self, peers: &Peers, waiter: &Waiter) -> Option<(usize, Option<usize>, u32)> {
         let mut party = self.slowest(waiter);
         loop {
-            if let Some(dead) = self.dead_owner(peers, party) {
-                return Some((party, dead));
+            if let Some((shard, dead)) = self.dead_owner(peers, party) {
+                return Some((party, shard, dead));
             }
             party = self.holds_up(party)?;
         }
@@ -476,7 +494,7 @@ impl Control {
         let taps = twin!("dead-members-left": self.plan.taps_before(waiter.party) => &[]);
         taps.iter().for_each(|&tap| self.settle_dead(peers, tap, settle));
         self.settle_dead_workers(peers, settle);
-        let (party, owner) = dead?;
+        let (party, shard, owner) = dead?;
         let on_death = peers.on_death[party];
         let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };
         let stage = self.name(party);
@@ -488,7 +506,7 @@ impl Control {
             self.fail(party, Some(seq), Cause::Died { pid });
             return None;
         }
-        Some(WaitError::PeerDead(Box::new(PeerDead { stage, pid, seq })))
+        Some(WaitError::PeerDead(Box::new(PeerDead { stage, shard, pid, seq })))
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {

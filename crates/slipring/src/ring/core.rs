@@ -83,8 +83,12 @@ impl<E, L: Layout> Core<E, L> {
     ///
     /// # Safety
     /// The slots are valid while `mapping` lives. Their events are plain data.
-    pub(crate) unsafe fn over(control: Control, slots: View<E, L>, mapping: Mapping) -> Self {
-        let shard_ids = control.plan.stages.iter().map(|_| None).collect();
+    pub(crate) unsafe fn over(
+        control: Control,
+        slots: View<E, L>,
+        shard_ids: Box<[Option<ShardIds<E>>]>,
+        mapping: Mapping,
+    ) -> Self {
         // SAFETY: the core of a mapping frees no slots.
         let mut core = unsafe { Core::new(control, slots, shard_ids) };
         #[cfg(all(test, slipring_loom))]

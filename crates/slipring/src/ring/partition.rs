@@ -9,6 +9,7 @@
 use std::hash::{Hash, Hasher};
 
 use crate::base::panics::Contained;
+use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, Relaxed, array};
 
 /// Shard id of an event that no shard owns.
@@ -25,9 +26,39 @@ pub(crate) fn partitioner<E, K: Hash>(
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
-        // The shard id is the high half of a 128-bit product, hash times `shards`, and so is below
-        // `shards`. Shard ids are spread as evenly as the high bits of the hashes.
-        ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
+        shard_of_hash(mixer.finish(), shards)
+    })
+}
+
+/// Returns the shard that a hash selects. The shard id is the high half of a 128-bit product, hash
+/// times `shards`, and so is below `shards`. Shard ids are spread as evenly as the high bits of the
+/// hashes.
+fn shard_of_hash(hash: u64, shards: usize) -> u32 {
+    ((u128::from(hash) * shards as u128) >> 64) as u32
+}
+
+/// Returns the shard that the bytes of a key select. All processes of a segment agree on it, so the
+/// function is a part of the segment's version.
+pub fn shard_of_bytes(key: &[u8], shards: usize) -> u32 {
+    let mut mixer = Mixer(0);
+    mixer.write(key);
+    shard_of_hash(mixer.finish(), shards)
+}
+
+/// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on in
+/// each event.
+///
+/// # Safety
+/// The bytes lie in an `E`, and no byte of an `E` is padding.
+pub(crate) unsafe fn bytes_partitioner<E>(
+    shards: usize,
+    (offset, length): (usize, usize),
+) -> Partitioner<E> {
+    Box::new(move |event| {
+        let first = std::ptr::from_ref(event).cast::<u8>();
+        // SAFETY: the caller's promise.
+        let key = unsafe { std::slice::from_raw_parts(first.add(offset), length) };
+        shard_of_bytes(key, shards)
     })
 }
 
@@ -81,7 +112,7 @@ impl Hasher for Mixer {
 /// The shard ids of a stage, one per slot, and the partitioner that computes these ids.
 pub(crate) struct ShardIds<E> {
     partitioner: Contained<Partitioner<E>>,
-    ids: Box<[AtomicU32]>,
+    ids: Shared<[AtomicU32]>,
 }
 
 impl<E> ShardIds<E> {
@@ -93,7 +124,15 @@ impl<E> ShardIds<E> {
         capacity: usize,
     ) -> Option<ShardIds<E>> {
         let ids = array(capacity, |_| AtomicU32::new(NO_SHARD))?;
-        Some(ShardIds { partitioner, ids })
+        Some(ShardIds::over(partitioner, Shared::from(ids)))
+    }
+
+    /// Uses `ids`, one for each slot.
+    pub(crate) fn over(
+        partitioner: Contained<Partitioner<E>>,
+        ids: Shared<[AtomicU32]>,
+    ) -> ShardIds<E> {
+        ShardIds { partitioner, ids }
     }
 
     /// Computes and stores the shard id of an event. The method runs the user's key function.
@@ -121,6 +160,35 @@ impl<E> ShardIds<E> {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+
+    /// The values are a part of a segment's version: programs of several builds share a segment.
+    #[test]
+    fn the_shard_of_bytes_never_changes() {
+        let keys: [&[u8]; 6] = [b"", b"\0", b"MSFT", b"EURUSD\0\0", b"EURUSD\0\0\0", &[0xFF; 20]];
+        let of_a_million = keys.map(|key| shard_of_bytes(key, 1_000_000));
+        assert_eq!(of_a_million, [308_498, 247_006, 576_908, 824_920, 583_289, 123_487]);
+        for shards in [1, 2, 3, 65_536] {
+            assert!(
+                (0u64..200)
+                    .all(|key| { (shard_of_bytes(&key.to_ne_bytes(), shards) as usize) < shards })
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_are_spread_evenly() {
+        let (keys, shards) = (if cfg!(miri) { 500u32 } else { 10_000 }, 5);
+        // SAFETY: the bytes lie in the array.
+        let sort = unsafe { bytes_partitioner::<[u8; 12]>(shards, (4, 7)) };
+        let mut counts = vec![0u32; shards];
+        for key in 0..keys {
+            let mut event = [0xAA; 12];
+            event[5..9].copy_from_slice(&key.to_ne_bytes());
+            counts[sort(&event) as usize] += 1;
+        }
+        let even = keys / shards as u32;
+        assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{counts:?}");
+    }
 
     #[test]
     fn small_keys_are_spread_evenly() {

@@ -38,7 +38,8 @@ pub trait Proof: Send + Sync {
 ///
 /// A pool is dead once none of its workers lives, and one of them has died: while another worker
 /// lives, it finishes the events of the dead one, and the parties that wait for the pool wait on.
-/// The same holds for several producers.
+/// The same holds for several producers. Shards do not replace each other: a dead shard counts once
+/// the parties wait for it.
 ///
 /// Of several producers, this is about the last living one. While another producer lives, the claim
 /// of a dead one is given up, and the stages go on with the events of the others.

@@ -216,13 +216,19 @@ impl Positions {
         }
     }
 
+    /// Returns the position on a line of a stage that sees every event, or of one shard: the position
+    /// before which the handle of that line has released everything.
+    pub(crate) fn released(&self, line: usize) -> u64 {
+        edge::released::see_position(self.line(line))
+    }
+
     /// Returns a stage's frontier. Unlike [`Positions::frontier`], the method has no parameter
     /// `lower_bound`.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
         match stage.delivery {
-            Delivery::Each => edge::released::see_position(self.line(stage.line)),
+            Delivery::Each => self.released(stage.line),
             Delivery::Pool { .. } => {
                 self.frontier(plan, number, a_lap_before(self.landmark(stage)))
             }

@@ -2,13 +2,15 @@
 
 use std::ptr::NonNull;
 
-use super::declaration::{Declaration, StageDelivery};
+use super::declaration::{Declaration, StageDeclaration, StageDelivery};
 use super::participant::Participant;
+use crate::base::panics::Contained;
 use crate::base::shared::{Mapping, Shared};
-use crate::base::sync::{Arc, AtomicU64, Line, Relaxed};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
+use crate::ring::partition::{ShardIds, bytes_partitioner};
 use crate::ring::peers::{OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
@@ -59,6 +61,33 @@ impl Areas {
     unsafe fn seats(&self, plan: &Plan) -> Shared<[Line<Seat>]> {
         // SAFETY: the caller's promise.
         unsafe { Shared::mapped_slice(self.seats, plan.seats(), &self.mapping) }
+    }
+
+    /// Returns the shard ids of each stage; `None`: the stage has no shards.
+    ///
+    /// # Safety
+    /// The areas are those of the declaration, which was checked for `E` (`Declaration::needs`), and
+    /// no byte of an `E` is padding.
+    pub(super) unsafe fn shard_ids<E>(
+        &self,
+        declaration: &Declaration,
+    ) -> Box<[Option<ShardIds<E>>]> {
+        let (mut arrays, capacity) = (0, declaration.capacity);
+        let ids_of = |stage: &StageDeclaration| {
+            let StageDelivery::Shards { shards, key_offset, key_length } = stage.delivery else {
+                return None;
+            };
+            arrays += 1;
+            // SAFETY: the caller's promise: each sharded stage has an id per slot, which lie behind
+            // those of the sharded stages before. The key lies in the event.
+            let (partitioner, ids) = unsafe {
+                let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
+                let ids = Shared::mapped_slice(first.cast(), capacity, &self.mapping);
+                (bytes_partitioner(shards, (key_offset, key_length)), ids)
+            };
+            Some(ShardIds::over(Contained::new(partitioner), ids))
+        };
+        declaration.stages.iter().map(ids_of).collect()
     }
 
     /// Makes the board of one process.

@@ -149,12 +149,31 @@ impl Declaration {
         Ok(plan)
     }
 
+    /// Checks that the key of each sharded stage lies in an event of `size` bytes.
+    fn check_keys(&self, size: usize) -> Result<(), BuildError> {
+        for stage in &self.stages {
+            let StageDelivery::Shards { key_offset, key_length, .. } = stage.delivery else {
+                continue;
+            };
+            let end = key_offset.checked_add(key_length);
+            if key_length == 0 || end.is_none_or(|end| end > size) {
+                let problem = format!(
+                    "the key of stage `{}`, {key_length} bytes from offset {key_offset} on, does not lie in an event of {size} bytes: give a field of the event",
+                    stage.name
+                );
+                return Err(BuildError::Declaration { problem });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns how much memory the ring needs for events of type `E`.
     ///
     /// # Errors
     /// Returns why no ring can be made from this declaration.
     pub fn needs<E>(&self) -> Result<Needs, BuildError> {
         let plan = self.plan()?;
+        self.check_keys(size_of::<E>())?;
         let parties = plan.stages.len() + 1;
         let no_memory = || BuildError::Memory { capacity: parties, bytes_per_slot: 128 };
         let (counters, waited) = CounterWords::lines(parties).ok_or_else(no_memory)?;

@@ -10,7 +10,7 @@ use super::declaration::Declaration;
 use super::participant::Participant;
 use super::ring::SegmentRing;
 use crate::base::shared::Mapping;
-use crate::base::sync::{Arc, AtomicU64, Line, Statistic};
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Statistic};
 use crate::ring::core::{WatchedEvents, watched_events};
 use crate::ring::peers::Proof;
 use crate::ring::seat::Seat;
@@ -25,6 +25,7 @@ pub(crate) struct Words {
     queues: Box<[MaybeUninit<Line<QueueState>>]>,
     seats: Box<[Line<Seat>]>,
     cells: Box<[AtomicU64]>,
+    shard_ids: Box<[AtomicU32]>,
     status: Line<StatusWords>,
     failure: FailureRecord,
     counters: Box<[Line<[Statistic; 16]>]>,
@@ -68,6 +69,7 @@ impl HeapSegment {
             queues: (0..needs.queues).map(|_| MaybeUninit::uninit()).collect(),
             seats: (0..needs.seats).map(|_| Line(Seat::default())).collect(),
             cells: (0..needs.cells * capacity).map(|_| AtomicU64::new(0)).collect(),
+            shard_ids: (0..needs.shard_ids * capacity).map(|_| AtomicU32::new(0)).collect(),
             status: Line(StatusWords::default()),
             failure: FailureRecord::default(),
             counters: counters(needs.counters),
@@ -86,7 +88,7 @@ impl HeapSegment {
             waited: NonNull::from(&words.waited[..]).cast(),
             // A slot begins with its stamp.
             cells: NonNull::from(&words.cells[..]).cast(),
-            shard_ids: NonNull::dangling(),
+            shard_ids: NonNull::from(&words.shard_ids[..]).cast(),
             slots: first(slots.stamp(0)).cast(),
             mapping: words as Mapping,
         };

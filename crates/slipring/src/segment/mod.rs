@@ -30,6 +30,8 @@ mod pools_tests;
 mod producers_tests;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
+mod shards_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod taps_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod tests;
@@ -39,10 +41,12 @@ pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, Stage
 pub use participant::{Participant, register_for_barriers};
 pub use ring::{
     SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader, SegmentRing,
-    SegmentSharedProducer, SegmentSubscription, SegmentWriter,
+    SegmentShardReader, SegmentShardWriter, SegmentSharedProducer, SegmentSubscription,
+    SegmentWriter,
 };
 
 pub use crate::base::shared::Mapping;
+pub use crate::ring::partition::shard_of_bytes;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
 pub use crate::ring::status::Ending;

@@ -1,17 +1,17 @@
 //! The ring of a segment, as one process sees it, and its handles.
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use super::areas::Areas;
 use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Joined, Reading, Seated, SeatedWorker, Writing, sealed};
-use crate::consumer::role::SeatRole;
-use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::markers::{
+    Joined, Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed,
+};
+use crate::consumer::shard::ShardPosition;
+use crate::consumer::successor;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
 use crate::live::tap::{self, StartAt};
@@ -26,7 +26,7 @@ use crate::ring::seat::Seat;
 use crate::ring::slots::{Interleaved, InterleavedStorage, View};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Run};
-use crate::ring::words::{IDLE, PoolWord, ahead, bound_ahead};
+use crate::ring::words::{IDLE, PoolWord, bound_ahead};
 
 /// The producer of a segment.
 pub type SegmentProducer<E> = Producer<E>;
@@ -36,6 +36,11 @@ pub type SegmentSharedProducer<E> = Producer<E, Interleaved, Apart>;
 pub type SegmentPoolReader<E> = Consumer<E, Reading, SeatedWorker>;
 /// The handle with which one worker of a segment's pool reads, and may change, events.
 pub type SegmentPoolWriter<E> = Consumer<E, Writing, SeatedWorker>;
+/// The handle with which one shard of a segment's stage reads the events of its own keys.
+pub type SegmentShardReader<E> = Consumer<E, Reading, SeatedShard>;
+/// The handle with which one shard of a segment's stage reads, and may change, the events of its own
+/// keys.
+pub type SegmentShardWriter<E> = Consumer<E, Writing, SeatedShard>;
 /// The handle with which a stage of a segment reads every event.
 pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
 /// The handle with which a stage of a segment reads, and may change, every event.
@@ -103,7 +108,7 @@ impl<E> SegmentRing<E> {
     /// # Safety
     /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
     ///   has stored their first words, with an equal declaration.
-    /// - Every bit pattern is a valid `E`, and `E` needs no drop.
+    /// - Every bit pattern is a valid `E`, no byte of an `E` is padding, and `E` needs no drop.
     /// - As long as the areas are mapped, every process that can write to them follows the
     ///   protocol.
     pub unsafe fn over(
@@ -137,7 +142,10 @@ impl<E> SegmentRing<E> {
         // SAFETY: the caller's promise.
         let slots = unsafe { InterleavedStorage::at(areas.slots, declaration.capacity) };
         // SAFETY: as above.
-        let core = unsafe { Core::over(control, View(slots), areas.mapping.clone()) };
+        let core = unsafe {
+            let shard_ids = areas.shard_ids(declaration);
+            Core::over(control, View(slots), shard_ids, areas.mapping.clone())
+        };
         Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
     }
 
@@ -300,26 +308,29 @@ impl<E> SegmentRing<E> {
         Consumer::over(WorkerPosition::seat(self.core.clone(), pool, number, learned))
     }
 
-    /// Makes a stage's handle, which goes on where the handle before stopped.
+    /// Makes the handle of one shard of a stage that reads.
+    ///
+    /// # Safety
+    /// This process owns the seat of the shard with the number `shard`, and has no other handle of
+    /// it.
+    pub unsafe fn shard_reader(&self, stage: usize, shard: usize) -> SegmentShardReader<E> {
+        self.shard(stage, shard)
+    }
+
+    /// Makes the handle of one shard of a stage that may write.
+    ///
+    /// # Safety
+    /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes.
+    pub unsafe fn shard_writer(&self, stage: usize, shard: usize) -> SegmentShardWriter<E> {
+        self.shard(stage, shard)
+    }
+
+    fn shard<A: sealed::Access>(&self, stage: usize, shard: usize) -> Consumer<E, A, SeatedShard> {
+        let position = successor::position(self.core.clone(), stage, shard, self.participant);
+        Consumer::over(ShardPosition::over(position, shard))
+    }
+
     fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated> {
-        let control = &self.core.control;
-        let seat = self.seat(self.seats_of(stage).start);
-        let released = control.position(stage);
-        let held = seat.held();
-        let role = SeatRole {
-            seat: NonNull::from(seat),
-            participant: self.participant,
-            again: (released, if ahead(held, released) > 0 { held } else { released }),
-            boundary: Cell::new(seat.boundary()),
-            fenced: Cell::new(false),
-            held: Cell::new(twin!("held-back": held => released)),
-            damaged: Cell::new(false),
-        };
-        let learned = control.learner(stage);
-        let line = (control.plan.stages[stage].line, 0);
-        let mut position =
-            SequentialPosition::begin(self.core.clone(), stage, role, line, released, learned);
-        twin!("boundary-ignored": position.know_until(seat.boundary()) => ());
-        Consumer::seated(position)
+        Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

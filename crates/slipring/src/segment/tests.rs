@@ -94,6 +94,7 @@ impl Segment {
             needs.counters,
             needs.waited,
             (needs.cells * capacity * 8).div_ceil(128),
+            (needs.shard_ids * capacity * 4).div_ceil(128),
             (needs.slot * capacity).div_ceil(128),
         ];
         let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
@@ -116,7 +117,7 @@ impl Segment {
             counters: next(),
             waited: next(),
             cells: next(),
-            shard_ids: NonNull::dangling(),
+            shard_ids: next(),
             slots: next(),
             mapping: Arc::new(Memory { first, bytes }),
         };

@@ -1,0 +1,203 @@
+//! A handle of a segment that goes on where another process's handle stopped: its role, where it
+//! begins, and what it passes over.
+//!
+//! Invariants
+//! - I1: the events that a stage, or a shard, was lent and has not released are `[released, held)`,
+//!   the first ones that its successor is lent (`seat::I2`). No stage behind has seen them.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::base::sync::twin;
+use crate::consumer::position::{Availability, ConsumerState};
+use crate::consumer::role::Role;
+use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::shard::ShardPosition;
+use crate::consumer::waiting::Counting;
+use crate::errors::WaitError;
+use crate::ring::closing;
+use crate::ring::control::Control;
+use crate::ring::owner::Owner;
+use crate::ring::seat::Seat;
+use crate::ring::slots::Layout;
+use crate::ring::words::ahead;
+
+/// The role of a stage of a segment, or of one shard of such a stage. After the drop of its handle,
+/// another process may take its seat.
+pub struct SeatRole {
+    /// The seat in the segment, which the ring's core keeps mapped.
+    pub(crate) seat: NonNull<Seat>,
+    /// The number of this process as a participant of the segment.
+    pub(crate) participant: u32,
+    /// Number of the shard, from 0 on; of a stage without shards: 0.
+    pub(crate) shard: usize,
+    /// What the stage's events began with when this handle took the seat: the position of the first
+    /// event that was lent before and is lent again, and the position behind the last one.
+    pub(crate) again: (u64, u64),
+    /// Highest position up to which the stage was ever lent events, by this handle or one before.
+    pub(crate) held: Cell<u64>,
+    /// The boundary that this handle, or one before, stored last.
+    pub(crate) boundary: Cell<u64>,
+    /// Whether the handle has issued a barrier since it saw that the ring is closing.
+    pub(crate) fenced: Cell<bool>,
+    /// Whether the words of the segment were found to contradict each other.
+    pub(crate) damaged: Cell<bool>,
+}
+
+// SAFETY: a `Seat` consists of atomic words, which any thread may use while the core lives. The
+// `Cell`s belong to the handle, which only one thread uses at a time.
+unsafe impl Send for SeatRole {}
+
+impl SeatRole {
+    fn seat(&self) -> &Seat {
+        // SAFETY: the handle that has this role keeps the core, which keeps the segment mapped.
+        unsafe { self.seat.as_ref() }
+    }
+
+    /// Returns the positions that the handle before was lent and did not release.
+    pub(crate) fn again(&self) -> Range<u64> {
+        let (first, end) = self.again;
+        first..end
+    }
+}
+
+impl Role for SeatRole {
+    /// A successor begins where its predecessor stopped, which may be in the middle of a run.
+    const STARTS_MID_RUN: bool = true;
+    const SEATED: bool = true;
+
+    /// Every shard passes over the same tombstones, so only the first shard counts the tombstones.
+    fn counts_tombstones(&self) -> bool {
+        self.shard == 0
+    }
+
+    #[inline(always)]
+    fn lend(&self, end: u64) {
+        if ahead(end, self.held.get()) > 0 {
+            self.held.set(end);
+            twin!("held-late": self.seat().hold(end) => ());
+        }
+    }
+
+    #[inline(always)]
+    fn bound(&self, end: u64) {
+        twin!("held-late": () => self.seat().hold(self.held.get()));
+        // A successor begins before the boundary of its predecessor, which does not go back.
+        if ahead(end, self.boundary.get()) > 0 {
+            self.boundary.set(end);
+            self.seat().bound(end);
+        }
+    }
+
+    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
+        closing::is_end(&state.core, at, &self.fenced)
+    }
+
+    fn find_damage(&self) {
+        self.damaged.set(true);
+    }
+
+    #[inline(always)]
+    fn refusal(&self, _control: &Control) -> Option<WaitError> {
+        self.damaged.get().then_some(WaitError::Damaged)
+    }
+
+    /// Leaves the stage's place to another handle, also where a panic drops this one: the events
+    /// that the handle has not released come again.
+    fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
+        self.seat().free(self.participant);
+    }
+}
+
+/// Creates the position of the handle that has just taken a seat of a stage, or of one of its shards.
+/// `shard` is the number of the seat among the stage's. The position begins where the handle before
+/// stopped.
+pub(crate) fn position<E, L: Layout>(
+    core: Owner<E, L>,
+    stage: usize,
+    shard: usize,
+    participant: u32,
+) -> SequentialPosition<E, L, SeatRole> {
+    let control = &core.control;
+    let seat = &control.seats_of(stage)[shard].0;
+    let line = control.plan.stages[stage].line + shard;
+    let (released, held) = (control.positions.released(line), seat.held());
+    let boundary = seat.boundary();
+    let role = SeatRole {
+        seat: NonNull::from(seat),
+        participant,
+        shard,
+        again: (released, if ahead(held, released) > 0 { held } else { released }),
+        boundary: Cell::new(boundary),
+        fenced: Cell::new(false),
+        held: Cell::new(twin!("held-back": held => released)),
+        damaged: Cell::new(false),
+    };
+    let learned = control.learner(stage);
+    let mut position = SequentialPosition::begin(core, stage, role, (line, 0), released, learned);
+    twin!("boundary-ignored": position.know_until(boundary) => ());
+    position
+}
+
+/// A position that lends first what the handle before was lent and did not release.
+pub(crate) trait PassesOver<E, L: Layout>: Availability<E, L> {
+    /// Passes over the next `len` events, which a poll has found, without counting them as handled.
+    fn forgo(&mut self, len: u64);
+
+    /// Notes that the words of the segment contradict each other.
+    fn find_damage(&self);
+}
+
+impl<E, L: Layout> PassesOver<E, L> for SequentialPosition<E, L, SeatRole> {
+    fn forgo(&mut self, len: u64) {
+        self.pass_over(len);
+    }
+
+    fn find_damage(&self) {
+        self.role().find_damage();
+    }
+}
+
+impl<E, L: Layout> PassesOver<E, L> for ShardPosition<E, L, SeatRole> {
+    fn forgo(&mut self, len: u64) {
+        self.pass_over_own(len);
+    }
+
+    fn find_damage(&self) {
+        self.sequence().role().find_damage();
+    }
+}
+
+/// Passes over the available events before `end`, and releases them. Returns their number.
+pub(crate) fn pass_over<E, L: Layout>(
+    position: &mut impl PassesOver<E, L>,
+    end: u64,
+) -> Result<u64, WaitError> {
+    let mut passed = 0;
+    let left = |next: u64| ahead(end, next).max(0) as u64;
+    while left(position.next()) > 0 {
+        position.check()?;
+        let found = position.poll(left(position.next()));
+        // A poll of a shard also passes over the events of other shards.
+        let len = found.min(left(position.next()));
+        if found == 0 && left(position.next()) > 0 {
+            // The events were available to the process before, so they are available. A handle
+            // that has passed over some of them without a release is of no use.
+            position.find_damage();
+            return Err(position.ended().unwrap_or(WaitError::Damaged));
+        }
+        if position.state().bookkeeping {
+            position.state().partition(position.next(), len);
+        }
+        position.forgo(len);
+        passed += len;
+    }
+    if passed != 0 {
+        // Counted first: a death in between counts the events twice, and never not at all.
+        position.state_mut().counts.skipped += passed;
+        position.flush();
+        position.release();
+    }
+    Ok(passed)
+}
