@@ -70,6 +70,7 @@ mod publish;
 mod recovery;
 mod select;
 mod shard;
+mod shard_deaths;
 mod shared_queue;
 mod suspects;
 mod tap;

@@ -429,7 +429,6 @@ impl Control {
         let (line, position) = (self.plan.stages[stage].line, self.position(stage));
         let dead = |shard: usize| {
             let holds_up = self.positions.released(line + shard) == position;
-            let holds_up = twin!("any-dead-shard": holds_up => true);
             let seat = &self.seats_of(stage)[shard].0;
             if holds_up { Some((shard, peers.dead_owner(seat)?)) } else { None }
         };
