@@ -11,22 +11,23 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use slipring::segment::{OnDeath, StageDelivery};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
+use crate::contents::{Blocks, Contents, Defaults, Messages};
 use crate::create::{self, Declaration};
 use crate::errors::{Problem, SegmentError};
 use crate::event::{self, Event};
 use crate::graph::{self, Graph};
-use crate::layout::{Head, Header, KIND_EVENTS, NOTICE_MS, Shape, Stamps};
+use crate::layout::{Head, Header, NOTICE_MS, Shape, Stamps};
 use crate::machine;
 use crate::place::Place;
 use crate::ring;
 use crate::segment::{Opened, Segment};
 
-impl<E: Event> Segment<E> {
+impl<C: Contents> Segment<C> {
     /// Declares a new segment of that name, in `/dev/shm`.
     ///
     /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
     /// is made before [`build`](Builder::build). Example: the [first page](crate).
-    pub fn create(name: impl AsRef<OsStr>) -> Builder<E> {
+    pub fn create(name: impl AsRef<OsStr>) -> Builder<C> {
         let given = name.as_ref();
         Builder::new(
             Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error)),
@@ -36,7 +37,7 @@ impl<E: Event> Segment<E> {
     /// Declares a new segment at `path`, on tmpfs or ext4.
     ///
     /// Example: the [first page](crate).
-    pub fn create_at(path: impl Into<PathBuf>) -> Builder<E> {
+    pub fn create_at(path: impl Into<PathBuf>) -> Builder<C> {
         Builder::new(Ok(Place::Path(path.into())))
     }
 
@@ -44,7 +45,7 @@ impl<E: Event> Segment<E> {
     /// that they inherit or are sent. `label` is for people.
     ///
     /// Example: [`Segment::open_memfd`].
-    pub fn create_memfd(label: impl Into<String>) -> Builder<E> {
+    pub fn create_memfd(label: impl Into<String>) -> Builder<C> {
         Builder::new(Ok(Place::Memfd(label.into())))
     }
 }
@@ -54,22 +55,23 @@ impl<E: Event> Segment<E> {
 /// Example: the [first page](crate).
 #[derive(Debug)]
 #[must_use = "nothing is made before `build`"]
-pub struct Builder<E> {
+pub struct Builder<C> {
     place: Result<Place, SegmentError>,
     notice: Duration,
     declaration: Declaration,
     /// The stages; `None`: the segment has no ring.
     graph: Option<Graph>,
-    event: PhantomData<fn() -> E>,
+    event: PhantomData<fn() -> C>,
 }
 
-impl<E: Event> Builder<E> {
-    fn new(place: Result<Place, SegmentError>) -> Builder<E> {
+impl<C: Contents> Builder<C> {
+    fn new(place: Result<Place, SegmentError>) -> Builder<C> {
+        let Defaults { name, version, size, align, stamps } = C::defaults();
         let shape = Shape {
             capacity: 0,
-            event_size: size_of::<E>() as u64,
-            event_align: align_of::<E>() as u64,
-            stamps: Stamps::Inside,
+            event_size: size,
+            event_align: align,
+            stamps,
             producers: 1,
             lines: 0,
             wait_queues: 0,
@@ -83,7 +85,9 @@ impl<E: Event> Builder<E> {
         let declaration = Declaration {
             shape,
             first: 0,
-            kind: KIND_EVENTS,
+            kind: C::KIND,
+            type_name: name.to_owned(),
+            type_version: version,
             producer_on_death: 0,
             stages: Vec::new(),
             schema: Vec::new(),
@@ -96,7 +100,7 @@ impl<E: Event> Builder<E> {
     /// Sets the number of slots: a power of two.
     ///
     /// Example: the [first page](crate).
-    pub fn capacity(mut self, slots: u64) -> Builder<E> {
+    pub fn capacity(mut self, slots: u64) -> Builder<C> {
         self.declaration.shape.capacity = slots;
         self
     }
@@ -105,7 +109,7 @@ impl<E: Event> Builder<E> {
     /// Each takes 128 bytes, and checking a death takes longer with their number.
     ///
     /// Example: the [first page](crate).
-    pub fn participants(mut self, places: u32) -> Builder<E> {
+    pub fn participants(mut self, places: u32) -> Builder<C> {
         self.declaration.shape.participants = places;
         self
     }
@@ -114,7 +118,7 @@ impl<E: Event> Builder<E> {
     /// 20 ms unless stated, in whole milliseconds.
     ///
     /// Example: the [first page](crate).
-    pub fn notice(mut self, time: Duration) -> Builder<E> {
+    pub fn notice(mut self, time: Duration) -> Builder<C> {
         self.notice = time;
         self
     }
@@ -124,7 +128,7 @@ impl<E: Event> Builder<E> {
     /// released, whether a process runs the stage or not.
     ///
     /// Example: the [first page](crate).
-    pub fn reader(mut self, name: impl Into<String>) -> Builder<E> {
+    pub fn reader(mut self, name: impl Into<String>) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Each));
         self
     }
@@ -133,7 +137,7 @@ impl<E: Event> Builder<E> {
     /// before or behind every other stage.
     ///
     /// Example: [`after`](Builder::after).
-    pub fn writer(mut self, name: impl Into<String>) -> Builder<E> {
+    pub fn writer(mut self, name: impl Into<String>) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Each));
         self
     }
@@ -162,7 +166,7 @@ impl<E: Event> Builder<E> {
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pool_reader(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
+    pub fn pool_reader(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Pool(workers)));
         self
     }
@@ -188,11 +192,188 @@ impl<E: Event> Builder<E> {
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<E> {
+    pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
         self.graph_mut(|graph| graph.add(name.into(), true, StageDelivery::Pool(workers)));
         self
     }
 
+    /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
+    /// use, in any process. A tap without a reader holds back no party. A reader that dies is
+    /// removed by the parties that wait for it.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::StartAt;
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("viewed")
+    ///     .capacity(8)
+    ///     .reader("journal")
+    ///     .tap("viewers", 4)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut journal) = (attached.producer()?, attached.reader("journal")?);
+    /// tx.publish(|slot| *slot = 1)?;
+    /// let mut viewer = attached.subscribe("viewers", StartAt::Now)?;
+    /// tx.publish(|slot| *slot = 2)?;
+    /// viewer.poll(8, |event, at| assert_eq!((*event, at.seq), (2, 1)))?;
+    /// journal.poll(8, |event, at| assert_eq!(*event, at.seq + 1))?;
+    /// viewer.leave();
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tap(mut self, name: impl Into<String>, room: usize) -> Builder<C> {
+        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Tap(room)));
+        self
+    }
+
+    /// Puts the stage declared last behind the stages of these names, which are declared before it.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("doubled")
+    ///     .capacity(8)
+    ///     .writer("double")
+    ///     .reader("print")
+    ///     .after(["double"])
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// let (mut double, mut print) = (attached.writer("double")?, attached.reader("print")?);
+    /// tx.publish(|slot| *slot = 21)?;
+    /// double.poll(8, |event, _| *event *= 2)?;
+    /// print.poll(8, |event, _| assert_eq!(*event, 42))?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Builder<C> {
+        let names = names.into_iter().map(Into::into).collect();
+        self.graph_mut(|graph| graph.after(names));
+        self
+    }
+
+    /// Sets what becomes of the parties that wait for the stage declared last when its process
+    /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
+    ///
+    /// Example: [`OnDeath`].
+    pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
+        self.graph_mut(|graph| graph.on_death(on_death));
+        self
+    }
+
+    /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
+    /// several, each process that produces takes a place of its own
+    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs a
+    /// compare-and-swap more.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment = Segment::<u64>::create_memfd("merged")
+    ///     .capacity(8)
+    ///     .producers(2)
+    ///     .reader("sum")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut sum = attached.reader("sum")?;
+    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
+    /// one.publish(|slot| *slot = 40)?;
+    /// other.publish(|slot| *slot = 2)?;
+    /// drop((one, other)); // the last producer that leaves closes the ring
+    /// let mut total = 0;
+    /// sum.for_each(|event, _| total += event)?;
+    /// assert_eq!(total, 42);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn producers(mut self, places: u32) -> Builder<C> {
+        self.graph_mut(|graph| graph.producers(places));
+        self
+    }
+
+    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
+    /// the next producer unless stated. Of several producers, this is about the last living one:
+    /// while another one lives, the stream goes on behind what a dead one has claimed.
+    ///
+    /// Example: [`OnDeath`].
+    pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {
+        self.graph_mut(|graph| graph.producer_on_death(on_death));
+        self
+    }
+
+    /// Sets the schema: what is in the events, for programs in other languages, in any words that
+    /// they agree on (a NumPy descr, say). Up to 53,248 bytes; none unless stated.
+    ///
+    /// Example: [`Blocks`].
+    pub fn schema(mut self, schema: impl Into<Vec<u8>>) -> Builder<C> {
+        self.declaration.schema = schema.into();
+        let length = self.declaration.schema.len();
+        self.declaration.shape.schema_length = u32::try_from(length).unwrap_or(u32::MAX);
+        self
+    }
+
+    fn name_type(&mut self, name: String, version: u32) {
+        (self.declaration.type_name, self.declaration.type_version) = (name, version);
+    }
+
+    /// Sets the position of the first event; 0 unless stated.
+    ///
+    /// Example: the [first page](crate).
+    pub fn first_seq(mut self, seq: u64) -> Builder<C> {
+        self.declaration.first = seq;
+        self
+    }
+
+    fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
+        if let Some(graph) = &mut self.graph {
+            change(graph);
+        }
+    }
+
+    /// Makes a segment without a ring, for tests of files and locks.
+    #[doc(hidden)]
+    pub fn without_ring(mut self) -> Builder<C> {
+        self.graph = None;
+        self
+    }
+
+    /// Has `declare` state what a ring's graph needs.
+    #[doc(hidden)]
+    pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<C> {
+        declare(&mut self.declaration);
+        self
+    }
+
+    /// Makes the segment: whole, or not at all. It cannot be removed before this process has
+    /// attached or dropped the result.
+    ///
+    /// Example: the [first page](crate).
+    ///
+    /// # Errors
+    /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
+    /// [`Problem::FileSizeLimit`], or a refused file system.
+    ///
+    /// # Cost
+    /// All bytes are allocated and zeroed by the kernel. A memory cgroup whose limit they exceed
+    /// kills the process here.
+    pub fn build(self) -> Result<Segment<C>, SegmentError> {
+        let place = self.place?;
+        let mut declaration = self.declaration;
+        let made = match &self.graph {
+            Some(graph) => declare::<C>(graph, &mut declaration),
+            None => Ok(()),
+        };
+        match made.and_then(|()| make(&place, self.notice, &declaration)) {
+            Ok(opened) => Ok(Segment::from(place, opened)),
+            Err(problem) => Err(SegmentError::at(&place, problem)),
+        }
+    }
+}
+
+impl<E: Event> Builder<E> {
     /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64. Each
     /// shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its keys,
@@ -286,176 +467,70 @@ impl<E: Event> Builder<E> {
         self.graph_mut(|graph| graph.add_shards(name.into(), true, shards, event::part(key)));
         self
     }
+}
 
-    /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
-    /// use, in any process. A tap without a reader holds back no party. A reader that dies is
-    /// removed by the parties that wait for it.
+impl Builder<Blocks> {
+    /// Sets the size of a block and its alignment, in bytes. The size is a multiple of the
+    /// alignment, which is a power of two up to 4,096.
+    ///
+    /// Example: [`Blocks`].
+    pub fn block(mut self, size: usize, align: usize) -> Builder<Blocks> {
+        let shape = &mut self.declaration.shape;
+        (shape.event_size, shape.event_align) = (size as u64, align as u64);
+        self
+    }
+
+    /// Puts the stamp of each block in front of it, instead of side by side with the other stamps.
+    /// With small blocks, a stage that keeps up fetches one cache line a block instead of two; the
+    /// blocks no longer lie side by side.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::StartAt;
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("viewed")
-    ///     .capacity(8)
-    ///     .reader("journal")
-    ///     .tap("viewers", 4)
-    ///     .build()?;
+    /// use slipring_shm::{Blocks, Segment};
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
+    /// let segment = segment.stamps_inside().reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut journal) = (attached.producer()?, attached.reader("journal")?);
-    /// tx.publish(|slot| *slot = 1)?;
-    /// let mut viewer = attached.subscribe("viewers", StartAt::Now)?;
-    /// tx.publish(|slot| *slot = 2)?;
-    /// viewer.poll(8, |event, at| assert_eq!((*event, at.seq), (2, 1)))?;
-    /// journal.poll(8, |event, at| assert_eq!(*event, at.seq + 1))?;
-    /// viewer.leave();
+    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+    /// tx.publish(|block| block.fill(7))?;
+    /// assert_eq!(all.batch(1)?.stretches()[0].stride, 32);
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn tap(mut self, name: impl Into<String>, room: usize) -> Builder<E> {
-        self.graph_mut(|graph| graph.add(name.into(), false, StageDelivery::Tap(room)));
+    pub fn stamps_inside(mut self) -> Builder<Blocks> {
+        self.declaration.shape.stamps = Stamps::Inside;
         self
     }
 
-    /// Puts the stage declared last behind the stages of these names, which are declared before it.
+    /// Sets the name and the version of what the blocks hold: 1 to 64 bytes without control
+    /// characters; `blocks` and 0 unless stated.
     ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("doubled")
-    ///     .capacity(8)
-    ///     .writer("double")
-    ///     .reader("print")
-    ///     .after(["double"])
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.producer()?;
-    /// let (mut double, mut print) = (attached.writer("double")?, attached.reader("print")?);
-    /// tx.publish(|slot| *slot = 21)?;
-    /// double.poll(8, |event, _| *event *= 2)?;
-    /// print.poll(8, |event, _| assert_eq!(*event, 42))?;
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Builder<E> {
-        let names = names.into_iter().map(Into::into).collect();
-        self.graph_mut(|graph| graph.after(names));
+    /// Example: [`Blocks`].
+    pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Blocks> {
+        self.name_type(name.into(), version);
         self
     }
+}
 
-    /// Sets what becomes of the parties that wait for the stage declared last when its process
-    /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
+impl Builder<Messages> {
+    /// Sets the name and the version of what the messages hold: 1 to 64 bytes without control
+    /// characters; `messages` and 0 unless stated.
     ///
-    /// Example: [`OnDeath`].
-    pub fn on_death(mut self, on_death: OnDeath) -> Builder<E> {
-        self.graph_mut(|graph| graph.on_death(on_death));
+    /// Example: [`Segment::type_version`].
+    pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Messages> {
+        self.name_type(name.into(), version);
         self
-    }
-
-    /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
-    /// several, each process that produces takes a place of its own
-    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs a
-    /// compare-and-swap more.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::Segment;
-    /// let segment = Segment::<u64>::create_memfd("merged")
-    ///     .capacity(8)
-    ///     .producers(2)
-    ///     .reader("sum")
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut sum = attached.reader("sum")?;
-    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
-    /// one.publish(|slot| *slot = 40)?;
-    /// other.publish(|slot| *slot = 2)?;
-    /// drop((one, other)); // the last producer that leaves closes the ring
-    /// let mut total = 0;
-    /// sum.for_each(|event, _| total += event)?;
-    /// assert_eq!(total, 42);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn producers(mut self, places: u32) -> Builder<E> {
-        self.graph_mut(|graph| graph.producers(places));
-        self
-    }
-
-    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
-    /// the next producer unless stated. Of several producers, this is about the last living one:
-    /// while another one lives, the stream goes on behind what a dead one has claimed.
-    ///
-    /// Example: [`OnDeath`].
-    pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<E> {
-        self.graph_mut(|graph| graph.producer_on_death(on_death));
-        self
-    }
-
-    /// Sets the position of the first event; 0 unless stated.
-    ///
-    /// Example: the [first page](crate).
-    pub fn first_seq(mut self, seq: u64) -> Builder<E> {
-        self.declaration.first = seq;
-        self
-    }
-
-    fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
-        if let Some(graph) = &mut self.graph {
-            change(graph);
-        }
-    }
-
-    /// Makes a segment without a ring, for tests of files and locks.
-    #[doc(hidden)]
-    pub fn without_ring(mut self) -> Builder<E> {
-        self.graph = None;
-        self
-    }
-
-    /// Has `declare` state what a ring's graph needs.
-    #[doc(hidden)]
-    pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<E> {
-        declare(&mut self.declaration);
-        self
-    }
-
-    /// Makes the segment: whole, or not at all. It cannot be removed before this process has
-    /// attached or dropped the result.
-    ///
-    /// Example: the [first page](crate).
-    ///
-    /// # Errors
-    /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
-    /// [`Problem::FileSizeLimit`], or a refused file system.
-    ///
-    /// # Cost
-    /// All bytes are allocated and zeroed by the kernel. A memory cgroup whose limit they exceed
-    /// kills the process here.
-    pub fn build(self) -> Result<Segment<E>, SegmentError> {
-        let place = self.place?;
-        let mut declaration = self.declaration;
-        let made = match &self.graph {
-            Some(graph) => declare::<E>(graph, &mut declaration),
-            None => Ok(()),
-        };
-        match made.and_then(|()| make::<E>(&place, self.notice, &declaration)) {
-            Ok(opened) => Ok(Segment::from(place, opened)),
-            Err(problem) => Err(SegmentError::at(&place, problem)),
-        }
     }
 }
 
 /// States the counts, the stage table and the first words of a graph's ring.
-fn declare<E: Event>(graph: &Graph, declaration: &mut Declaration) -> Result<(), Problem> {
+fn declare<C: Contents>(graph: &Graph, declaration: &mut Declaration) -> Result<(), Problem> {
     let shape = &mut declaration.shape;
     if !shape.capacity.is_power_of_two() {
         return Err(Problem::Capacity { asked: shape.capacity });
     }
     let ring = graph.declaration(shape.capacity, declaration.first)?;
-    let needs = ring.needs::<E>().map_err(Problem::Graph)?;
+    let needs = C::needs(&ring, shape.event_size).map_err(Problem::Graph)?;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     shape.lines = count(needs.lines);
     shape.wait_queues = count(needs.queues);
@@ -469,7 +544,11 @@ fn declare<E: Event>(graph: &Graph, declaration: &mut Declaration) -> Result<(),
     Ok(())
 }
 
-fn make<E: Event>(
+fn type_name(declaration: &Declaration) -> Problem {
+    Problem::TypeName { given: declaration.type_name.clone() }
+}
+
+fn make(
     place: &Place,
     notice: Duration,
     declaration: &Declaration,
@@ -485,8 +564,13 @@ fn make<E: Event>(
     header.kind = declaration.kind;
     header.first = declaration.first;
     header.producer_on_death = declaration.producer_on_death;
-    header.type_version = E::VERSION;
-    header.type_name[..E::NAME.len()].copy_from_slice(E::NAME.as_bytes());
+    header.type_version = declaration.type_version;
+    let name = declaration.type_name.as_bytes();
+    let field = header.type_name.get_mut(..name.len());
+    field.ok_or_else(|| type_name(declaration))?.copy_from_slice(name);
+    if name.is_empty() || declaration.type_name.contains(char::is_control) {
+        return Err(type_name(declaration));
+    }
     let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
     let checked = head.check(head.header().length, &header.boot)?;
     match place {

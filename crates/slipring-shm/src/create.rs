@@ -33,8 +33,12 @@ pub struct Declaration {
     pub shape: Shape,
     /// First position.
     pub first: u64,
-    /// [`KIND_EVENTS`](crate::layout::KIND_EVENTS) or `KIND_MESSAGES`.
+    /// [`KIND_EVENTS`](crate::layout::KIND_EVENTS), `KIND_MESSAGES` or `KIND_BLOCKS`.
     pub kind: u32,
+    /// Name of the events' type.
+    pub type_name: String,
+    /// Version of the events' type.
+    pub type_version: u32,
     /// Effect of the producer's death, as in the stage table.
     pub producer_on_death: u32,
     /// The stages, as many as the shape says.

@@ -11,11 +11,15 @@ use slipring::segment::OnDeath;
 use slipring::{Producer, Report, StartAt, Wait};
 use zerocopy::{Immutable, IntoBytes};
 
+use crate::contents::{Blocks, Contents, Messages};
 use crate::errors::{Problem, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
 use crate::{
-    PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
+    BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockSubscription, BlockWriter,
+    MessageProducer, MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader,
+    ShardReader, ShardWriter, SharedBlockProducer, SharedMessageProducer, SharedProducer,
+    Subscription, Writer,
 };
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
@@ -40,10 +44,10 @@ pub struct Attached<E>(Infallible, PhantomData<fn() -> E>);
 #[must_use = "nothing is made before `build`"]
 pub struct Builder<E>(Result<Place, SegmentError>, PhantomData<fn() -> E>);
 
-impl<E: Event> Segment<E> {
+impl<E: Contents> Segment<E> {
     /// Declares a new segment of that name.
     pub fn create(name: impl AsRef<OsStr>) -> Builder<E> {
-        const { crate::event::check::<E>() };
+        E::defaults();
         Builder(named(name), PhantomData)
     }
 
@@ -77,6 +81,21 @@ impl<E: Event> Segment<E> {
 
     /// Never called: there is no segment.
     pub fn capacity(&self) -> u64 {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn type_name(&self) -> String {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn type_version(&self) -> u32 {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn schema(&self) -> Vec<u8> {
         match self.0 {}
     }
 }
@@ -131,7 +150,9 @@ impl<E: Event> Attached<E> {
     pub fn shard_writer(&self, _: &str, _: usize) -> Result<ShardWriter<E>, SegmentError> {
         match self.0 {}
     }
+}
 
+impl<E: Contents> Attached<E> {
     /// Never called: there is no segment.
     pub fn report(&self) -> Option<Report> {
         match self.0 {}
@@ -148,7 +169,7 @@ impl<E: Event> Attached<E> {
     }
 }
 
-impl<E: Event> Builder<E> {
+impl<E: Contents> Builder<E> {
     /// Adds a stage that reads.
     pub fn reader(self, _name: impl Into<String>) -> Builder<E> {
         self
@@ -166,26 +187,6 @@ impl<E: Event> Builder<E> {
 
     /// Adds a pool that may write.
     pub fn pool_writer(self, _name: impl Into<String>, _workers: usize) -> Builder<E> {
-        self
-    }
-
-    /// Adds shards that read.
-    pub fn shard_reader<K: IntoBytes + Immutable + ?Sized>(
-        self,
-        _name: impl Into<String>,
-        _shards: usize,
-        _key: impl FnOnce(&E) -> &K,
-    ) -> Builder<E> {
-        self
-    }
-
-    /// Adds shards that may write.
-    pub fn shard_writer<K: IntoBytes + Immutable + ?Sized>(
-        self,
-        _name: impl Into<String>,
-        _shards: usize,
-        _key: impl FnOnce(&E) -> &K,
-    ) -> Builder<E> {
         self
     }
 
@@ -215,6 +216,11 @@ impl<E: Event> Builder<E> {
         self
     }
 
+    /// Sets the schema.
+    pub fn schema(self, _schema: impl Into<Vec<u8>>) -> Builder<E> {
+        self
+    }
+
     /// Sets the position of the first event.
     pub fn first_seq(self, _seq: u64) -> Builder<E> {
         self
@@ -238,6 +244,115 @@ impl<E: Event> Builder<E> {
     /// Returns [`Problem::Unsupported`].
     pub fn build(self) -> Result<Segment<E>, SegmentError> {
         unsupported(self.0)
+    }
+}
+
+impl<E: Event> Builder<E> {
+    /// Adds shards that read.
+    pub fn shard_reader<K: IntoBytes + Immutable + ?Sized>(
+        self,
+        _name: impl Into<String>,
+        _shards: usize,
+        _key: impl FnOnce(&E) -> &K,
+    ) -> Builder<E> {
+        self
+    }
+
+    /// Adds shards that may write.
+    pub fn shard_writer<K: IntoBytes + Immutable + ?Sized>(
+        self,
+        _name: impl Into<String>,
+        _shards: usize,
+        _key: impl FnOnce(&E) -> &K,
+    ) -> Builder<E> {
+        self
+    }
+}
+
+impl Builder<Blocks> {
+    /// Sets the size of a block and its alignment, in bytes.
+    pub fn block(self, _size: usize, _align: usize) -> Builder<Blocks> {
+        self
+    }
+
+    /// Puts the stamp of each block in front of it.
+    pub fn stamps_inside(self) -> Builder<Blocks> {
+        self
+    }
+
+    /// Sets the name and the version of what the blocks hold.
+    pub fn type_name(self, _name: impl Into<String>, _version: u32) -> Builder<Blocks> {
+        self
+    }
+}
+
+impl Builder<Messages> {
+    /// Sets the name and the version of what the messages hold.
+    pub fn type_name(self, _name: impl Into<String>, _version: u32) -> Builder<Messages> {
+        self
+    }
+}
+
+impl Attached<Blocks> {
+    /// Never called: there is no segment.
+    pub fn producer(&self) -> Result<BlockProducer, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shared_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn reader(&self, _stage: &str) -> Result<BlockReader, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn writer(&self, _stage: &str) -> Result<BlockWriter, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn subscribe(
+        &self,
+        _tap: &str,
+        _start: StartAt,
+    ) -> Result<BlockSubscription, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn pool_reader(&self, _pool: &str) -> Result<BlockPoolReader, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn pool_writer(&self, _pool: &str) -> Result<BlockPoolWriter, SegmentError> {
+        match self.0 {}
+    }
+}
+
+impl Attached<Messages> {
+    /// Never called: there is no segment.
+    pub fn producer(&self) -> Result<MessageProducer, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shared_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn reader(&self, _stage: &str) -> Result<MessageReader, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn subscribe(&self, _tap: &str) -> Result<MessageSubscription, SegmentError> {
+        match self.0 {}
     }
 }
 

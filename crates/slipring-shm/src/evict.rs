@@ -181,7 +181,7 @@ impl Eviction {
         let failed = |problem: Problem| SegmentError::at(&place, problem);
         let path = place.path().unwrap_or(Path::new(""));
         let file = File::open(path, Access::Read).map_err(failed)?;
-        let checked = read_head(&file, None).map_err(failed)?;
+        let checked = read_head(&file).map_err(failed)?;
         let seats = seats_of(&checked, stage).map_err(failed)?;
         let seat = seat_of(&file, &checked, stage, seats, pid).map_err(failed)?;
         let (found, pinned) = pin(&file, &checked, stage, seat).map_err(failed)?;

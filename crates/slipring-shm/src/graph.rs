@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
+use crate::contents::Kind;
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, MAX_ROOM, MAX_STAGES, STAGE_NAME, StageRecord};
 
@@ -219,7 +220,9 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
 
 /// Reads the declaration back from a checked head, and compares what a ring of it needs with what
 /// the head says. `None`: the segment has no ring.
-pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, Needs)>, Problem> {
+pub(crate) fn declaration<C: Kind>(
+    checked: &Checked,
+) -> Result<Option<(Declaration, Needs)>, Problem> {
     if checked.stages.is_empty() {
         return Ok(None);
     }
@@ -251,15 +254,21 @@ pub(crate) fn declaration<E>(checked: &Checked) -> Result<Option<(Declaration, N
             Problem::from(HeaderProblem::Field { field: name, found: producer.into(), rule })
         })?,
     };
-    let needs = declaration.needs::<E>().map_err(Problem::Graph)?;
+    let needs = C::needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
+    // The head alone says the size of blocks.
+    let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),
         ("its number of wait queues", shape.wait_queues.into(), needs.queues),
         ("its number of seats", shape.seats.into(), needs.seats),
         ("its number of cells", shape.cells.into(), needs.cells),
         ("its number of shard ids", shape.shard_ids.into(), needs.shard_ids),
-        ("the distance of its slots", checked.areas.stamps.stride, needs.slot),
+        (
+            "the distance of its slots",
+            slots,
+            if needs.slot == 0 { slots as usize } else { needs.slot },
+        ),
     ];
     for (name, found, needed) in counts {
         if found != needed as u64 {

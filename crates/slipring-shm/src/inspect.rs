@@ -254,7 +254,7 @@ fn inspect_place(place: &Place) -> Result<Summary, SegmentError> {
 
 fn summary(path: &Path) -> Result<Summary, Problem> {
     let file = File::open(path, Access::Read)?;
-    let checked = read_head(&file, None)?;
+    let checked = read_head(&file)?;
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
@@ -563,7 +563,7 @@ mod tests {
         for first in [0, u64::MAX - 2, (1 << 63) - 2] {
             let at = |count: u64| first.wrapping_add(count);
             let name = Name::new("tap");
-            let segment = Segment::create(&name.0).capacity(4).first_seq(first);
+            let segment = Segment::<u64>::create(&name.0).capacity(4).first_seq(first);
             let segment = segment.tap("now", 2).reader("all").tap("done", 3).after(["all"]);
             let segment = segment.build().unwrap();
             // SAFETY: only this test opens the segment.

@@ -90,6 +90,7 @@
 )]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+mod contents;
 mod errors;
 mod event;
 mod layout;
@@ -114,6 +115,8 @@ mod fork;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod graph;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod handles;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod inspect;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod lock;
@@ -125,6 +128,8 @@ mod mapping;
 mod open;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod participant;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod places;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod recover;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -139,8 +144,15 @@ mod sys;
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 mod elsewhere;
 
+pub use contents::{Blocks, Contents, Messages};
 pub use errors::{EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
 pub use event::Event;
+pub use slipring::segment::{
+    BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
+    BlockReader, BlockSubscription, BlockWriter, Message, MessageBatch, MessageClaim,
+    MessageConsumer, MessageError, MessageProducer, MessageReader, MessageSubscription,
+    RawBlockConsumer, RawBlockProducer, SharedBlockProducer, SharedMessageProducer, Stretch,
+};
 pub use slipring::segment::{
     Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
     SegmentReader as Reader, SegmentShardReader as ShardReader, SegmentShardWriter as ShardWriter,
@@ -180,7 +192,7 @@ pub mod parts {
         crate::file::File,
         crate::fork::{ForkGuard, Owner},
         crate::mapping::Mapping,
-        crate::open::{Expected, read_head},
+        crate::open::read_head,
         crate::participant::{Attempt, Participation, attach},
         crate::recover::DeadClaim,
     };

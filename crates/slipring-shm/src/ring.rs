@@ -16,9 +16,10 @@ use std::time::Duration;
 use slipring::Wait;
 use slipring::segment::{
     Areas as Words, Declaration, Mapping as Keeps, Needs, Participant as Party, Proof, Seat,
-    SegmentRing, begin,
+    SegmentLayout, SegmentRing, begin,
 };
 
+use crate::contents::Kind;
 use crate::create::Initial;
 use crate::errors::Problem;
 use crate::graph;
@@ -53,6 +54,9 @@ impl Proof for Participation {
     }
 }
 
+/// The ring of a segment with the contents `C`.
+pub(crate) type Ring<C> = SegmentRing<<C as Kind>::Slot, <C as Kind>::Layout>;
+
 /// What a ring was made from.
 pub(crate) struct Made {
     pub(crate) declaration: Declaration,
@@ -81,7 +85,10 @@ fn words(
         shard_ids: optional(&areas.shard_ids)?,
         counters: at(areas.counters.at)?,
         waited: line(areas.counters.at, needs.counters)?,
-        slots: at(areas.stamps.at)?,
+        stamps: at(areas.stamps.at)?,
+        // Of a draft, whose slots are not there, no slot is touched.
+        events: at(areas.events.at).unwrap_or(NonNull::dangling()),
+        strides: (areas.stamps.stride as usize, areas.events.stride as usize),
         mapping,
     })
 }
@@ -134,11 +141,11 @@ pub(crate) fn initial(
 ///
 /// # Safety
 /// As for `Segment::attach`, and the head that `declaration` was read from is that of the segment.
-pub(crate) unsafe fn over<E>(
+pub(crate) unsafe fn over<C: Kind>(
     participation: &Arc<Participation>,
     Made { declaration, needs }: &Made,
     wait: (Wait, Wait),
-) -> Result<SegmentRing<E>, Problem> {
+) -> Result<Ring<C>, Problem> {
     let checked = participation.checked();
     let mapping = participation.mapping();
     let at = |offset: u64| mapping.address(offset, 0);
@@ -177,8 +184,8 @@ impl Proof for NoProof {
 
 /// Settles what a dead participant left, for a process that is about to take the participant's
 /// number. The caller holds the participant's byte. Returns whether all was settled.
-pub(crate) fn settle_unattached<E>(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
-    let Ok(declared) = graph::declaration::<E>(checked) else { return false };
+pub(crate) fn settle_unattached<C: Kind>(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
+    let Ok(declared) = graph::declaration::<C>(checked) else { return false };
     let Some((declaration, needs)) = declared else {
         bury(mapping, checked, dead);
         return true;
@@ -195,7 +202,7 @@ pub(crate) fn settle_unattached<E>(mapping: &Mapping, checked: &Checked, dead: u
         producer_wait: Wait::default(),
     };
     // SAFETY: as in `over`. The ring does not leave this function, and the mapping outlives it.
-    let ring = unsafe { SegmentRing::<E>::over(&declaration, &words, &party) };
+    let ring = unsafe { Ring::<C>::over(&declaration, &words, &party) };
     ring.is_ok_and(|ring| {
         settle(&ring, dead);
         true
@@ -225,7 +232,7 @@ fn bury(mapping: &Mapping, checked: &Checked, dead: u32) {
 }
 
 /// Settles what a dead participant left. The caller holds the proof of its death.
-fn settle<E>(ring: &SegmentRing<E>, dead: u32) {
+fn settle<E, L: SegmentLayout>(ring: &SegmentRing<E, L>, dead: u32) {
     for seat in 0..ring.seats() {
         ring.settle_seat(seat, dead);
         step!("buried");
@@ -233,9 +240,9 @@ fn settle<E>(ring: &SegmentRing<E>, dead: u32) {
 }
 
 /// Takes a seat for this process (I2). If its owner is dead, recovers that participant first.
-pub(crate) fn take<E>(
+pub(crate) fn take<E, L: SegmentLayout>(
     participation: &Participation,
-    ring: &SegmentRing<E>,
+    ring: &SegmentRing<E, L>,
     seat: usize,
     stage: &str,
 ) -> Result<(), Problem> {
@@ -267,9 +274,9 @@ pub(crate) fn take<E>(
 
 /// Takes one of several seats for this process (I2). If none is free, takes one whose worker left a
 /// chunk; if there is none, recovers the dead owners.
-pub(crate) fn take_any<E>(
+pub(crate) fn take_any<E, L: SegmentLayout>(
     participation: &Participation,
-    ring: &SegmentRing<E>,
+    ring: &SegmentRing<E, L>,
     seats: Range<usize>,
     stage: &str,
 ) -> Result<usize, Problem> {

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attached::Attached;
+use crate::contents::{self, Contents};
 use crate::errors::{Problem, SegmentError};
-use crate::event::{self, Event};
 use crate::file::{Access, File};
 use crate::fork::Owner;
 use crate::layout::Checked;
 use crate::lock::{self, GUARD};
 use crate::machine;
-use crate::open::{Expected, read_head};
+use crate::open::read_head;
 use crate::participant::{self, Attempt, Recover};
 use crate::place::Place;
 use crate::ring;
@@ -31,10 +31,10 @@ const FOLLOWS: u32 = 64;
 /// The shared memory of one ring, made or opened, and not mapped yet.
 ///
 /// Example: the [first page](crate).
-pub struct Segment<E> {
+pub struct Segment<C> {
     place: Place,
     opened: Mutex<Arc<Opened>>,
-    event: PhantomData<fn() -> E>,
+    event: PhantomData<fn() -> C>,
 }
 
 /// An open file and its head (I1).
@@ -65,14 +65,14 @@ impl Drop for Opened {
     }
 }
 
-impl<E: Event> Segment<E> {
+impl<C: Contents> Segment<C> {
     /// Opens the segment of that name, and checks file, header and event type. Maps nothing.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Errors
     /// A [`Problem`] of the name, the file, the header or the event type.
-    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<E>, SegmentError> {
+    pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
         let given = name.as_ref();
         let place =
             Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
@@ -85,7 +85,7 @@ impl<E: Event> Segment<E> {
     ///
     /// # Errors
     /// As [`open`](Segment::open).
-    pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<E>, SegmentError> {
+    pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<C>, SegmentError> {
         Segment::open_place(Place::Path(path.into()))
     }
 
@@ -111,24 +111,23 @@ impl<E: Event> Segment<E> {
     ///
     /// # Errors
     /// As [`open`](Segment::open).
-    pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<E>, SegmentError> {
+    pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<C>, SegmentError> {
         let place = Place::Memfd(label.to_owned());
-        match File::open_memfd(fd.as_fd()).and_then(checked::<E>) {
+        match File::open_memfd(fd.as_fd()).and_then(checked::<C>) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
         }
     }
 
-    fn open_place(place: Place) -> Result<Segment<E>, SegmentError> {
-        match open_checked::<E>(&place) {
+    fn open_place(place: Place) -> Result<Segment<C>, SegmentError> {
+        match open_checked::<C>(&place) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
         }
     }
 
     /// Makes the segment of a file whose head was checked for `E` (I1).
-    pub(crate) fn from(place: Place, opened: Arc<Opened>) -> Segment<E> {
-        const { event::check::<E>() };
+    pub(crate) fn from(place: Place, opened: Arc<Opened>) -> Segment<C> {
         Segment { place, opened: Mutex::new(opened), event: PhantomData }
     }
 
@@ -154,7 +153,7 @@ impl<E: Event> Segment<E> {
     /// follows the protocol; no process resizes it or punches holes; and nothing is left to write
     /// into a slot for a process that is dead (io_uring, RDMA, a GPU). A forked child does not use
     /// the result.
-    pub unsafe fn attach(&self) -> Result<Attached<E>, SegmentError> {
+    pub unsafe fn attach(&self) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller promises the same.
         unsafe { self.attach_as(&machine::program()) }
     }
@@ -168,9 +167,9 @@ impl<E: Event> Segment<E> {
     ///
     /// # Safety
     /// As [`attach`](Segment::attach).
-    pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<E>, SegmentError> {
+    pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller promises the same.
-        unsafe { self.attach_recovering(name, &mut ring::settle_unattached::<E>) }
+        unsafe { self.attach_recovering(name, &mut ring::settle_unattached::<C>) }
     }
 
     /// Attaches, and has `recover` recover the dead if all places are taken.
@@ -182,7 +181,7 @@ impl<E: Event> Segment<E> {
         &self,
         name: &str,
         recover: Recover<'_>,
-    ) -> Result<Attached<E>, SegmentError> {
+    ) -> Result<Attached<C>, SegmentError> {
         let failed = |problem| SegmentError::at(&self.place, problem);
         for _ in 0..FOLLOWS {
             let opened = self.opened();
@@ -196,7 +195,7 @@ impl<E: Event> Segment<E> {
                     return unsafe { Attached::new(participation) }.map_err(failed);
                 }
                 Attempt::Replaced => {
-                    let opened = open_checked::<E>(&self.place).map_err(failed)?;
+                    let opened = open_checked::<C>(&self.place).map_err(failed)?;
                     *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
                 }
             }
@@ -209,6 +208,36 @@ impl<E: Event> Segment<E> {
     /// Example: [`Segment::open_memfd`].
     pub fn capacity(&self) -> u64 {
         self.opened().checked.shape.capacity
+    }
+
+    /// Returns the name of the type of its events, blocks or messages.
+    ///
+    /// Example: [`Segment::type_version`].
+    pub fn type_name(&self) -> String {
+        self.opened().checked.type_name()
+    }
+
+    /// Returns the version of the type of its events, blocks or messages.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Messages, Segment};
+    /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+    /// let segment = segment.type_name("log/line", 3).reader("print").build()?;
+    /// assert_eq!((segment.type_name().as_str(), segment.type_version()), ("log/line", 3));
+    /// # }
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    pub fn type_version(&self) -> u32 {
+        self.opened().checked.header.type_version
+    }
+
+    /// Returns the schema that the creator gave: what is in the events, for other languages. Empty:
+    /// none.
+    ///
+    /// Example: [`Blocks`](crate::Blocks).
+    pub fn schema(&self) -> Vec<u8> {
+        self.opened().checked.schema.clone()
     }
 
     /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
@@ -236,17 +265,18 @@ impl AsFd for Shared {
     }
 }
 
-fn open_checked<E: Event>(place: &Place) -> Result<Arc<Opened>, Problem> {
+fn open_checked<C: Contents>(place: &Place) -> Result<Arc<Opened>, Problem> {
     let path = place.path().ok_or(Problem::Missing)?;
-    checked::<E>(File::open(path, Access::Write)?)
+    checked::<C>(File::open(path, Access::Write)?)
 }
 
-fn checked<E: Event>(file: File) -> Result<Arc<Opened>, Problem> {
-    let checked = read_head(&file, Some(&Expected::of::<E>()))?;
+fn checked<C: Contents>(file: File) -> Result<Arc<Opened>, Problem> {
+    let checked = read_head(&file)?;
+    contents::check::<C>(&checked)?;
     Ok(Opened::new(file, checked, false))
 }
 
-impl<E> fmt::Debug for Segment<E> {
+impl<C> fmt::Debug for Segment<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Segment").field(&self.place.to_string()).finish()
     }

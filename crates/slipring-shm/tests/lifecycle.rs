@@ -418,7 +418,7 @@ fn role_overlay() {
 
     let fd = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let file = File::unchecked(fd.into()).unwrap();
-    let checked = read_head(&file, None).unwrap();
+    let checked = read_head(&file).unwrap();
     let attempt = attach_file(&file, Some(&path), &checked, "test", &mut |_, _, _| false);
     match attempt {
         Err(Problem::LocksLost) => say("locks lost"),

@@ -24,7 +24,7 @@ struct Ring {
 
 impl Ring {
     fn new(capacity: u64, first: u64, follows: bool) -> Ring {
-        let segment = Segment::create_memfd("suspects").capacity(capacity).first_seq(first);
+        let segment = Segment::<u64>::create_memfd("suspects").capacity(capacity).first_seq(first);
         let segment = match follows {
             true => segment.reader("before").writer("add").after(["before"]),
             false => segment.writer("add"),

@@ -24,7 +24,7 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("observe", &["base", "wait", "errors", "ring"]),
     ("live", &["base", "wait", "errors", "ring", "producer", "consumer", "observe"]),
     ("adapters", &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live"]),
-    ("segment", &["base", "wait", "errors", "ring", "producer", "consumer", "live"]),
+    ("segment", &["base", "wait", "errors", "ring", "producer", "consumer", "live", "adapters"]),
     (
         "graph",
         &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live", "adapters"],

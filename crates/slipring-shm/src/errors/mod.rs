@@ -224,9 +224,14 @@ pub enum Problem {
     File(FileProblem),
     /// The file's header is not that of a segment that this version can use.
     Header(HeaderProblem),
+    /// The name of the type of blocks or messages is empty, too long, or has control characters.
+    TypeName {
+        /// The name as given.
+        given: String,
+    },
     /// The segment holds events of another type.
     EventType {
-        /// Which property differs: `name`, `version`, `size` or `alignment`.
+        /// Which property differs: `kind`, `name`, `version`, `size` or `alignment`.
         property: &'static str,
         /// The property in the segment.
         segment: String,
@@ -426,6 +431,14 @@ impl fmt::Display for Problem {
             ),
             Problem::File(problem) => problem.fmt(f),
             Problem::Header(problem) => problem.fmt(f),
+            Problem::TypeName { given } => write!(
+                f,
+                "the type of its events cannot have the name {given:?}: take 1 to 64 bytes without control characters"
+            ),
+            Problem::EventType { property: "kind", segment, program } => write!(
+                f,
+                "it holds {segment}, and this program asks for {program}: open it as `Segment<Blocks>`, `Segment<Messages>`, or with the type of its events"
+            ),
             Problem::EventType { property, segment, program } => write!(
                 f,
                 "the {property} of its events is {segment}, and this program's is {program}: build both programs with one definition of the event, or take another name"

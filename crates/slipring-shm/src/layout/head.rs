@@ -29,6 +29,8 @@ pub const ORDER: u64 = 0x0102_0304_0506_0708;
 pub const KIND_EVENTS: u32 = 0;
 /// Kind of a segment whose slots hold messages of many sizes.
 pub const KIND_MESSAGES: u32 = 1;
+/// Kind of a segment whose slots hold blocks, whose size the header alone says.
+pub const KIND_BLOCKS: u32 = 2;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
 
@@ -60,7 +62,7 @@ pub struct Header {
     pub uid: u32,
     /// Features that no reader may ignore.
     pub features: u32,
-    /// [`KIND_EVENTS`] or [`KIND_MESSAGES`].
+    /// [`KIND_EVENTS`], [`KIND_MESSAGES`] or [`KIND_BLOCKS`].
     pub kind: u32,
     /// Number of producers' seats; 1: a single producer.
     pub producers: u32,
@@ -350,7 +352,7 @@ impl Head {
         };
         let right = (HEAD..=MAX_LENGTH).contains(&h.length);
         field("its length", h.length, "is out of its range", right)?;
-        most("its kind", h.kind, KIND_MESSAGES)?;
+        most("its kind", h.kind, KIND_BLOCKS)?;
         most("its number of producers", h.producers, MAX_ROOM)?;
         let right = h.capacity.is_power_of_two() && h.capacity < MAX_LENGTH;
         field("its capacity", h.capacity, "is no power of two, or too large", right)?;

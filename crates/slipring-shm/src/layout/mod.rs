@@ -17,6 +17,7 @@ mod shape;
 
 pub use crate::limits::*;
 pub use head::{
-    Checked, Head, Header, KIND_EVENTS, KIND_MESSAGES, MAGIC, MAJOR, MINOR, ORDER, StageRecord,
+    Checked, Head, Header, KIND_BLOCKS, KIND_EVENTS, KIND_MESSAGES, MAGIC, MAJOR, MINOR, ORDER,
+    StageRecord,
 };
 pub use shape::{Area, Areas, Shape, Stamps};

@@ -1,6 +1,6 @@
 //! Raw handles give out positions instead of leases, for loops that are built around positions.
 //!
-//! No call of a raw handle waits.
+//! No public call of a raw handle waits.
 //!
 //! Invariants
 //! - I1: A raw consumer lends only events that its last call of `available` found, until `done`
@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Instant;
 
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Writing, sealed as lease};
@@ -110,6 +111,27 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.hold(SeqRange { next: seq, len });
         self.producer.core().touch(seq, len as u64, true);
         Ok(seq)
+    }
+
+    /// Claims as [`RawProducer::next_n`] does, but waits at most until `deadline`.
+    pub(crate) fn next_n_by(
+        &mut self,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<u64, ClaimError> {
+        if self.open.len() != 0 {
+            return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
+        }
+        self.producer.check_length(len)?;
+        let seq = self.producer.reserve_by(len as u64, deadline)?;
+        self.hold(SeqRange { next: seq, len });
+        self.producer.core().touch(seq, len as u64, true);
+        Ok(seq)
+    }
+
+    /// Returns the position of the next claim: exactly, if the ring has a single producer.
+    pub(crate) fn claim_seq(&self) -> u64 {
+        self.producer.next_seq()
     }
 
     /// Records the open claim in this handle and in its producer (I3).

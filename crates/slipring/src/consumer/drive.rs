@@ -72,7 +72,7 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming::gathered(position.gather(max, max), max);
     }
     let len = position.poll(max);
-    let is_long = len.saturating_mul(L::Storage::<E>::STRIDE as u64) >= LONG_RUN;
+    let is_long = len.saturating_mul(position.state().slots.stride() as u64) >= LONG_RUN;
     if len == 0 || is_long || least == 0 {
         return Upcoming { len, max, exhausted: false };
     }

@@ -149,7 +149,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
                     progress.handled = offset + 1;
                     // After the last event, `event` may point outside of the ring, but the loop
                     // ends without using `event`.
-                    event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
+                    event = event.wrapping_byte_add(slots.stride());
                 }
             }
             if to >= max {

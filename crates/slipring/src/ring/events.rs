@@ -303,7 +303,7 @@ impl<E, L: Layout> Cells<E, L> {
         let event = self.event;
         // After the last event, the address of the next event is out of range, and the iterator
         // does not use this address.
-        self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
+        self.event = event.wrapping_byte_add(self.slots.stride());
         self.straight -= 1;
         Some(event)
     }
@@ -316,7 +316,7 @@ impl<E, L: Layout> Cells<E, L> {
         for (mut event, len) in [(self.event, self.straight), (self.slots.event(0), self.wrapped)] {
             for _ in 0..len {
                 all = f(all, event);
-                event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
+                event = event.wrapping_byte_add(self.slots.stride());
             }
         }
         all

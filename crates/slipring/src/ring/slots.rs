@@ -1,8 +1,8 @@
 //! Storage of events and stamps.
 //!
-//! The trait [`Storage`] gives access to the stamp and the event of a position. Two layouts on the
-//! heap implement the trait [`Storage`]. A layout in shared memory could be a third layout, with
-//! the same algorithms.
+//! The trait [`Storage`] gives access to the stamp and the event of a position. Two layouts are for
+//! events whose type is known, on the heap or in a segment. A third one is for blocks of a segment,
+//! whose size is known at run time only.
 //!
 //! Invariants
 //! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
@@ -17,6 +17,7 @@ use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
@@ -73,10 +74,17 @@ pub struct Interleaved;
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
+/// The layout of a segment's blocks, whose size is known at run time only: blocks at one distance,
+/// and stamps at another, in front of the blocks or in an array of their own.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Strided;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Interleaved {}
     impl Sealed for super::Contiguous {}
+    impl Sealed for super::Strided {}
 }
 
 impl Layout for Interleaved {
@@ -89,6 +97,12 @@ impl Layout for Contiguous {
     type Storage<E> = ContiguousStorage<E>;
     const ALIAS: &'static str = "contiguous events";
     const CURSOR: bool = true;
+}
+
+impl Layout for Strided {
+    type Storage<E> = StridedStorage<E>;
+    const ALIAS: &'static str = "blocks of one size";
+    const CURSOR: bool = false;
 }
 
 /// A copyable view of storage. The owner of the storage frees the storage.
@@ -111,8 +125,9 @@ pub unsafe trait Storage<E>: Copy {
     fn stamp(&self, seq: u64) -> *const AtomicU64;
     /// Returns the address of the event of a position.
     fn event(&self, seq: u64) -> *mut E;
-    /// Distance from one event to the next, in bytes, except from the last slot to the first slot.
-    const STRIDE: usize;
+    /// Returns the distance from one event to the next, in bytes, except from the last slot to the
+    /// first slot. A constant, unless the size of events is known at run time only.
+    fn stride(&self) -> usize;
     /// Returns the size of a slot in bytes, with its stamp if `stamped`.
     fn bytes_per_slot(stamped: bool) -> usize;
     /// Frees the memory, without dropping events.
@@ -203,6 +218,25 @@ pub struct ContiguousStorage<E> {
     stamped: bool,
 }
 
+/// See [`Strided`]. `E` stands for the begin of a block, and has no size.
+#[doc(hidden)]
+pub struct StridedStorage<E> {
+    stamps: NonNull<u8>,
+    events: NonNull<u8>,
+    /// Distances between two stamps, and two blocks, in bytes.
+    stamp_stride: usize,
+    stride: usize,
+    mask: u64,
+    shift: u32,
+    event: PhantomData<*mut E>,
+}
+
+impl<E> Clone for StridedStorage<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for StridedStorage<E> {}
 impl<E> Clone for InterleavedStorage<E> {
     fn clone(&self) -> Self {
         *self
@@ -324,7 +358,10 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
             )
         }
     }
-    const STRIDE: usize = size_of::<Slot<E>>();
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        size_of::<Slot<E>>()
+    }
     fn bytes_per_slot(_stamped: bool) -> usize {
         size_of::<Slot<E>>()
     }
@@ -390,7 +427,10 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
         // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
         unsafe { UnsafeCell::raw_get(self.events.as_ptr().add((seq & self.mask) as usize)) }
     }
-    const STRIDE: usize = size_of::<E>();
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        size_of::<E>()
+    }
     fn bytes_per_slot(stamped: bool) -> usize {
         size_of::<E>() + if stamped { size_of::<AtomicU64>() } else { 0 }
     }
@@ -400,5 +440,61 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
             free_array(self.stamps, if self.stamped { self.mask as usize + 1 } else { 0 });
             free_array(self.events, self.mask as usize + 1);
         }
+    }
+}
+
+// SAFETY: the areas stay mapped where they are; masked indices stay below the number of slots.
+unsafe impl<E> Storage<E> for StridedStorage<E> {
+    /// Blocks lie in segments only, so the heap has no memory for them.
+    fn allocate(_capacity: usize, _stamped: bool) -> Option<Self> {
+        None
+    }
+    #[inline(always)]
+    fn stamped(&self) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn mask(&self) -> u64 {
+        self.mask
+    }
+    #[inline(always)]
+    fn shift(&self) -> u32 {
+        self.shift
+    }
+    #[inline(always)]
+    fn stamp(&self, seq: u64) -> *const AtomicU64 {
+        // SAFETY: the masked index is inside the array, whose stamps are aligned.
+        unsafe { self.stamps.add((seq & self.mask) as usize * self.stamp_stride).cast().as_ptr() }
+    }
+    #[inline(always)]
+    fn event(&self, seq: u64) -> *mut E {
+        // SAFETY: the masked index is inside the array.
+        unsafe { self.events.add((seq & self.mask) as usize * self.stride).cast().as_ptr() }
+    }
+    #[inline(always)]
+    fn stride(&self) -> usize {
+        self.stride
+    }
+    fn bytes_per_slot(_stamped: bool) -> usize {
+        0
+    }
+    unsafe fn free(self) {}
+}
+
+impl<E> StridedStorage<E> {
+    /// Returns the view of blocks that lie in a mapping: the first stamp and the distance of stamps,
+    /// the first block and the distance of blocks, in bytes. `capacity` is a power of two.
+    ///
+    /// # Safety
+    /// There are as many stamps and blocks, which stay where they are. `E` has no size, and each
+    /// block is aligned to it. The stamps are aligned words.
+    pub(crate) unsafe fn at(
+        (stamps, stamp_stride): (NonNull<u8>, usize),
+        (events, stride): (NonNull<u8>, usize),
+        capacity: usize,
+    ) -> Self {
+        const { assert!(size_of::<E>() == 0, "a block is no value of a type") };
+        let (mask, shift) = (capacity as u64 - 1, capacity.trailing_zeros());
+        StridedStorage { stamps, events, stamp_stride, stride, mask, shift, event: PhantomData }
     }
 }

@@ -15,6 +15,7 @@ use crate::ring::peers::{OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
+use crate::ring::slots::{Interleaved, InterleavedStorage, Layout, Strided, StridedStorage, View};
 use crate::ring::spec::Delivery;
 use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
@@ -42,10 +43,40 @@ pub struct Areas {
     pub cells: NonNull<u8>,
     /// The shard ids of all sharded stages, one array after the other; dangling: there are none.
     pub shard_ids: NonNull<u8>,
-    /// The slots.
-    pub slots: NonNull<u8>,
+    /// The first stamp: the first slot, if the stamps are inside the slots.
+    pub stamps: NonNull<u8>,
+    /// The first event, or block.
+    pub events: NonNull<u8>,
+    /// Distances between two stamps, and between two blocks, in bytes. Events of a known type lie
+    /// behind their stamps, at the distance of their type.
+    pub strides: (usize, usize),
     /// What keeps the areas mapped.
     pub mapping: Mapping,
+}
+
+/// A layout of slots that lie in a segment.
+pub trait SegmentLayout: Layout {
+    /// Returns the view of the slots of `areas`.
+    ///
+    /// # Safety
+    /// The areas have `capacity` slots of this layout, which stay where they are.
+    #[doc(hidden)]
+    unsafe fn slots_at<E>(areas: &Areas, capacity: usize) -> Self::Storage<E>;
+}
+
+impl SegmentLayout for Interleaved {
+    unsafe fn slots_at<E>(areas: &Areas, capacity: usize) -> InterleavedStorage<E> {
+        // SAFETY: the caller's promise.
+        unsafe { InterleavedStorage::at(areas.stamps, capacity) }
+    }
+}
+
+impl SegmentLayout for Strided {
+    unsafe fn slots_at<E>(areas: &Areas, capacity: usize) -> StridedStorage<E> {
+        let (stamps, blocks) = areas.strides;
+        // SAFETY: the caller's promise.
+        unsafe { StridedStorage::at((areas.stamps, stamps), (areas.events, blocks), capacity) }
+    }
 }
 
 // SAFETY: the addresses are those of atomic words and slots, whose use the protocol orders.
@@ -54,6 +85,15 @@ unsafe impl Send for Areas {}
 unsafe impl Sync for Areas {}
 
 impl Areas {
+    /// Returns the view of the slots.
+    ///
+    /// # Safety
+    /// The areas have `capacity` slots of the layout `L`.
+    pub(super) unsafe fn slots<E, L: SegmentLayout>(&self, capacity: usize) -> View<E, L> {
+        // SAFETY: the caller's promise.
+        View(unsafe { L::slots_at(self, capacity) })
+    }
+
     /// Returns the seats of a ring.
     ///
     /// # Safety

@@ -93,10 +93,8 @@ pub struct Needs {
     pub cells: usize,
     /// Number of sharded stages, each with a shard id of four bytes per slot.
     pub shard_ids: usize,
-    /// Size of a slot, in bytes.
+    /// Size of a slot, in bytes; 0: the segment's head says it.
     pub slot: usize,
-    /// Distance from a slot's begin to its event, in bytes.
-    pub event_at: usize,
     /// The place of each stage.
     pub stages: Vec<StagePlace>,
 }
@@ -172,8 +170,19 @@ impl Declaration {
     /// # Errors
     /// Returns why no ring can be made from this declaration.
     pub fn needs<E>(&self) -> Result<Needs, BuildError> {
+        let needs = self.needs_for(size_of::<E>())?;
+        let slot = <Interleaved as Layout>::Storage::<E>::bytes_per_slot(true);
+        Ok(Needs { slot, ..needs })
+    }
+
+    /// Returns how much memory the ring needs for blocks of `size` bytes, beside the blocks and
+    /// their stamps.
+    ///
+    /// # Errors
+    /// Returns why no ring can be made from this declaration.
+    pub fn needs_for(&self, size: usize) -> Result<Needs, BuildError> {
         let plan = self.plan()?;
-        self.check_keys(size_of::<E>())?;
+        self.check_keys(size)?;
         let parties = plan.stages.len() + 1;
         let no_memory = || BuildError::Memory { capacity: parties, bytes_per_slot: 128 };
         let (counters, waited) = CounterWords::lines(parties).ok_or_else(no_memory)?;
@@ -196,8 +205,7 @@ impl Declaration {
             failure: FailureRecord::LINES,
             cells: count(|delivery| matches!(delivery, StageDelivery::Pool(_))),
             shard_ids: count(|delivery| matches!(delivery, StageDelivery::Shards { .. })),
-            slot: <Interleaved as Layout>::Storage::<E>::bytes_per_slot(true),
-            event_at: size_of::<u64>().next_multiple_of(align_of::<E>()),
+            slot: 0,
         })
     }
 }

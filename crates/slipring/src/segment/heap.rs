@@ -89,7 +89,9 @@ impl HeapSegment {
             // A slot begins with its stamp.
             cells: NonNull::from(&words.cells[..]).cast(),
             shard_ids: NonNull::from(&words.shard_ids[..]).cast(),
-            slots: first(slots.stamp(0)).cast(),
+            stamps: first(slots.stamp(0)).cast(),
+            events: first(slots.stamp(0)).cast(),
+            strides: (0, 0),
             mapping: words as Mapping,
         };
         // SAFETY: the areas have the sizes of the declaration's needs, and no process uses them

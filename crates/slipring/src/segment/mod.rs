@@ -18,16 +18,19 @@
 #![doc(hidden)]
 
 mod areas;
+mod blocks;
 #[cfg(all(test, not(slipring_loom)))]
 mod combined_tests;
 mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
+mod messages;
 mod participant;
 #[cfg(all(test, not(slipring_loom)))]
 mod pools_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod producers_tests;
+mod raw_blocks;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
 mod shards_tests;
@@ -36,9 +39,18 @@ mod taps_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod tests;
 
-pub use areas::{Areas, begin};
+pub use areas::{Areas, SegmentLayout, begin};
+pub use blocks::{
+    BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
+    BlockReader, BlockSubscription, BlockWriter, SharedBlockProducer,
+};
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
+pub use messages::{
+    CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
+    MessageProducer, MessageReader, MessageSubscription, SharedMessageProducer,
+};
 pub use participant::{Participant, register_for_barriers};
+pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use ring::{
     SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader, SegmentRing,
     SegmentShardReader, SegmentShardWriter, SegmentSharedProducer, SegmentSubscription,
@@ -49,5 +61,6 @@ pub use crate::base::shared::Mapping;
 pub use crate::ring::partition::shard_of_bytes;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
+pub use crate::ring::slots::{Interleaved, Strided};
 pub use crate::ring::status::Ending;
 pub use ring::{PRODUCER_LINES, PoolPositions, bound_at, pool_positions, run_of};

@@ -491,7 +491,7 @@ fn random_words_are_an_error_at_most_for_several_producers() {
         for _ in 0..20 {
             for _ in 0..random.usize(1..if near { 8 } else { words }) {
                 let (at, value) = if near {
-                    let slots = [segment.areas.slots, segment.areas.seats][random.usize(..2)];
+                    let slots = [segment.areas.stamps, segment.areas.seats][random.usize(..2)];
                     // SAFETY: the word lies in the slots, or in the seats.
                     let at = unsafe { slots.cast::<AtomicU64>().add(random.usize(..8)) };
                     let low = [0, random.u64(..5), 1 << 17 | random.u64(..4), 1 << 16 | 1];

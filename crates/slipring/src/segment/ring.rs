@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::areas::Areas;
+use super::areas::{Areas, SegmentLayout};
 use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::sync::twin;
@@ -23,31 +23,31 @@ use crate::ring::owner::Owner;
 use crate::ring::plan::{CURSOR_LINE, Plan, SENTINEL_LINE};
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
-use crate::ring::slots::{Interleaved, InterleavedStorage, View};
+use crate::ring::slots::Interleaved;
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Run};
 use crate::ring::words::{IDLE, PoolWord, bound_ahead};
 
 /// The producer of a segment.
-pub type SegmentProducer<E> = Producer<E>;
+pub type SegmentProducer<E, L = Interleaved> = Producer<E, L>;
 /// One of several producers of a segment.
-pub type SegmentSharedProducer<E> = Producer<E, Interleaved, Apart>;
+pub type SegmentSharedProducer<E, L = Interleaved> = Producer<E, L, Apart>;
 /// The handle with which one worker of a segment's pool reads events.
-pub type SegmentPoolReader<E> = Consumer<E, Reading, SeatedWorker>;
+pub type SegmentPoolReader<E, L = Interleaved> = Consumer<E, Reading, SeatedWorker, L>;
 /// The handle with which one worker of a segment's pool reads, and may change, events.
-pub type SegmentPoolWriter<E> = Consumer<E, Writing, SeatedWorker>;
+pub type SegmentPoolWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedWorker, L>;
 /// The handle with which one shard of a segment's stage reads the events of its own keys.
-pub type SegmentShardReader<E> = Consumer<E, Reading, SeatedShard>;
+pub type SegmentShardReader<E, L = Interleaved> = Consumer<E, Reading, SeatedShard, L>;
 /// The handle with which one shard of a segment's stage reads, and may change, the events of its own
 /// keys.
-pub type SegmentShardWriter<E> = Consumer<E, Writing, SeatedShard>;
+pub type SegmentShardWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedShard, L>;
 /// The handle with which a stage of a segment reads every event.
-pub type SegmentReader<E> = Consumer<E, Reading, Seated>;
+pub type SegmentReader<E, L = Interleaved> = Consumer<E, Reading, Seated, L>;
 /// The handle with which a stage of a segment reads, and may change, every event.
-pub type SegmentWriter<E> = Consumer<E, Writing, Seated>;
+pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, L>;
 
 /// A reader that has joined a tap of a segment.
-pub type SegmentSubscription<E> = Consumer<E, Reading, Joined<true>>;
+pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<true>, L>;
 
 /// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
 /// in a ring of `capacity` slots; `None`: none. For reports about a segment.
@@ -94,12 +94,12 @@ pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
 }
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
-pub struct SegmentRing<E> {
-    core: Owner<E, Interleaved>,
+pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
+    core: Owner<E, L>,
     participant: u32,
 }
 
-impl<E> SegmentRing<E> {
+impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl<E> SegmentRing<E> {
         declaration: &Declaration,
         areas: &Areas,
         participant: &Participant,
-    ) -> Result<SegmentRing<E>, BuildError> {
+    ) -> Result<SegmentRing<E, L>, BuildError> {
         let mut plan = declaration.plan()?;
         plan.choose_wait(&participant.wait, &participant.producer_wait);
         // SAFETY: the caller's promise.
@@ -131,7 +131,7 @@ impl<E> SegmentRing<E> {
         declaration: &Declaration,
         areas: &Areas,
         participant: &Participant,
-    ) -> Result<SegmentRing<E>, BuildError> {
+    ) -> Result<SegmentRing<E, L>, BuildError> {
         let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
         // SAFETY: the caller's promise.
         let board = unsafe { areas.board(&plan, declaration, participant) };
@@ -140,11 +140,11 @@ impl<E> SegmentRing<E> {
             .and_then(|board| Control::new(plan, board, declaration.start, None, timed, None))
             .ok_or(no_memory)?;
         // SAFETY: the caller's promise.
-        let slots = unsafe { InterleavedStorage::at(areas.slots, declaration.capacity) };
+        let slots = unsafe { areas.slots::<E, L>(declaration.capacity) };
         // SAFETY: as above.
         let core = unsafe {
             let shard_ids = areas.shard_ids(declaration);
-            Core::over(control, View(slots), shard_ids, areas.mapping.clone())
+            Core::over(control, slots, shard_ids, areas.mapping.clone())
         };
         Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
     }
@@ -204,7 +204,7 @@ impl<E> SegmentRing<E> {
     ///
     /// # Safety
     /// This process owns the producer's seat, and has no other producer's handle.
-    pub unsafe fn producer(&self) -> SegmentProducer<E> {
+    pub unsafe fn producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, self.boundary());
         if control.plan.cursor {
@@ -241,7 +241,7 @@ impl<E> SegmentRing<E> {
     /// # Safety
     /// This process owns the seat, which is one of the producers', and has no other handle of it.
     /// The declaration has several producers.
-    pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E> {
+    pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.producer_party());
         let boundary = heads::boundary(&self.core);
@@ -255,7 +255,7 @@ impl<E> SegmentRing<E> {
     ///
     /// # Safety
     /// This process owns the stage's seat, and has no other handle of the stage.
-    pub unsafe fn reader(&self, stage: usize) -> SegmentReader<E> {
+    pub unsafe fn reader(&self, stage: usize) -> SegmentReader<E, L> {
         self.consumer(stage)
     }
 
@@ -263,7 +263,7 @@ impl<E> SegmentRing<E> {
     ///
     /// # Safety
     /// As for [`SegmentRing::reader`]. The stage was declared as one that writes.
-    pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E> {
+    pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E, L> {
         self.consumer(stage)
     }
 
@@ -279,7 +279,7 @@ impl<E> SegmentRing<E> {
         &self,
         tap: usize,
         start: StartAt,
-    ) -> Result<SegmentSubscription<E>, SubscribeError> {
+    ) -> Result<SegmentSubscription<E, L>, SubscribeError> {
         assert!(matches!(self.core.control.plan.stages[tap].delivery, Delivery::Tap(_)));
         let core = self.core.observed().upgrade().ok_or(SubscribeError::NotRunning)?;
         tap::join(&core, tap, start)
@@ -290,7 +290,7 @@ impl<E> SegmentRing<E> {
     /// # Safety
     /// This process owns the seat with the index `seat`, which is one of the pool's, and has no
     /// other handle of it.
-    pub unsafe fn pool_reader(&self, pool: usize, seat: usize) -> SegmentPoolReader<E> {
+    pub unsafe fn pool_reader(&self, pool: usize, seat: usize) -> SegmentPoolReader<E, L> {
         self.worker(pool, seat)
     }
 
@@ -298,11 +298,15 @@ impl<E> SegmentRing<E> {
     ///
     /// # Safety
     /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes.
-    pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E> {
+    pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E, L> {
         self.worker(pool, seat)
     }
 
-    fn worker<A: sealed::Access>(&self, pool: usize, seat: usize) -> Consumer<E, A, SeatedWorker> {
+    fn worker<A: sealed::Access>(
+        &self,
+        pool: usize,
+        seat: usize,
+    ) -> Consumer<E, A, SeatedWorker, L> {
         let control = &self.core.control;
         let (number, learned) = (seat - self.seats_of(pool).start, control.learner(pool));
         Consumer::over(WorkerPosition::seat(self.core.clone(), pool, number, learned))
@@ -313,7 +317,7 @@ impl<E> SegmentRing<E> {
     /// # Safety
     /// This process owns the seat of the shard with the number `shard`, and has no other handle of
     /// it.
-    pub unsafe fn shard_reader(&self, stage: usize, shard: usize) -> SegmentShardReader<E> {
+    pub unsafe fn shard_reader(&self, stage: usize, shard: usize) -> SegmentShardReader<E, L> {
         self.shard(stage, shard)
     }
 
@@ -321,16 +325,20 @@ impl<E> SegmentRing<E> {
     ///
     /// # Safety
     /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes.
-    pub unsafe fn shard_writer(&self, stage: usize, shard: usize) -> SegmentShardWriter<E> {
+    pub unsafe fn shard_writer(&self, stage: usize, shard: usize) -> SegmentShardWriter<E, L> {
         self.shard(stage, shard)
     }
 
-    fn shard<A: sealed::Access>(&self, stage: usize, shard: usize) -> Consumer<E, A, SeatedShard> {
+    fn shard<A: sealed::Access>(
+        &self,
+        stage: usize,
+        shard: usize,
+    ) -> Consumer<E, A, SeatedShard, L> {
         let position = successor::position(self.core.clone(), stage, shard, self.participant);
         Consumer::over(ShardPosition::over(position, shard))
     }
 
-    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated> {
+    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
         Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

@@ -417,7 +417,7 @@ fn random_words_are_an_error_at_most() {
             .map(|(number, stage, shard)| segment.shard(number, stage, shard));
         let memory: &Memory = segment.areas.mapping.downcast_ref().unwrap();
         let words = memory.bytes.size() / 8;
-        let ids = segment.areas.shard_ids.addr().get()..segment.areas.slots.addr().get();
+        let ids = segment.areas.shard_ids.addr().get()..segment.areas.stamps.addr().get();
         for round in 0..20 {
             for _ in 0..random.usize(1..words) {
                 let value = match random.u32(..3) {

@@ -108,17 +108,21 @@ impl Segment {
             place
         });
         let mut next = || places.next().unwrap();
+        let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, slots] =
+            std::array::from_fn(|_| next());
         let areas = Areas {
-            lines: next(),
-            queues: next(),
-            seats: next(),
-            status: next(),
-            failure: next(),
-            counters: next(),
-            waited: next(),
-            cells: next(),
-            shard_ids: next(),
-            slots: next(),
+            lines,
+            queues,
+            seats,
+            status,
+            failure,
+            counters,
+            waited,
+            cells,
+            shard_ids,
+            stamps: slots,
+            events: slots,
+            strides: (0, 0),
             mapping: Arc::new(Memory { first, bytes }),
         };
         // SAFETY: the areas were laid out as the declaration needs them.

@@ -1,0 +1,588 @@
+//! Handles over blocks: events of a segment whose size is known at run time only.
+//!
+//! A block is a number of bytes at a distance that the segment's head says. The protocol is that of
+//! every ring: these handles have a producer or a consumer inside, of events without a size, and
+//! lend the bytes at the addresses of the events.
+//!
+//! Invariants
+//! - I1: a position that is lent or claimed is a block that is lent or claimed (raw_blocks::I1).
+//! - I2: every bit pattern is a valid block.
+
+use std::fmt;
+use std::ops::Range;
+use std::slice;
+use std::time::Instant;
+
+use super::raw_blocks::{BlockStart, Place, RawBlockConsumer, RawBlockProducer, Stretch};
+use crate::consumer::batch::Batch;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Reading, Seated, SeatedWorker, Writing, sealed as lease};
+use crate::consumer::suspects::Suspects;
+use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::producer::claim::Slots;
+use crate::producer::{Apart, Producer, Single, sealed as sharing};
+use crate::ring::events::At;
+use crate::ring::slots::Strided;
+
+/// Number of bytes after which a loop releases the blocks that it has handled.
+const RELEASE_BYTES: usize = 1 << 16;
+
+/// The handle with which a process publishes blocks. If `S` is [`Apart`], it is one of several.
+pub struct BlockProducer<S: sharing::Sharing = Single> {
+    tx: Producer<BlockStart, Strided, S>,
+    size: usize,
+}
+
+/// The handle with which one of several processes publishes blocks.
+pub type SharedBlockProducer = BlockProducer<Apart>;
+
+impl<S: sharing::Sharing> BlockProducer<S> {
+    /// Makes the handle from the producer's own.
+    ///
+    /// # Safety
+    /// Each slot of the ring has a block of `size` bytes, which any bytes are a valid value of, and
+    /// every process treats the blocks as the protocol says.
+    #[doc(hidden)]
+    pub unsafe fn over(tx: Producer<BlockStart, Strided, S>, size: usize) -> Self {
+        BlockProducer { tx, size }
+    }
+
+    fn place(&self) -> Place {
+        Place { blocks: self.tx.view(), size: self.size }
+    }
+
+    /// Returns the size of a block, in bytes.
+    ///
+    /// Example: [`BlockProducer::publish`].
+    pub fn block_size(&self) -> usize {
+        self.size
+    }
+
+    /// Fills the next block in place and publishes it. Returns its position. Waits while the ring is
+    /// full. The block holds the bytes of an earlier one, or zeros. If `fill` panics, nothing is
+    /// published.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Blocks, Segment};
+    /// let size = 1 << 16; // known at run time
+    /// let segment = Segment::<Blocks>::create_memfd("field").capacity(8).block(size, 64);
+    /// let segment = segment.type_name("field/f64", 1).reader("sum").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// assert_eq!(tx.block_size(), 1 << 16);
+    /// assert_eq!(tx.publish(|block| block.fill(1))?, 0);
+    /// drop(tx); // closes the ring
+    /// let mut total = 0;
+    /// sum.for_each(|block, _| total += block.iter().map(|&byte| u64::from(byte)).sum::<u64>())?;
+    /// assert_eq!(total, 1 << 16);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Producer::publish`]. A call that returns an error has not called `fill`.
+    ///
+    /// # Cost
+    /// As [`Producer::publish`].
+    pub fn publish(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u64, WaitError> {
+        let mut claim = self.claim_n(1).map_err(ClaimError::without_deadline)?;
+        fill(&mut claim[0]);
+        Ok(claim.publish())
+    }
+
+    /// Works as [`BlockProducer::publish`], but never waits.
+    ///
+    /// Example: [`BlockProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`Producer::try_publish`].
+    pub fn try_publish(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<u64, ClaimError> {
+        let mut claim = self.try_claim_n(1)?;
+        fill(&mut claim[0]);
+        Ok(claim.publish())
+    }
+
+    /// Works as [`BlockProducer::publish`], but waits at most until `deadline`.
+    ///
+    /// Example: [`BlockProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`Producer::publish_by`].
+    pub fn publish_by(
+        &mut self,
+        deadline: Instant,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, ClaimError> {
+        let mut claim = self.claim_n_by(1, deadline)?;
+        fill(&mut claim[0]);
+        Ok(claim.publish())
+    }
+
+    /// Claims `len` consecutive blocks, and waits until all of them are free.
+    ///
+    /// Example: [`BlockClaim`].
+    ///
+    /// # Errors
+    /// As [`Producer::claim_n`].
+    pub fn claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
+        self.claim_n_by(len, None)
+    }
+
+    /// Claims `len` consecutive blocks if all of them are free now.
+    ///
+    /// Example: [`BlockClaim`].
+    ///
+    /// # Errors
+    /// As [`Producer::try_claim_n`].
+    pub fn try_claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
+        let place = self.place();
+        Ok(BlockClaim { slots: self.tx.try_claim_n(len)?, place })
+    }
+
+    /// Claims `len` consecutive blocks, and waits at most until `deadline`.
+    ///
+    /// Example: [`BlockClaim`].
+    ///
+    /// # Errors
+    /// As [`Producer::claim_n_by`].
+    pub fn claim_n_by(
+        &mut self,
+        len: usize,
+        deadline: impl Into<Option<Instant>>,
+    ) -> Result<BlockClaim<'_, S>, ClaimError> {
+        let place = self.place();
+        Ok(BlockClaim { slots: self.tx.claim_n_by(len, deadline)?, place })
+    }
+
+    /// Returns the number of blocks that could be claimed at this moment. Other processes may change
+    /// it at any time.
+    ///
+    /// Example: [`BlockClaim`].
+    pub fn remaining(&mut self) -> usize {
+        self.tx.remaining()
+    }
+
+    /// Turns the handle into one whose calls take and return positions, and lend addresses.
+    ///
+    /// Example: [`RawBlockProducer`].
+    pub fn into_raw(self) -> RawBlockProducer<S> {
+        let place = self.place();
+        RawBlockProducer::new(self.tx.into_raw(), place)
+    }
+}
+
+impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tx.fmt(f)
+    }
+}
+
+/// Consecutive claimed blocks. Dropped unpublished, they are given up, and no stage sees them.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{Blocks, Segment};
+/// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
+/// let segment = segment.type_name("rows", 1).reader("all").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+/// let mut claim = tx.claim_n(3)?;
+/// for offset in 0..claim.len() { claim[offset].fill(offset as u8); }
+/// assert_eq!(claim.publish(), 0);
+/// assert_eq!(tx.remaining(), 5);
+/// let mut seen = Vec::new();
+/// all.poll(8, |block, at| seen.push((at.seq, block[23])))?;
+/// assert_eq!(seen, [(0, 0), (1, 1), (2, 2)]);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a claim that is dropped publishes nothing"]
+pub struct BlockClaim<'p, S: sharing::Sharing = Single> {
+    slots: Slots<'p, BlockStart, Strided, S>,
+    place: Place,
+}
+
+impl<S: sharing::Sharing> BlockClaim<'_, S> {
+    /// Returns the number of claimed blocks, at least 1.
+    ///
+    /// Example: [`BlockClaim`].
+    #[allow(clippy::len_without_is_empty)] // a claim is never empty
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the position that the first block will have.
+    ///
+    /// Example: [`BlockClaim`].
+    pub fn first_seq(&self) -> u64 {
+        self.slots.first_seq()
+    }
+
+    /// Returns the block at `offset` from the claim's first one; `None`: the claim has none there.
+    ///
+    /// Example: [`BlockClaim`].
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {
+        let seq = self.first_seq().wrapping_add(offset as u64);
+        // SAFETY: claimed by the handle that this borrows (I1, I2); `&mut self` excludes a second
+        // reference.
+        (offset < self.len()).then(|| unsafe { &mut *self.place.bytes(seq) })
+    }
+
+    /// Returns where the claimed blocks lie, in two stretches.
+    ///
+    /// Example: [`BlockBatch::stretches`].
+    pub fn stretches(&self) -> [Stretch; 2] {
+        self.place.stretches(self.first_seq(), self.len())
+    }
+
+    /// Publishes all blocks of the claim at once. Returns the first one's position.
+    ///
+    /// Example: [`BlockClaim`].
+    pub fn publish(self) -> u64 {
+        self.slots.publish()
+    }
+}
+
+impl<S: sharing::Sharing> std::ops::Index<usize> for BlockClaim<'_, S> {
+    type Output = [u8];
+    fn index(&self, offset: usize) -> &[u8] {
+        let seq = self.first_seq().wrapping_add(offset as u64);
+        assert!(offset < self.len(), "block {offset} of a claim of {}", self.len());
+        // SAFETY: as in `get_mut`; `&self` excludes writers.
+        unsafe { &*self.place.bytes(seq) }
+    }
+}
+
+impl<S: sharing::Sharing> std::ops::IndexMut<usize> for BlockClaim<'_, S> {
+    fn index_mut(&mut self, offset: usize) -> &mut [u8] {
+        let len = self.len();
+        let block = self.get_mut(offset);
+        block.unwrap_or_else(|| panic!("block {offset} of a claim of {len}"))
+    }
+}
+
+/// The handle with which a stage of a segment, a worker or a tap's member is lent blocks.
+pub struct BlockConsumer<A: lease::Access, C: lease::Delivery> {
+    rx: Consumer<BlockStart, A, C, Strided>,
+    size: usize,
+}
+
+impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
+    /// Makes the handle from the consumer's own.
+    ///
+    /// # Safety
+    /// As for [`BlockProducer::over`].
+    #[doc(hidden)]
+    pub unsafe fn over(rx: Consumer<BlockStart, A, C, Strided>, size: usize) -> Self {
+        BlockConsumer { rx, size }
+    }
+
+    fn place(&self) -> Place {
+        Place { blocks: self.rx.state().slots, size: self.size }
+    }
+
+    /// Returns the size of a block, in bytes.
+    ///
+    /// Example: [`BlockProducer::publish`].
+    pub fn block_size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the position of the next block that this handle lends.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn next_seq(&self) -> u64 {
+        self.rx.next_seq()
+    }
+
+    /// Lends at least one block and at most `max`. Waits while none is available.
+    ///
+    /// Example: [`BlockBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::batch`].
+    pub fn batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, WaitError> {
+        let place = self.place();
+        Ok(BlockBatch { batch: self.rx.batch(max)?, place })
+    }
+
+    /// Lends up to `max` blocks that are available now.
+    ///
+    /// Example: [`BlockBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::try_batch`].
+    pub fn try_batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, BatchError> {
+        let place = self.place();
+        Ok(BlockBatch { batch: self.rx.try_batch(max)?, place })
+    }
+
+    /// Works as [`BlockConsumer::batch`], but waits at most until `deadline`.
+    ///
+    /// Example: [`BlockBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::batch_by`].
+    pub fn batch_by(
+        &mut self,
+        max: usize,
+        deadline: Instant,
+    ) -> Result<BlockBatch<'_, A, C>, BatchError> {
+        let place = self.place();
+        Ok(BlockBatch { batch: self.rx.batch_by(max, deadline)?, place })
+    }
+
+    /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly the
+    /// blocks for which `handle` returned, also if it panics.
+    ///
+    /// Example: [`BlockClaim`].
+    ///
+    /// # Errors
+    /// As [`Consumer::poll`](crate::Consumer::poll).
+    pub fn poll(
+        &mut self,
+        max: usize,
+        mut handle: impl FnMut(&[u8], At),
+    ) -> Result<u64, WaitError> {
+        match self.try_batch(max) {
+            Ok(batch) => Ok(batch.handle(&mut handle)),
+            Err(BatchError::Wait(WaitError::Closed)) if max == 0 => Ok(0),
+            Err(BatchError::Wait(reason)) => Err(reason),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Handles and releases every block until the stream's end. Returns the number of blocks.
+    /// Releases after 64 KiB of blocks at the latest, and where no block is left.
+    ///
+    /// Example: [`BlockProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`Consumer::for_each`](crate::Consumer::for_each).
+    pub fn for_each(&mut self, mut handle: impl FnMut(&[u8], At)) -> Result<u64, WaitError> {
+        let most = (RELEASE_BYTES / self.size.max(1)).max(1);
+        let mut handled = 0;
+        loop {
+            match self.batch(most) {
+                Ok(batch) => handled += batch.handle(&mut handle),
+                Err(WaitError::Closed) => return Ok(handled),
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+
+    /// Turns the handle into one whose calls take and return positions, and lend addresses.
+    ///
+    /// Example: [`RawBlockProducer`].
+    pub fn into_raw(self) -> RawBlockConsumer<A, C> {
+        let place = self.place();
+        RawBlockConsumer::new(self.rx.into_raw(), place)
+    }
+}
+
+impl<A: lease::Access, C: lease::Succeeds> BlockConsumer<A, C> {
+    /// Returns the positions of blocks that were lent before and come again, as
+    /// [`Consumer::redelivered`] does.
+    ///
+    /// Example: [`Consumer::redelivered`].
+    pub fn redelivered(&self) -> Range<u64> {
+        self.rx.redelivered()
+    }
+}
+
+impl<C: lease::BeginsAgain> BlockConsumer<Writing, C> {
+    /// Returns which of the next blocks may be half-written, as [`Consumer::suspects`] does.
+    ///
+    /// Example: [`Consumer::suspects`].
+    pub fn suspects(&self) -> Suspects {
+        self.rx.suspects()
+    }
+
+    /// Passes over the blocks that may be half-written, as [`Consumer::pass_over_suspects`] does.
+    ///
+    /// Example: [`Consumer::pass_over_suspects`].
+    ///
+    /// # Errors
+    /// As [`Consumer::pass_over_suspects`].
+    pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
+        self.rx.pass_over_suspects()
+    }
+}
+
+impl<A: lease::Access, C: lease::Delivery> fmt::Debug for BlockConsumer<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (stage, next) = (self.rx.stage(), self.next_seq());
+        write!(f, "BlockConsumer(`{stage}`, next {next}, blocks of {} bytes)", self.size)
+    }
+}
+
+/// The handle with which a stage of a segment reads blocks.
+pub type BlockReader = BlockConsumer<Reading, Seated>;
+/// The handle with which a stage of a segment reads, and may change, blocks.
+pub type BlockWriter = BlockConsumer<Writing, Seated>;
+/// The handle with which a worker of a segment's pool reads blocks.
+pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
+/// The handle with which a worker of a segment's pool reads, and may change, blocks.
+pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
+/// The handle with which a reader of a segment's tap is lent blocks.
+pub type BlockSubscription = BlockConsumer<Reading, crate::consumer::markers::Joined<true>>;
+
+/// Blocks lent together: consecutive positions in their order. Dropped without a release, they are
+/// lent again.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{Blocks, Segment};
+/// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
+/// let segment = segment.type_name("rows", 1).writer("double").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut double) = (attached.producer()?, attached.writer("double")?);
+/// for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
+/// let mut batch = double.batch(2)?;
+/// assert_eq!((batch.first_seq(), batch.len(), batch.get(1).unwrap()[15]), (0, 2, 2));
+/// batch.get_mut(0).unwrap().iter_mut().for_each(|byte| *byte *= 2);
+/// batch.release();
+/// assert_eq!(double.next_seq(), 2);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct BlockBatch<'c, A: lease::Access, C: lease::Delivery> {
+    batch: Batch<'c, BlockStart, A, C, Strided>,
+    place: Place,
+}
+
+impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
+    /// Returns the number of lent blocks.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Returns whether no block is lent: the batch was asked for with `max` 0, or all was released.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Returns the position of the first block.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn first_seq(&self) -> u64 {
+        self.batch.first_seq()
+    }
+
+    /// Returns the block at `offset` from the batch's first one; `None`: the batch has none there.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn get(&self, offset: usize) -> Option<&[u8]> {
+        let seq = self.first_seq().wrapping_add(offset as u64);
+        // SAFETY: lent for reading (I1, I2).
+        (offset < self.len()).then(|| unsafe { &*self.place.bytes(seq) })
+    }
+
+    /// Iterates over the blocks, in the order of their positions.
+    ///
+    /// Example: [`BlockBatch::stretches`].
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let (first, place) = (self.first_seq(), self.place);
+        // SAFETY: lent for reading (I1, I2).
+        (0..self.len())
+            .map(move |offset| unsafe { &*place.bytes(first.wrapping_add(offset as u64)) })
+    }
+
+    /// Returns where the lent blocks lie, in two stretches.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Blocks, Segment};
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
+    /// let segment = segment.type_name("rows", 1).reader("all").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+    /// for _ in 0..2 {
+    ///     for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
+    ///     let batch = all.batch(8)?;
+    ///     let counts = batch.stretches().map(|stretch| (stretch.first, stretch.count));
+    ///     assert!([[(0, 3), (3, 0)], [(3, 1), (4, 2)]].contains(&counts));
+    ///     assert_eq!(batch.stretches()[0].stride, 16); // no stamps between the blocks
+    ///     assert!(batch.iter().map(|block| block[0]).eq(1..=3));
+    ///     batch.release();
+    /// }
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stretches(&self) -> [Stretch; 2] {
+        self.place.stretches(self.first_seq(), self.len())
+    }
+
+    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. For messages,
+    /// whose cells do.
+    pub(super) fn joined(&self, offset: usize, count: usize) -> Option<&[u8]> {
+        let end = offset.checked_add(count)?;
+        let [first, second] =
+            self.place.stretches(self.first_seq().wrapping_add(offset as u64), count);
+        let joined = end <= self.len() && second.count == 0 && first.stride == self.place.size;
+        // SAFETY: as in `get`; the blocks of one stretch at the distance of their size touch each
+        // other.
+        joined.then(|| unsafe {
+            slice::from_raw_parts(first.address.as_ptr(), count * self.place.size)
+        })
+    }
+
+    /// Releases all blocks of the batch.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn release(self) {
+        self.batch.release();
+    }
+
+    /// Releases the batch's first `count` blocks, and keeps the others.
+    ///
+    /// Example: [`Batch::release_front`](crate::Batch::release_front).
+    ///
+    /// # Panics
+    /// The batch has fewer blocks.
+    pub fn release_front(&mut self, count: usize) {
+        self.batch.release_front(count);
+    }
+
+    /// Handles all blocks, and releases those for which `handle` returned.
+    fn handle(self, handle: &mut impl FnMut(&[u8], At)) -> u64 {
+        /// Releases the handled blocks, also if a panic drops it.
+        struct Handled<'c, A: lease::Access, C: lease::Delivery>(BlockBatch<'c, A, C>, usize);
+        impl<A: lease::Access, C: lease::Delivery> Drop for Handled<'_, A, C> {
+            fn drop(&mut self) {
+                self.0.release_front(self.1);
+            }
+        }
+        let len = self.len();
+        let mut handled = Handled(self, 0);
+        for offset in 0..len {
+            let seq = handled.0.first_seq().wrapping_add(offset as u64);
+            if let Some(block) = handled.0.get(offset) {
+                handle(block, At { seq });
+            }
+            handled.1 += 1;
+        }
+        len as u64
+    }
+}
+
+impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
+    /// Returns the block at `offset` from the batch's first one, to change it; `None`: the batch has
+    /// none there.
+    ///
+    /// Example: [`BlockBatch`].
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {
+        let seq = self.first_seq().wrapping_add(offset as u64);
+        // SAFETY: lent for writing (I1, I2); `&mut self` excludes a second reference.
+        (offset < self.len()).then(|| unsafe { &mut *self.place.bytes(seq) })
+    }
+}

@@ -1,0 +1,562 @@
+//! Messages of any length over a segment's ring of cells.
+//!
+//! A message is a run of cells of 64 bytes: 8 bytes of header, then the message. Its cells lie side
+//! by side, so a message that does not fit in front of the ring's end begins at the first slot.
+//!
+//! | bytes of the first cell | meaning |
+//! |---|---|
+//! | 0..4 | length of the message, in bytes; all ones: padding up to the ring's end |
+//! | 4..8 | kind that the producer chose; of padding: the number of its cells |
+//! | 8.. | the message |
+//!
+//! Invariants
+//! - I1: a message is one publication of at most `MAX_RUN` cells, so it is seen as a whole or not at
+//!   all. A stage releases whole messages only. So each handle begins at a message.
+//! - I2: what a header says is checked against the cells that are lent, whatever it says.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::blocks::{BlockBatch, BlockConsumer, BlockProducer};
+use super::raw_blocks::RawBlockProducer;
+use crate::consumer::markers::{Joined, Reading, Seated, sealed as lease};
+use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::producer::{Apart, Single, sealed as sharing};
+use crate::ring::stamp::MAX_RUN;
+
+/// Size of a cell, in bytes.
+#[doc(hidden)]
+pub const CELL: usize = 64;
+/// Length of a message's header, in bytes.
+const HEADER: usize = 8;
+/// Length of padding, in its header.
+const PADDING: u32 = u32::MAX;
+/// Length of the longest message in a ring that is large enough, in bytes: 2 MiB less the header.
+pub const MAX_MESSAGE: usize = MAX_RUN as usize * CELL - HEADER;
+/// Number of claims that end behind the ring's end before a call that does not wait gives up.
+const TRIES: usize = 8;
+
+/// Returns the number of cells of a message.
+fn cells_of(len: usize) -> usize {
+    (HEADER + len).div_ceil(CELL)
+}
+
+/// Stores a header in a run's first cell.
+fn store_header(cells: &mut [u8], len: u32, kind: u32) {
+    cells[..4].copy_from_slice(&len.to_ne_bytes());
+    cells[4..HEADER].copy_from_slice(&kind.to_ne_bytes());
+}
+
+/// Returns length and kind that a run's first cell says.
+fn header(cell: &[u8]) -> (u32, u32) {
+    let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| cell[at + byte]));
+    (word(0), word(4))
+}
+
+/// Why a message was not published.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The message is longer than the ring has room for.
+    TooLong {
+        /// Length of the message, in bytes.
+        bytes: usize,
+        /// Length of the longest message of this ring, in bytes.
+        most: usize,
+    },
+    /// The cells could not be claimed.
+    Claim(ClaimError),
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MessageError::TooLong { bytes, most } => write!(
+                f,
+                "a message of {bytes} bytes is too long for this ring, which takes {most} at most: make the segment with a larger capacity, or send the message in parts"
+            ),
+            MessageError::Claim(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MessageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MessageError::TooLong { .. } => None,
+            MessageError::Claim(reason) => reason.source(),
+        }
+    }
+}
+
+impl From<ClaimError> for MessageError {
+    fn from(reason: ClaimError) -> Self {
+        MessageError::Claim(reason)
+    }
+}
+
+/// The handle with which a process publishes messages. If `S` is [`Apart`], it is one of several.
+pub struct MessageProducer<S: sharing::Sharing = Single> {
+    tx: RawBlockProducer<S>,
+}
+
+/// The handle with which one of several processes publishes messages.
+pub type SharedMessageProducer = MessageProducer<Apart>;
+
+/// When a claim gives up waiting.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    Until(Option<Instant>),
+}
+
+impl<S: sharing::Sharing> MessageProducer<S> {
+    /// Makes the handle from that of the ring's cells.
+    ///
+    /// # Panics
+    /// The blocks are no cells.
+    #[doc(hidden)]
+    pub fn over(tx: BlockProducer<S>) -> Self {
+        assert_eq!(tx.block_size(), CELL, "messages lie in cells");
+        MessageProducer { tx: tx.into_raw() }
+    }
+
+    /// Returns the length of the longest message that this ring takes, in bytes.
+    ///
+    /// Example: [`MessageProducer::publish`].
+    pub fn max_len(&self) -> usize {
+        (self.tx.capacity() * CELL - HEADER).min(MAX_MESSAGE)
+    }
+
+    /// Copies a message into the ring and publishes it, with a number that says its kind. Returns
+    /// its position: that of its first cell. Waits while there is no room.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Messages, Segment};
+    /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+    /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+    /// assert_eq!(tx.max_len(), 64 * 64 - 8);
+    /// tx.publish(1, b"short")?;
+    /// tx.publish(2, &[b'-'; 200])?;
+    /// drop(tx); // closes the ring
+    /// let mut seen = Vec::new();
+    /// print.for_each(|message| seen.push((message.seq, message.kind, message.bytes.len())))?;
+    /// assert_eq!(seen, [(0, 1, 5), (1, 2, 200)]);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`MessageError::TooLong`]; the errors of [`Producer::claim_n`](crate::Producer::claim_n).
+    ///
+    /// # Cost
+    /// A claim of the message's cells, the copy, and a store. A message that does not fit in front of
+    /// the ring's end also uses up the cells up to there.
+    pub fn publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
+        let mut claim = self.claim(message.len())?;
+        claim.copy_from_slice(message);
+        Ok(claim.publish(kind))
+    }
+
+    /// Works as [`MessageProducer::publish`], but never waits.
+    ///
+    /// Example: [`MessageProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`MessageProducer::publish`]; [`ClaimError::Gated`]: there is no room.
+    pub fn try_publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
+        let mut claim = self.claimed(message.len(), Patience::None)?;
+        claim.copy_from_slice(message);
+        Ok(claim.publish(kind))
+    }
+
+    /// Works as [`MessageProducer::publish`], but waits at most until `deadline`.
+    ///
+    /// Example: [`MessageProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`MessageProducer::publish`]; [`ClaimError::TimedOut`].
+    pub fn publish_by(
+        &mut self,
+        deadline: Instant,
+        kind: u32,
+        message: &[u8],
+    ) -> Result<u64, MessageError> {
+        let mut claim = self.claimed(message.len(), Patience::Until(Some(deadline)))?;
+        claim.copy_from_slice(message);
+        Ok(claim.publish(kind))
+    }
+
+    /// Claims room for a message of `len` bytes, to write it in place. Waits while there is none.
+    ///
+    /// Example: [`MessageClaim`].
+    ///
+    /// # Errors
+    /// As [`MessageProducer::publish`].
+    pub fn claim(&mut self, len: usize) -> Result<MessageClaim<'_, S>, MessageError> {
+        self.claimed(len, Patience::Until(None))
+    }
+
+    fn claim_cells(&mut self, cells: usize, patience: Patience) -> Result<u64, ClaimError> {
+        match patience {
+            Patience::None => self.tx.try_claim(cells),
+            Patience::Until(deadline) => self.tx.claim_by(cells, deadline),
+        }
+    }
+
+    fn claimed(
+        &mut self,
+        len: usize,
+        patience: Patience,
+    ) -> Result<MessageClaim<'_, S>, MessageError> {
+        self.tx.give_up(); // of a claim that was forgotten
+        let (most, cells) = (self.max_len(), cells_of(len));
+        if len > most {
+            return Err(MessageError::TooLong { bytes: len, most });
+        }
+        let capacity = self.tx.capacity();
+        for tries in 0.. {
+            let at = self.tx.next_seq() as usize & (capacity - 1);
+            let before_end = capacity - at;
+            if !S::MANY && cells > before_end {
+                // The position is exact: no other producer claims.
+                let seq = self.claim_cells(before_end, patience)?;
+                if let Some((_, bytes)) = self.tx.joined_mut() {
+                    store_header(bytes, PADDING, before_end as u32);
+                }
+                let done = self.tx.done(seq.wrapping_add(before_end as u64 - 1));
+                debug_assert!(done.is_ok());
+            }
+            self.claim_cells(cells, patience)?;
+            if self.tx.joined_mut().is_some() {
+                break;
+            }
+            // Of several producers, the stages pass over given-up cells.
+            self.tx.give_up();
+            if tries == TRIES && matches!(patience, Patience::None) {
+                return Err(ClaimError::Contended.into());
+            }
+        }
+        Ok(MessageClaim { tx: &mut self.tx, len })
+    }
+}
+
+/// Room for a message, which dereferences to its bytes. They are those of earlier messages at first.
+/// Dropped unpublished, the room is given up.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{Messages, Segment};
+/// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+/// let segment = segment.type_name("log/line", 1).reader("print").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+/// let mut claim = tx.claim(100)?;
+/// claim.fill(b'x');
+/// assert_eq!(claim.publish(7), 0);
+/// drop(tx.claim(1_000)?); // no stage sees it
+/// let batch = print.batch()?;
+/// assert!(batch.iter().all(|message| message.kind == 7 && message.bytes == [b'x'; 100]));
+/// batch.release();
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a claim that is dropped publishes nothing"]
+pub struct MessageClaim<'p, S: sharing::Sharing = Single> {
+    tx: &'p mut RawBlockProducer<S>,
+    len: usize,
+}
+
+impl<S: sharing::Sharing> MessageClaim<'_, S> {
+    /// Publishes the message. Returns its position.
+    ///
+    /// Example: [`MessageClaim`].
+    pub fn publish(self, kind: u32) -> u64 {
+        let len = self.len;
+        let seq = match self.tx.joined_mut() {
+            Some((seq, cells)) => {
+                store_header(cells, len as u32, kind);
+                seq
+            }
+            None => unreachable!("the cells of a claim lie side by side"),
+        };
+        let done = self.tx.done(seq.wrapping_add(cells_of(len) as u64 - 1));
+        debug_assert!(done.is_ok());
+        seq
+    }
+}
+
+impl<S: sharing::Sharing> std::ops::Deref for MessageClaim<'_, S> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        let cells = self.tx.joined().unwrap_or_default();
+        &cells[HEADER..HEADER + self.len]
+    }
+}
+
+impl<S: sharing::Sharing> std::ops::DerefMut for MessageClaim<'_, S> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let cells = self.tx.joined_mut().map(|(_, cells)| cells).unwrap_or_default();
+        &mut cells[HEADER..HEADER + self.len]
+    }
+}
+
+impl<S: sharing::Sharing> Drop for MessageClaim<'_, S> {
+    fn drop(&mut self) {
+        self.tx.give_up();
+    }
+}
+
+/// A message that is lent.
+///
+/// Example: [`MessageProducer::publish`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message<'b> {
+    /// Position of the message: that of its first cell. Positions grow by the cells of a message.
+    pub seq: u64,
+    /// Number that the producer gave the message.
+    pub kind: u32,
+    /// The message.
+    pub bytes: &'b [u8],
+}
+
+/// The handle with which a stage of a segment, or a tap's member, is lent messages.
+pub struct MessageConsumer<C: lease::Delivery> {
+    rx: BlockConsumer<Reading, C>,
+}
+
+/// The handle with which a stage of a segment reads messages.
+pub type MessageReader = MessageConsumer<Seated>;
+/// The handle with which a reader of a segment's tap is lent messages.
+pub type MessageSubscription = MessageConsumer<Joined<true>>;
+
+impl<C: lease::Delivery> MessageConsumer<C> {
+    /// Makes the handle from that of the ring's cells.
+    ///
+    /// # Panics
+    /// The blocks are no cells.
+    #[doc(hidden)]
+    pub fn over(rx: BlockConsumer<Reading, C>) -> Self {
+        assert_eq!(rx.block_size(), CELL, "messages lie in cells");
+        MessageConsumer { rx }
+    }
+
+    /// Returns the position of the next message that this handle lends, or of padding before it.
+    ///
+    /// Example: [`MessageBatch`].
+    pub fn next_seq(&self) -> u64 {
+        self.rx.next_seq()
+    }
+
+    /// Lends all available messages, at least one. Waits while none is available.
+    ///
+    /// Example: [`MessageBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::batch`](crate::Consumer::batch). [`WaitError::Damaged`]: a header contradicts
+    /// the cells that were published with it.
+    pub fn batch(&mut self) -> Result<MessageBatch<'_, C>, WaitError> {
+        let cells = loop {
+            let batch = self.rx.batch(usize::MAX)?;
+            match checked(&batch)? {
+                Some(cells) => break cells,
+                None => batch.release(),
+            }
+        };
+        Ok(MessageBatch { batch: self.rx.batch(cells)? })
+    }
+
+    /// Works as [`MessageConsumer::batch`], but waits at most until `deadline`.
+    ///
+    /// Example: [`MessageBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::batch_by`](crate::Consumer::batch_by), and [`WaitError::Damaged`].
+    pub fn batch_by(&mut self, deadline: Instant) -> Result<MessageBatch<'_, C>, BatchError> {
+        let cells = loop {
+            let batch = self.rx.batch_by(usize::MAX, deadline)?;
+            match checked(&batch)? {
+                Some(cells) => break cells,
+                None => batch.release(),
+            }
+        };
+        Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
+    }
+
+    /// Lends all messages that are available now, at least one.
+    ///
+    /// Example: [`MessageBatch`].
+    ///
+    /// # Errors
+    /// As [`Consumer::try_batch`](crate::Consumer::try_batch), and [`WaitError::Damaged`].
+    pub fn try_batch(&mut self) -> Result<MessageBatch<'_, C>, BatchError> {
+        let cells = loop {
+            let batch = self.rx.try_batch(usize::MAX)?;
+            match checked(&batch)? {
+                Some(cells) => break cells,
+                None => batch.release(),
+            }
+        };
+        Ok(MessageBatch { batch: self.rx.try_batch(cells)? })
+    }
+
+    /// Handles and releases all available messages. Returns their number. Releases exactly the
+    /// messages for which `handle` returned, also if it panics.
+    ///
+    /// Example: [`MessageProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`Consumer::poll`](crate::Consumer::poll), and [`WaitError::Damaged`].
+    pub fn poll(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
+        match self.try_batch() {
+            Ok(batch) => Ok(batch.handle(&mut handle)),
+            Err(BatchError::Wait(reason)) => Err(reason),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Handles and releases every message until the stream's end. Returns the number of messages.
+    ///
+    /// Example: [`MessageProducer::publish`].
+    ///
+    /// # Errors
+    /// As [`Consumer::for_each`](crate::Consumer::for_each), and [`WaitError::Damaged`].
+    pub fn for_each(&mut self, mut handle: impl FnMut(Message<'_>)) -> Result<u64, WaitError> {
+        let mut handled = 0;
+        loop {
+            match self.batch() {
+                Ok(batch) => handled += batch.handle(&mut handle),
+                Err(WaitError::Closed) => return Ok(handled),
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+}
+
+impl<C: lease::Delivery> fmt::Debug for MessageConsumer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rx.fmt(f)
+    }
+}
+
+impl<S: sharing::Sharing> fmt::Debug for MessageProducer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MessageProducer(next {})", self.tx.next_seq())
+    }
+}
+
+/// A run of cells: their number, and, if the run is a message and no padding, its kind and bytes.
+type RunOfCells<'b> = (usize, Option<(u32, &'b [u8])>);
+
+/// Returns the run at `offset` of a batch of cells. `None`: there is none, or its header contradicts
+/// the cells (I2).
+fn at<'b, C: lease::Delivery>(
+    batch: &'b BlockBatch<'_, Reading, C>,
+    offset: usize,
+) -> Option<RunOfCells<'b>> {
+    let (len, kind) = header(batch.get(offset)?);
+    if len == PADDING {
+        let cells = kind as usize;
+        let fits = cells != 0 && cells <= batch.len() - offset;
+        return fits.then_some((cells, None));
+    }
+    let len = len as usize;
+    if len > MAX_MESSAGE {
+        return None;
+    }
+    let bytes = batch.joined(offset, cells_of(len))?;
+    Some((cells_of(len), Some((kind, &bytes[HEADER..HEADER + len]))))
+}
+
+/// Checks all headers of a batch (I2). Returns the number of cells, if one of them is a message's;
+/// `None`: the batch is padding alone.
+fn checked<C: lease::Delivery>(
+    batch: &BlockBatch<'_, Reading, C>,
+) -> Result<Option<usize>, WaitError> {
+    let (mut offset, mut messages) = (0, false);
+    while offset < batch.len() {
+        let (cells, message) = at(batch, offset).ok_or(WaitError::Damaged)?;
+        messages |= message.is_some();
+        offset += cells;
+    }
+    Ok(messages.then_some(offset))
+}
+
+/// Messages lent together, in their order, at least one. Dropped without a release, they are lent
+/// again.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{Messages, Segment};
+/// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+/// let segment = segment.type_name("log/line", 1).reader("print").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+/// for text in ["one", "two", "three"] { tx.publish(0, text.as_bytes())?; }
+/// let batch = print.try_batch()?;
+/// assert!(batch.iter().map(|message| message.bytes.len()).eq([3, 3, 5]));
+/// batch.release();
+/// assert_eq!(print.next_seq(), 3);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MessageBatch<'c, C: lease::Delivery> {
+    batch: BlockBatch<'c, Reading, C>,
+}
+
+impl<C: lease::Delivery> MessageBatch<'_, C> {
+    /// Iterates over the messages, in the order of their positions.
+    ///
+    /// Example: [`MessageBatch`].
+    pub fn iter(&self) -> impl Iterator<Item = Message<'_>> {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            while offset < self.batch.len() {
+                let seq = self.batch.first_seq().wrapping_add(offset as u64);
+                // The headers were checked, and the cells are lent.
+                let (cells, message) = at(&self.batch, offset)?;
+                offset += cells;
+                if let Some((kind, bytes)) = message {
+                    return Some(Message { seq, kind, bytes });
+                }
+            }
+            None
+        })
+    }
+
+    /// Releases all messages of the batch.
+    ///
+    /// Example: [`MessageBatch`].
+    pub fn release(self) {
+        self.batch.release();
+    }
+
+    /// Handles all messages, and releases those for which `handle` returned.
+    fn handle(self, handle: &mut impl FnMut(Message<'_>)) -> u64 {
+        /// Releases the handled cells, also if a panic drops it.
+        struct Handled<'c, C: lease::Delivery>(BlockBatch<'c, Reading, C>, usize);
+        impl<C: lease::Delivery> Drop for Handled<'_, C> {
+            fn drop(&mut self) {
+                self.0.release_front(self.1);
+            }
+        }
+        let mut handled = Handled(self.batch, 0);
+        let mut count = 0;
+        while let Some((cells, message)) = at(&handled.0, handled.1) {
+            let seq = handled.0.first_seq().wrapping_add(handled.1 as u64);
+            if let Some((kind, bytes)) = message {
+                handle(Message { seq, kind, bytes });
+                count += 1;
+            }
+            handled.1 += cells;
+        }
+        count
+    }
+}

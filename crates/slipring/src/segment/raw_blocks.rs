@@ -1,0 +1,276 @@
+//! Where blocks lie, and handles that lend their addresses by position.
+//!
+//! Invariants
+//! - I1: each position's block has `size` bytes from the address of the position's event on, which
+//!   belong to no other position of the same lap. So a position that is lent or claimed is a block
+//!   that is lent or claimed.
+
+use std::ptr::NonNull;
+use std::slice;
+use std::time::Instant;
+
+use crate::adapters::raw::{RawConsumer, RawProducer, SeqRange};
+use crate::consumer::markers::sealed as lease;
+use crate::errors::{BatchError, ClaimError, NotHeld};
+use crate::producer::{Single, sealed as sharing};
+use crate::ring::events::straight;
+use crate::ring::slots::{Storage as _, Strided, View};
+
+/// Stands for the begin of a block. A reference to it reaches no byte.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockStart(());
+
+/// The size of a segment's blocks, and where they lie.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) blocks: View<BlockStart, Strided>,
+    /// Size of a block, in bytes.
+    pub(super) size: usize,
+}
+
+impl Place {
+    /// Returns the bytes of a position's block.
+    #[inline(always)]
+    pub(super) fn bytes(&self, seq: u64) -> *mut [u8] {
+        std::ptr::slice_from_raw_parts_mut(self.blocks.event(seq).cast(), self.size)
+    }
+
+    /// Returns where `len` blocks from `first` on lie.
+    pub(super) fn stretches(&self, first: u64, len: usize) -> [Stretch; 2] {
+        let before = straight(&*self.blocks, first, len);
+        let stretch = |first: u64, count: usize| Stretch {
+            first,
+            count,
+            address: NonNull::new(self.blocks.event(first).cast()).unwrap_or(NonNull::dangling()),
+            stride: self.blocks.stride(),
+        };
+        [stretch(first, before), stretch(first.wrapping_add(before as u64), len - before)]
+    }
+}
+
+/// Blocks that lie at one distance from each other, as an array library takes them: lent blocks are
+/// two stretches, the second of which begins at the ring's first slot and is often empty.
+///
+/// Example: [`BlockBatch::stretches`](super::BlockBatch::stretches).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stretch {
+    /// Position of the first block.
+    pub first: u64,
+    /// Number of blocks.
+    pub count: usize,
+    /// Address of the first block. Valid while the blocks are lent or claimed.
+    pub address: NonNull<u8>,
+    /// Distance from one block to the next, in bytes. It is the size of a block, unless the stamps
+    /// lie between the blocks.
+    pub stride: usize,
+}
+
+/// A producer of blocks whose calls take and return positions, and lend addresses: without closures
+/// and lifetimes, as bindings for other languages need it.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{Blocks, Segment};
+/// use std::time::{Duration, Instant};
+/// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
+/// let segment = segment.type_name("rows", 1).reader("all").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let mut tx = attached.producer()?.into_raw();
+/// let mut all = attached.reader("all")?.into_raw();
+/// let soon = Instant::now() + Duration::from_secs(1);
+/// let first = tx.claim_by(2, soon)?;
+/// for stretch in tx.stretches() {
+///     for block in 0..stretch.count {
+///         // SAFETY: the block is claimed.
+///         unsafe { stretch.address.add(block * stretch.stride).write_bytes(7, 16) };
+///     }
+/// }
+/// tx.done(first + 1)?;
+/// assert_eq!(all.wait_by(8, soon)?.len(), 2);
+/// let [blocks, _] = all.stretches();
+/// // SAFETY: the block is lent.
+/// assert_eq!(unsafe { blocks.address.add(blocks.stride + 15).read() }, 7);
+/// all.done(first + 1)?;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RawBlockProducer<S: sharing::Sharing = Single> {
+    tx: RawProducer<BlockStart, Strided, S>,
+    place: Place,
+    /// First position and number of the claimed blocks.
+    open: Option<(u64, usize)>,
+}
+
+impl<S: sharing::Sharing> RawBlockProducer<S> {
+    pub(super) fn new(tx: RawProducer<BlockStart, Strided, S>, place: Place) -> Self {
+        RawBlockProducer { tx, place, open: None }
+    }
+
+    /// Claims `len` consecutive blocks if all of them are free now. Returns the first position.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// As [`RawProducer::next_n`].
+    pub fn try_claim(&mut self, len: usize) -> Result<u64, ClaimError> {
+        let first = self.tx.next_n(len)?;
+        self.open = Some((first, len));
+        Ok(first)
+    }
+
+    /// Claims `len` consecutive blocks, and waits at most until `deadline`; `None`: as long as it
+    /// takes. Returns the first position.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// As [`RawProducer::next_n`], and [`ClaimError::TimedOut`].
+    pub fn claim_by(
+        &mut self,
+        len: usize,
+        deadline: impl Into<Option<Instant>>,
+    ) -> Result<u64, ClaimError> {
+        let first = self.tx.next_n_by(len, deadline.into())?;
+        self.open = Some((first, len));
+        Ok(first)
+    }
+
+    /// Returns where the claimed blocks lie that are not published yet.
+    ///
+    /// Example: [`RawBlockProducer`].
+    pub fn stretches(&self) -> [Stretch; 2] {
+        let (first, len) = self.open.unwrap_or((0, 0));
+        self.place.stretches(first, len)
+    }
+
+    /// Publishes the claimed blocks up to and including the position `seq`.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// [`NotHeld`]: the position is not claimed. Nothing is published.
+    pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
+        self.tx.done(seq)?;
+        self.open = self.open.and_then(|(first, len)| behind(first, len, seq));
+        Ok(())
+    }
+
+    /// Returns the first claimed position that is not published yet, and the bytes of all blocks from
+    /// there on, if they lie side by side. For messages, whose cells do.
+    pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
+        let (seq, len) = self.open?;
+        let [first, second] = self.stretches();
+        let joined = second.count == 0 && first.stride == self.place.size;
+        let len = len * self.place.size;
+        // SAFETY: claimed by this handle; `&mut self` excludes a second reference. The blocks of one
+        // stretch at the distance of their size touch each other.
+        joined.then(|| (seq, unsafe { slice::from_raw_parts_mut(first.address.as_ptr(), len) }))
+    }
+
+    /// Works as [`RawBlockProducer::joined_mut`], and returns the bytes for reading.
+    pub(super) fn joined(&self) -> Option<&[u8]> {
+        let (_, len) = self.open?;
+        let [first, second] = self.stretches();
+        let joined = second.count == 0 && first.stride == self.place.size;
+        // SAFETY: as in `joined_mut`; `&self` excludes writers.
+        joined.then(|| unsafe {
+            slice::from_raw_parts(first.address.as_ptr(), len * self.place.size)
+        })
+    }
+
+    /// The position of the next claim: exactly, if there is a single producer.
+    pub(super) fn next_seq(&self) -> u64 {
+        self.tx.claim_seq()
+    }
+
+    /// Number of slots.
+    pub(super) fn capacity(&self) -> usize {
+        self.place.blocks.mask() as usize + 1
+    }
+
+    /// Gives up the claimed blocks that are not published yet.
+    ///
+    /// Example: [`RawProducer::give_up`].
+    pub fn give_up(&mut self) {
+        self.open = None;
+        self.tx.give_up();
+    }
+}
+
+/// Returns what is left of `[first, first + len)` behind the position `seq`.
+fn behind(first: u64, len: usize, seq: u64) -> Option<(u64, usize)> {
+    let done = seq.wrapping_sub(first).wrapping_add(1) as usize;
+    let left = len.checked_sub(done).filter(|&left| left != 0)?;
+    Some((seq.wrapping_add(1), left))
+}
+
+/// A consumer of blocks whose calls take and return positions, and lend addresses.
+///
+/// Example: [`RawBlockProducer`].
+pub struct RawBlockConsumer<A: lease::Access, C: lease::Delivery> {
+    /// `None` only while a call waits.
+    rx: Option<RawConsumer<BlockStart, A, C, Strided>>,
+    place: Place,
+    /// First position and number of the lent blocks.
+    lent: Option<(u64, usize)>,
+}
+
+impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
+    pub(super) fn new(rx: RawConsumer<BlockStart, A, C, Strided>, place: Place) -> Self {
+        RawBlockConsumer { rx: Some(rx), place, lent: None }
+    }
+
+    /// Returns the positions of up to `max` blocks that are available now, at least one.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// As [`RawConsumer::available`].
+    pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
+        self.lent = None;
+        let rx = self.rx.as_mut().ok_or(BatchError::Unavailable)?;
+        let found = rx.available(max)?;
+        self.lent = Some((found.first_seq(), found.len()));
+        Ok(found)
+    }
+
+    /// Works as [`RawBlockConsumer::available`], but waits at most until `deadline`.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// As [`Consumer::batch_by`](crate::Consumer::batch_by), and [`BatchError::Contended`].
+    pub fn wait_by(&mut self, max: usize, deadline: Instant) -> Result<SeqRange, BatchError> {
+        if let Some(rx) = self.rx.take() {
+            let mut rx = rx.into_inner();
+            let waited = rx.batch_by(max, deadline).map(drop);
+            self.rx = Some(rx.into_raw());
+            waited?;
+        }
+        self.available(max)
+    }
+
+    /// Returns where the lent blocks lie.
+    ///
+    /// Example: [`RawBlockProducer`].
+    pub fn stretches(&self) -> [Stretch; 2] {
+        let (first, len) = self.lent.unwrap_or((0, 0));
+        self.place.stretches(first, len)
+    }
+
+    /// Releases the lent blocks up to and including the position `seq`.
+    ///
+    /// Example: [`RawBlockProducer`].
+    ///
+    /// # Errors
+    /// [`NotHeld`]: the position is not lent. Nothing is released.
+    pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
+        if let Some(rx) = &mut self.rx {
+            rx.done(seq)?;
+        }
+        self.lent = self.lent.and_then(|(first, len)| behind(first, len, seq));
+        Ok(())
+    }
+}
