@@ -20,6 +20,8 @@
 mod areas;
 mod blocks;
 #[cfg(all(test, not(slipring_loom)))]
+mod blocks_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod combined_tests;
 mod declaration;
 #[cfg(all(test, slipring_loom))]

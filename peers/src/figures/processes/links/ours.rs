@@ -114,10 +114,10 @@ impl Link<u64> for Blocking {
         <Spinning as Link<u64>>::make(task, name)
     }
     fn tx(task: &Task, name: &str) -> Outcome<Producer<u64>> {
-        Ok(attach::<E>(task, name, Wait::Blocking)?.producer()?)
+        Ok(attach::<u64>(task, name, Wait::Blocking)?.producer()?)
     }
     fn rx(task: &Task, name: &str) -> Outcome<Reader<u64>> {
-        Ok(attach::<E>(task, name, Wait::Blocking)?.reader(STAGE)?)
+        Ok(attach::<u64>(task, name, Wait::Blocking)?.reader(STAGE)?)
     }
     fn send(tx: &mut Producer<u64>, number: u64) {
         tx.publish(|slot| *slot = number).expect("the ring is open");

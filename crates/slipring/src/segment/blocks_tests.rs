@@ -1,0 +1,123 @@
+//! Tests of blocks over memory on the heap, so that Miri can run them.
+
+use std::alloc::{Layout as Bytes, alloc_zeroed};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::tests::{Dead, Memory, stage};
+use super::*;
+use crate::errors::WaitError;
+use crate::wait::Wait;
+
+/// Makes a ring of four blocks of 24 bytes, side by side or each behind its stamp. Two rings over
+/// one memory stand for two processes.
+fn rings(inside: bool) -> [SegmentRing<BlockStart, Strided>; 2] {
+    let (capacity, size) = (4, 24);
+    let stages = vec![StageDeclaration { writes: true, ..stage("only", &[], OnDeath::Wait) }];
+    let producer_on_death = OnDeath::Wait;
+    let declaration =
+        Declaration { capacity, start: u64::MAX - 5, stages, producers: 1, producer_on_death };
+    let needs = declaration.needs_for(size).unwrap();
+    let slot = if inside { 8 + size } else { size };
+    let lines = [needs.lines, needs.queues, needs.seats, 1, needs.failure, needs.counters];
+    let lines = [&lines[..], &[needs.waited, 1, (slot * capacity).div_ceil(128)]].concat();
+    let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
+    // SAFETY: the size is not zero.
+    let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
+    let mut at = 0;
+    let places: Vec<NonNull<u8>> = lines
+        .iter()
+        .map(|lines| {
+            // SAFETY: the sum of all areas was allocated.
+            let place = unsafe { first.add(at * 128) };
+            at += lines;
+            place
+        })
+        .collect();
+    let (stamps, events, strides) = match inside {
+        // SAFETY: a slot has a stamp before its block.
+        true => (places[8], unsafe { places[8].add(8) }, (slot, slot)),
+        false => (places[7], places[8], (8, slot)),
+    };
+    let areas = Areas {
+        lines: places[0],
+        queues: places[1],
+        seats: places[2],
+        status: places[3],
+        failure: places[4],
+        counters: places[5],
+        waited: places[6],
+        cells: NonNull::dangling(),
+        shard_ids: NonNull::dangling(),
+        stamps,
+        events,
+        strides,
+        mapping: Arc::new(Memory { first, bytes }),
+    };
+    // SAFETY: the areas were laid out as the declaration needs them.
+    unsafe { begin(&declaration, &areas) }.unwrap();
+    [1, 2].map(|number| {
+        let participant = Participant {
+            number,
+            proof: Arc::new(Dead::default()),
+            notice: Duration::from_millis(1),
+            always_fences: true,
+            wait: Wait::Blocking,
+            producer_wait: Wait::Blocking,
+        };
+        // SAFETY: as above; both rings follow the protocol.
+        unsafe { SegmentRing::over(&declaration, &areas, &participant) }.unwrap()
+    })
+}
+
+#[test]
+fn blocks_go_from_one_process_to_another() {
+    let _watched = crate::watchdog::watched();
+    for inside in [false, true] {
+        let [one, other] = rings(inside);
+        one.seat(one.seats_of(one.producer_party()).start).take(1).unwrap();
+        other.seat(other.seats_of(0).start).take(2).unwrap();
+        // SAFETY: the seats were taken, and the blocks have this size.
+        let (mut tx, mut rx) = unsafe {
+            (BlockProducer::over(one.producer(), 24), BlockConsumer::over(other.writer(0), 24))
+        };
+        let sending = std::thread::spawn(move || {
+            for run in [1, 3, 4, 2, 2, 3] {
+                let mut claim = tx.claim_n(run).unwrap();
+                let first = claim.first_seq() as u8;
+                for offset in 0..run {
+                    claim[offset].fill(first.wrapping_add(offset as u8));
+                }
+                if run == 4 {
+                    drop(claim);
+                } else {
+                    claim.publish();
+                }
+            }
+        });
+        let (mut seen, mut next) = (0, (u64::MAX - 5) as u8);
+        let end = loop {
+            match rx.batch(3) {
+                Ok(mut batch) => {
+                    for offset in 0..batch.len() {
+                        assert_eq!(batch.get(offset).unwrap(), [next; 24]);
+                        batch.get_mut(offset).unwrap().fill(0);
+                        next = next.wrapping_add(1);
+                    }
+                    let [first, second] = batch.stretches();
+                    assert_eq!(
+                        (first.stride, first.count + second.count),
+                        (if inside { 32 } else { 24 }, batch.len())
+                    );
+                    seen += batch.len();
+                    batch.release();
+                }
+                Err(end) => break end,
+            }
+        };
+        assert!(matches!(end, WaitError::Closed), "{end}");
+        assert_eq!(seen, 11);
+        sending.join().unwrap();
+    }
+}
