@@ -166,10 +166,12 @@ pub use {
     builder::Builder,
     evict::{Eviction, Occupant, evict},
     inspect::{
-        Liveness, ParticipantSummary, SeatSummary, StageSummary, Summary, inspect, inspect_at, list,
+        FailureSummary, Liveness, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
+        inspect, inspect_at, list,
     },
     remove::{remove, remove_at},
     segment::Segment,
+    slipring::segment::copied::Counts,
 };
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

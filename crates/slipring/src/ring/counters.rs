@@ -86,6 +86,18 @@ impl CounterWords {
         Some((parties, parties.checked_mul(lines_per_party(parties))?))
     }
 
+    /// Returns the index of a party's first count among all words of the counters.
+    pub(crate) fn party_at(party: usize) -> Option<usize> {
+        party.checked_mul(PER_LINE)
+    }
+
+    /// Returns the index of the time for which `party` has waited for `upstream`, among all words of
+    /// the counters of `parties` parties.
+    pub(crate) fn waited_at(parties: usize, party: usize, upstream: usize) -> Option<usize> {
+        let before = party.checked_mul(lines_per_party(parties))?.checked_add(parties)?;
+        before.checked_mul(PER_LINE)?.checked_add(upstream)
+    }
+
     /// Makes the counters whose words lie in a mapping.
     ///
     /// # Safety
@@ -127,7 +139,12 @@ pub(crate) struct Counters {
     pub(crate) samples: Option<Samples>,
 }
 
+/// Number of words of a line.
 const PER_LINE: usize = 16;
+
+// A party's counts begin a line, and a line of times is full.
+const _: () = assert!(size_of::<Line<Party>>() == 8 * PER_LINE);
+const _: () = assert!(size_of::<Line<[Statistic; PER_LINE]>>() == 8 * PER_LINE);
 
 /// Returns the number of lines on which one of `parties` parties counts the times that it waited.
 fn lines_per_party(parties: usize) -> usize {

@@ -150,7 +150,7 @@ impl Seat {
 
     /// Returns what [`Seat::intend_chunk`] stored last. If the owner stores another chunk meanwhile,
     /// the values may be of both chunks.
-    pub(crate) fn chunk(&self) -> (Range<u64>, u64) {
+    pub fn chunk(&self) -> (Range<u64>, u64) {
         let lo = edge::cell_taken::see_intent(&self.lo);
         (lo..edge::cell_taken::see_intent(&self.hi), self.left.load(Relaxed))
     }
@@ -163,7 +163,7 @@ impl Seat {
 
     /// Returns whether the seat is an orphan. Another worker may adopt it at any time.
     #[inline]
-    pub(crate) fn is_orphan(&self) -> bool {
+    pub fn is_orphan(&self) -> bool {
         self.owner.load(Relaxed) & PARTICIPANT == ORPHAN
     }
 
@@ -259,7 +259,7 @@ impl Seat {
     }
 
     /// Returns begin and end of the intent, each as of some moment during the call.
-    pub(crate) fn intent(&self) -> (u64, u64) {
+    pub fn intent(&self) -> (u64, u64) {
         (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
     }
 
@@ -280,7 +280,7 @@ impl Seat {
     }
 
     /// Returns whether the owner has begun to leave as a producer. A free seat has no owner.
-    pub(crate) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         let owner = self.owner.load(Acquire);
         owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) == owner
     }

@@ -26,12 +26,18 @@ const CLOSING: u32 = 8;
 pub enum Ending {
     /// The graph runs.
     Running,
+    /// Producers publish no more, and the last position is not found yet: a first stage finds it
+    /// once it has handled all that was published. Only rings with several producers are closing.
+    Closing,
     /// The producers have closed the ring; stages drain what they have published.
     Closed,
     /// A handle has halted the graph.
     Halted,
     /// A stage or the producer has failed.
     Failed,
+    /// The status has bits that no ring sets: a process has damaged it. Handles that wait end with
+    /// [`WaitError::Damaged`].
+    Damaged,
 }
 
 impl Ending {
@@ -41,8 +47,15 @@ impl Ending {
             0 => Ending::Running,
             bits if bits & FAILED != 0 => Ending::Failed,
             bits if bits & HALTED != 0 => Ending::Halted,
-            _ => Ending::Closed,
+            bits if bits & !(CLOSED | CLOSING) != 0 => Ending::Damaged,
+            bits if bits & CLOSED != 0 => Ending::Closed,
+            _ => Ending::Closing,
         }
+    }
+
+    /// Returns whether a status with these bits has stored the last position.
+    pub(crate) fn has_last(word: u32) -> bool {
+        word & CLOSED != 0
     }
 }
 
@@ -106,6 +119,21 @@ impl FailureRecord {
     /// Returns the failure. `None`: none is written. Whatever the words hold, the result is a
     /// failure of one of `names`.
     fn read(&self, names: &[Name]) -> Option<Failure> {
+        let (party, seq, text) = self.contents()?;
+        let name = names.get(party).or(names.last())?.clone();
+        Some(Failure::new(name, seq, Cause::Elsewhere(text)))
+    }
+
+    /// Returns the index of the party that failed, the position of the failure, and the text, from a
+    /// copy of the record's words. `None`: none is written, or words are missing.
+    pub(crate) fn copied(words: &[u64]) -> Option<(usize, Option<u64>, String)> {
+        let (&[state, party, seq, len], text) = words.split_first_chunk()?;
+        let text: &[u64; TEXT_WORDS] = text.first_chunk()?;
+        let [state, party, seq, len] = [state, party, seq, len].map(AtomicU64::new);
+        FailureRecord { state, party, seq, len, text: text.map(AtomicU64::new) }.contents()
+    }
+
+    fn contents(&self) -> Option<(usize, Option<u64>, String)> {
         if edge::failed::see_record(&self.state) != WRITTEN {
             return None;
         }
@@ -116,10 +144,8 @@ impl FailureRecord {
         let len = (self.len.load(Relaxed) as usize).min(bytes.len());
         let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
         let party = self.party.load(Relaxed).wrapping_sub(1) as usize;
-        let name = names.get(party).or(names.last())?.clone();
         let seq = self.seq.load(Relaxed);
-        let seq = (seq != 0).then(|| seq.wrapping_sub(1));
-        Some(Failure::new(name, seq, Cause::Elsewhere(text)))
+        Some((party, (seq != 0).then(|| seq.wrapping_sub(1)), text))
     }
 }
 

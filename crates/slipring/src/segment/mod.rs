@@ -23,6 +23,7 @@ mod blocks;
 mod blocks_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod combined_tests;
+pub mod copied;
 mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
@@ -65,4 +66,3 @@ pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
 pub use crate::ring::slots::{Interleaved, Strided};
 pub use crate::ring::status::Ending;
-pub use ring::{PRODUCER_LINES, PoolPositions, bound_at, pool_positions, run_of};

@@ -20,13 +20,11 @@ use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::owner::Owner;
-use crate::ring::plan::{CURSOR_LINE, Plan, SENTINEL_LINE};
+use crate::ring::plan::Plan;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Interleaved;
 use crate::ring::spec::Delivery;
-use crate::ring::stamp::{self, Run};
-use crate::ring::words::{IDLE, PoolWord, bound_ahead};
 
 /// The producer of a segment.
 pub type SegmentProducer<E, L = Interleaved> = Producer<E, L>;
@@ -48,50 +46,6 @@ pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, L>;
 
 /// A reader that has joined a tap of a segment.
 pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<true>, L>;
-
-/// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
-/// in a ring of `capacity` slots; `None`: none. For reports about a segment.
-pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
-    match stamp::read(word, seq, capacity.trailing_zeros()) {
-        Run::Live(len) | Run::Tombstone(len) => Some(len),
-        Run::Unpublished => None,
-    }
-}
-
-/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
-/// the seat holds back no event. For reports about a segment.
-pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
-    let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
-    (word & IDLE == 0).then_some(seq)
-}
-
-/// The lines that hold the sentinel of several producers, and the cursor of a single one. For
-/// reports about a segment.
-pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
-
-/// What the lines of a pool say, for reports about a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolPositions {
-    /// The position before which the pool has released all events.
-    pub released: u64,
-    /// The position before which workers have taken all events.
-    pub taken: u64,
-    /// The end of the run that contains `taken`, or `taken`: a position where a run begins.
-    pub boundary: u64,
-}
-
-/// Returns what the words of a pool's lines say, in the order of the lines. `None`: there are too
-/// few lines.
-pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
-    let (&claim, rest) = words.split_first()?;
-    let (&landmark, bounds) = rest.split_last()?;
-    let taken = PoolWord(claim).seq(landmark);
-    let behind = bounds.iter().filter(|&bound| bound & IDLE == 0);
-    // The bound of a worker that lost a race for a chunk may be ahead for a moment.
-    let behind = behind.map(|&bound| -bound_ahead(bound, taken)).max().unwrap_or(0).max(0);
-    let boundary = taken.wrapping_add(PoolWord(claim).left());
-    Some(PoolPositions { released: taken.wrapping_sub(behind as u64), taken, boundary })
-}
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {

@@ -79,6 +79,11 @@ impl QueueState {
         }
     }
 
+    /// Returns the number of announced sleepers in a copy of the state word.
+    pub(crate) fn sleepers(word: u64) -> u32 {
+        ((word & SLEEPERS) / u64::from(SLEEPER)) as u32
+    }
+
     /// Returns the low half of the state word.
     #[inline(always)]
     pub(super) fn load(&self) -> u32 {

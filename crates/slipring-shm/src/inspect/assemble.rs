@@ -1,0 +1,232 @@
+//! A summary, made of the copies of a segment's words.
+//!
+//! Invariants
+//! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its own.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use slipring::PRODUCER;
+use slipring::segment::copied::{CopiedFailure, Counts, bound_at};
+use slipring::segment::{OnDeath, Seat};
+
+use super::copies::{self, POOL, Positions, TAP, ahead, later};
+use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
+use crate::errors::Problem;
+use crate::file::{Access, File};
+use crate::graph;
+use crate::layout::records::text;
+use crate::layout::{Checked, KIND_MESSAGES, MAX_PARTICIPANTS, StageRecord};
+use crate::limits::FOLDER;
+use crate::lock;
+use crate::open::read_head;
+use crate::place::name_of;
+
+/// Looks at the segment at `path`.
+pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
+    let file = File::open(path, Access::Read)?;
+    let checked = read_head(&file, None)?;
+    let header = &checked.header;
+    let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
+        .map_err(|error| Problem::system("probing the bytes of the file", error))?;
+    // I3. The first walk may take milliseconds, in which stages go on. The second one is short, so
+    // the lags are those of a moment.
+    let known = Positions::copy(&file, &checked)?.published(&file, &checked, None)?;
+    let positions = Positions::copy(&file, &checked)?;
+    let published = positions.published(&file, &checked, Some(known))?;
+    let later = Positions::copy(&file, &checked)?; // I4
+
+    let mut counts = copies::counts(&file, &checked)?;
+    let mut asleep = copies::asleep(&file, &checked)?;
+    let (producer_counts, producers_asleep) = (counts.pop(), asleep.pop());
+    let (status, failure) = copies::status(&file, &checked)?;
+    let places = places(&checked, &positions, published);
+    let of_stage = |((number, place), (counts, asleep)): ((usize, &Place), (Counts, u32))| {
+        stage_summary(&checked, number, &positions, place, (published, counts, asleep))
+    };
+    let numbered = places.iter().enumerate();
+    let stages: Vec<_> = numbered.zip(counts.into_iter().zip(asleep)).map(of_stage).collect();
+    let in_folder = path.parent() == Some(Path::new(FOLDER));
+    Ok(Summary {
+        name: path.file_name().filter(|_| in_folder).and_then(name_of).map(str::to_owned),
+        path: path.to_owned(),
+        id: header.id,
+        type_name: checked.type_name(),
+        type_version: header.type_version,
+        event_size: header.event_size,
+        messages: header.kind == KIND_MESSAGES,
+        capacity: header.capacity,
+        length: header.length,
+        created: Duration::from_nanos(header.created),
+        producers: header.producers,
+        notice: Duration::from_millis(header.notice_ms.into()),
+        published,
+        free: free(&checked, &self::places(&checked, &later, published), published),
+        producer_seats: producer_seats(&file, &checked, &positions)?,
+        producer_on_death: on_death(header.producer_on_death),
+        producer_counts: producer_counts.unwrap_or_default(),
+        producers_asleep: producers_asleep.unwrap_or_default(),
+        stages,
+        places: header.participants,
+        participants: copies::participants(&file, &checked)?,
+        stale: held.is_none(),
+        ending: status.ending,
+        last: status.last,
+        failure: failure.map(|failure| failure_summary(&checked, failure)),
+    })
+}
+
+/// How far a stage is.
+struct Place {
+    /// Position before which it has released all events.
+    position: u64,
+    /// Position before which it was lent all events.
+    held: u64,
+    /// Of each worker or member: the position of its first event that it has not released.
+    seats: Vec<Option<u64>>,
+}
+
+/// Returns how far each stage is.
+fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place> {
+    let place = |stage: &StageRecord| {
+        let pool = positions.pool(stage);
+        let line = positions.line(stage.line as usize);
+        let position = pool.map(|pool| pool.released).or(line).unwrap_or(checked.header.first);
+        let held = positions.seats.get(stage.first_seat as usize).map(Seat::held);
+        let held = pool.map(|pool| pool.taken).or(held);
+        // A pool's bounds are at most a lap behind the position up to which events are taken.
+        let near = pool.map_or(published, |pool| pool.taken);
+        let bound = |seat: u32| {
+            let line = (stage.line as usize).checked_add(1 + seat as usize)?;
+            bound_at(positions.line(line)?, near)
+        };
+        let seats = match stage.delivery {
+            POOL | TAP => (0..stage.seats).map(bound).collect(),
+            _ => Vec::new(),
+        };
+        Place { position, held: held.map_or(position, |held| later(position, held)), seats }
+    };
+    let mut places: Vec<Place> = checked.stages.iter().map(place).collect();
+    // A tap is where its slowest member is, or the stage before it that is furthest behind (I1).
+    for (number, stage) in checked.stages.iter().enumerate().filter(|(_, s)| s.delivery == TAP) {
+        let before = followed(checked, stage).map(|number| places[number].position);
+        let members = places[number].seats.iter().flatten().copied();
+        let position = before.chain(members).reduce(earlier).unwrap_or(published);
+        (places[number].position, places[number].held) = (position, position);
+    }
+    places
+}
+
+fn earlier(one: u64, other: u64) -> u64 {
+    if ahead(one, other) > 0 { other } else { one }
+}
+
+/// Returns the indices of the stages that a stage follows.
+fn followed<'c>(checked: &'c Checked, stage: &StageRecord) -> impl Iterator<Item = usize> + 'c {
+    let after = stage.after;
+    (0..checked.stages.len()).filter(move |bit| after >> bit & 1 != 0)
+}
+
+/// Returns the number of published events, at most `capacity`, from `position` on.
+fn lag(published: u64, position: u64, capacity: u64) -> u64 {
+    (ahead(published, position).max(0) as u64).min(capacity)
+}
+
+/// Returns the number of free slots, with positions that were copied after `published` was found.
+fn free(checked: &Checked, places: &[Place], published: u64) -> u64 {
+    let capacity = checked.header.capacity;
+    let all = checked.stages.iter().fold(0, |all, stage| all | stage.after);
+    let gating = places.iter().enumerate().filter(|(number, _)| all >> number & 1 == 0);
+    let used = gating.map(|(_, place)| lag(published, place.position, capacity)).max();
+    capacity - used.unwrap_or(0)
+}
+
+/// Returns the events that a seat has from `begin` to `end`; `None`: none, or too many for a ring.
+fn events(begin: u64, end: u64, capacity: u64) -> Option<std::ops::Range<u64>> {
+    (1..=capacity).contains(&end.wrapping_sub(begin)).then_some(begin..end)
+}
+
+fn seat_summary(seat: &Seat) -> SeatSummary {
+    SeatSummary {
+        participant: seat.owner(),
+        orphan: seat.is_orphan(),
+        deaths: seat.deaths(),
+        position: None,
+        events: None,
+        unread: seat.unread(),
+    }
+}
+
+/// Returns the summaries of the producers' places.
+fn producer_seats(
+    file: &File,
+    checked: &Checked,
+    positions: &Positions,
+) -> Result<Vec<SeatSummary>, Problem> {
+    let first: usize = checked.stages.iter().map(|stage| stage.seats as usize).sum();
+    let seats = positions.seats.iter().skip(first).take(checked.shape.producers as usize);
+    let several = checked.shape.producers > 1;
+    let summary = |(number, seat): (u64, &Seat)| {
+        let (begin, end) = seat.intent();
+        let events = events(begin, end, checked.header.capacity).filter(|_| several);
+        // An intent stays when its claim is published, and is there before the claim.
+        let claims = match &events {
+            Some(events) => copies::is_claimed(file, checked, events.start, number)?,
+            None => false,
+        };
+        Ok(SeatSummary { events: events.filter(|_| claims), ..seat_summary(seat) })
+    };
+    (0..).zip(seats).map(summary).collect()
+}
+
+fn stage_summary(
+    checked: &Checked,
+    number: usize,
+    positions: &Positions,
+    place: &Place,
+    (published, counts, asleep): (u64, Counts, u32),
+) -> StageSummary {
+    let stage = &checked.stages[number];
+    let capacity = checked.header.capacity;
+    let seats = positions.seats.iter().skip(stage.first_seat as usize);
+    let seat = |(number, seat): (usize, &Seat)| {
+        let at = place.seats.get(number).copied().flatten();
+        let summary = seat_summary(seat);
+        match stage.delivery {
+            TAP => SeatSummary { position: at, ..summary },
+            POOL => {
+                let events = at.and_then(|at| events(at, seat.chunk().0.end, capacity));
+                SeatSummary { events, ..summary }
+            }
+            _ => summary,
+        }
+    };
+    StageSummary {
+        name: stage.name(),
+        writes: stage.access != 0,
+        delivery: graph::DELIVERIES[usize::from(stage.delivery & 3)],
+        room: stage.room,
+        after: followed(checked, stage).map(|number| checked.stages[number].name()).collect(),
+        on_death: on_death(stage.on_death),
+        position: place.position,
+        held: place.held,
+        lag: lag(published, place.position, capacity),
+        seats: seats.take(stage.seats as usize).enumerate().map(seat).collect(),
+        counts,
+        asleep,
+    }
+}
+
+fn on_death(number: impl Into<u32>) -> OnDeath {
+    u8::try_from(number.into()).ok().and_then(graph::on_death).unwrap_or_default()
+}
+
+fn failure_summary(checked: &Checked, failure: CopiedFailure) -> FailureSummary {
+    let stage = checked.stages.get(failure.party).map(StageRecord::name);
+    FailureSummary {
+        stage: stage.unwrap_or_else(|| PRODUCER.into()),
+        seq: failure.seq,
+        text: text(failure.text.as_bytes()),
+    }
+}

@@ -1,0 +1,123 @@
+//! Looking at segments without attaching: nothing is mapped, locked or changed.
+//!
+//! `copies` copies the words, `summary` says what users get, `assemble` makes the one of the other,
+//! and `waits` says which party waits for which.
+//!
+//! Invariants
+//! - I1: all bytes are copied by `pread`, which comes back short where a file was shortened.
+//! - I2: what the copies say is checked before it is used as an offset or count.
+//! - I3: positions of stages are copied before the seats, and both before the stamps. Each of these
+//!   words only grows, and none is ahead of what is copied later. So a running segment's summary is
+//!   old, but not contradictory.
+//! - I4: the positions from which [`Summary::free`] follows are copied after the stamps. So no slot
+//!   is missing from that number, and 0 proves that the ring was full at one moment.
+
+mod assemble;
+mod copies;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod waits;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::errors::{Problem, SegmentError};
+use crate::limits::FOLDER;
+use crate::place::{Place, name_of};
+
+pub use crate::participant::Liveness;
+pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
+
+/// Looks at the segment `name`. Safe: nothing is mapped, and nothing waits for the caller.
+///
+/// # Cost
+/// A few system calls, one for each place of a participant, and one for each publication between
+/// the furthest stage and the producer.
+///
+/// ```
+/// # use slipring_shm::{Event, Segment};
+/// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+/// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// # #[repr(C)]
+/// # struct Block(u64);
+/// # impl Event for Block {
+/// #     const NAME: &'static str = "field/Block";
+/// #     const VERSION: u32 = 1;
+/// # }
+/// let name = format!("looked-at-{}", std::process::id());
+/// let segment = Segment::<Block>::create(&name).capacity(8).reader("all").build()?;
+/// let summary = slipring_shm::inspect(&name)?;
+/// assert_eq!((summary.capacity, summary.participants.len()), (8, 0));
+/// assert!(!summary.stale); // its maker will attach
+///
+/// // SAFETY: no other program opens the segment.
+/// let attached = unsafe { segment.attach()? };
+/// let mut tx = attached.producer()?;
+/// tx.publish(|block| block.0 = 7)?;
+/// let summary = slipring_shm::inspect(&name)?;
+/// assert_eq!((summary.published, summary.stages[0].lag), (1, 1));
+/// let producer = summary.producer_seats[0].participant;
+/// assert_eq!(summary.participant(producer.unwrap()).unwrap().pid, std::process::id());
+/// assert_eq!(summary.stages[0].seats[0].participant, None);
+///
+/// drop((tx, attached));
+/// assert!(slipring_shm::inspect(&name)?.stale);
+/// slipring_shm::remove(&name)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A [`Problem`] of the name, the file or the header.
+pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
+    let given = name.as_ref();
+    let place =
+        Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
+    inspect_place(&place)
+}
+
+/// Looks at the segment at `path`.
+///
+/// Example: [`inspect`].
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
+    inspect_place(&Place::Path(path.into()))
+}
+
+/// Looks at all segments in `/dev/shm`, ordered by path. A segment that cannot be read is an error
+/// of its own. A segment that is removed during the call is left out.
+///
+/// ```
+/// for segment in slipring_shm::list()? {
+///     match segment {
+///         Ok(summary) => println!("{} {}", summary.path.display(), summary.type_name),
+///         Err(error) => println!("{error}"),
+///     }
+/// }
+/// # Ok::<(), slipring_shm::SegmentError>(())
+/// ```
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list() -> Result<Vec<Result<Summary, SegmentError>>, SegmentError> {
+    let failed = |error| SegmentError::new(FOLDER, Problem::system("reading the folder", error));
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(FOLDER).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if name_of(&entry.file_name()).is_some() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    let looked = paths.into_iter().map(inspect_at);
+    let gone = |error: &SegmentError| matches!(error.problem(), Problem::Missing);
+    Ok(looked.filter(|result| !result.as_ref().is_err_and(gone)).collect())
+}
+
+fn inspect_place(place: &Place) -> Result<Summary, SegmentError> {
+    let path = place.path().unwrap_or(Path::new(""));
+    assemble::summary(path).map_err(|problem| SegmentError::at(place, problem))
+}

@@ -1,0 +1,266 @@
+//! What a look at a segment returns.
+//!
+//! Invariants
+//! - I1: names and texts have no control characters, so they can be printed to a terminal.
+//! - I2: a lag, and a number of slots, is at most the capacity, whatever the words of the segment
+//!   say. Positions are as they were copied.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slipring::PRODUCER;
+use slipring::segment::copied::Counts;
+use slipring::segment::{Ending, OnDeath};
+
+use crate::participant::Liveness;
+
+/// Summary of a segment's head, of its stages, and of its participants.
+///
+/// The words of a running segment are copied one after the other, while processes change them. So
+/// positions, lags and seats may be of different moments, and are old when the caller sees them.
+/// A lag is never negative and never above the capacity. All of it is for people; nothing may rest
+/// on it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Name, if the file is in `/dev/shm`.
+    pub name: Option<String>,
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Random number of the segment. A segment that was removed and made anew has another one.
+    pub id: [u8; 16],
+    /// Name of the events' type.
+    pub type_name: String,
+    /// Version of the events' type.
+    pub type_version: u32,
+    /// Size of an event, in bytes.
+    pub event_size: u64,
+    /// Whether the slots hold messages of many sizes.
+    pub messages: bool,
+    /// Number of slots.
+    pub capacity: u64,
+    /// Length of the file, in bytes.
+    pub length: u64,
+    /// Time of making, since 1970.
+    pub created: Duration,
+    /// Number of producers' seats; 1: a single producer.
+    pub producers: u32,
+    /// Longest time between two checks of a waiting participant for deaths.
+    pub notice: Duration,
+    /// Position before which all events are published, as far as stamps and positions tell. In a
+    /// ring of millions of slots whose stages are far behind, more events may be published.
+    pub published: u64,
+    /// Number of slots without an event that a stage has yet to release; 0: the ring was full at one
+    /// moment of the look. Slots that producers have claimed and not published count as free.
+    pub free: u64,
+    /// The producers' places; none: the segment has no ring.
+    pub producer_seats: Vec<SeatSummary>,
+    /// Effect of the producer's death on the stages that wait for it.
+    pub producer_on_death: OnDeath,
+    /// Counts of the producers.
+    pub producer_counts: Counts,
+    /// Number of the producers' threads that sleep until there is room. A thread that died in its
+    /// sleep counts until the next wake-up.
+    pub producers_asleep: u32,
+    /// The stages, in the order of the table.
+    pub stages: Vec<StageSummary>,
+    /// Number of places of participants.
+    pub places: u32,
+    /// The participants that are attached, or died and are not recovered yet.
+    pub participants: Vec<ParticipantSummary>,
+    /// Whether no process is attached, attaching or removing: the segment may be removed.
+    pub stale: bool,
+    /// Whether the ring runs, or how it ended.
+    pub ending: Ending,
+    /// Position after the last event; `None`: the ring is not closed.
+    pub last: Option<u64>,
+    /// The first failure; `None`: no process has recorded one.
+    pub failure: Option<FailureSummary>,
+}
+
+/// A stage, as the stage table declares it, and how far it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StageSummary {
+    /// Name.
+    pub name: String,
+    /// Whether it may write to events.
+    pub writes: bool,
+    /// Delivery of events: `each`, `pool`, `shards` or `tap`.
+    pub delivery: &'static str,
+    /// Number of handles that it has room for.
+    pub room: u32,
+    /// Names of the stages that it follows; none: it follows the producer.
+    pub after: Vec<String>,
+    /// Effect of its process's death on those that wait for it.
+    pub on_death: OnDeath,
+    /// Position before which it has released all events.
+    pub position: u64,
+    /// Position before which it was lent all events; of a pool, before which workers have taken all
+    /// events. The events from `position` to here come again
+    /// if its process dies.
+    pub held: u64,
+    /// Number of published events that it has not released, at most the capacity.
+    pub lag: u64,
+    /// Its places, one for each handle that it has room for.
+    pub seats: Vec<SeatSummary>,
+    /// Counts of its handles.
+    pub counts: Counts,
+    /// Number of threads that sleep at its wait queue, which it shares with the other stages that
+    /// follow the same stages. A thread that died in its sleep counts until the next wake-up.
+    pub asleep: u32,
+}
+
+/// The place of a stage or of the producer, and the process that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SeatSummary {
+    /// Number of the participant that has the place; `None`: the place is free, or an orphan. The
+    /// participant may be dead.
+    pub participant: Option<u32>,
+    /// Whether a worker of a pool left the place, or died there, with events that it had not
+    /// released. Another worker of the pool adopts them; no process can take the place before.
+    pub orphan: bool,
+    /// Number of participants that died here and were followed by another one, or removed.
+    pub deaths: u32,
+    /// Of a tap's reader: the position of its first event that it has not released. `None`: the
+    /// place is not of a tap, or is free.
+    pub position: Option<u64>,
+    /// Of a pool's worker, or an orphan: the events that it has taken and not released. Of one of
+    /// several producers: the positions that it has claimed and not published. `None`: none.
+    pub events: Option<Range<u64>>,
+    /// Of a tap: number of events that the last reader here had not read when it was found dead. A
+    /// reader that takes the place resets the number. A reader that dies at once may leave the number
+    /// of the one before.
+    pub unread: u64,
+}
+
+/// A participant: its record, and the result of probing its byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ParticipantSummary {
+    /// Number of the place, from 1.
+    pub number: u32,
+    /// Process number in its own pid namespace.
+    pub pid: u32,
+    /// User that it acts for.
+    pub uid: u32,
+    /// Name that it gave itself.
+    pub name: String,
+    /// Time of attaching, since 1970.
+    pub joined: Duration,
+    /// Whether it is alive.
+    pub liveness: Liveness,
+    /// Whether its process is stopped, by SIGSTOP or a debugger, as far as this process can see.
+    pub stopped: bool,
+}
+
+/// The first failure of a ring, as the process that failed has recorded it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailureSummary {
+    /// Name of the stage that failed; `producer` for a producer.
+    pub stage: String,
+    /// Position of the event at fault; `None`: no event was at fault.
+    pub seq: Option<u64>,
+    /// The message, cut where it was too long for the segment.
+    pub text: String,
+}
+
+impl fmt::Display for FailureSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` failed", self.stage)?;
+        if let Some(seq) = self.seq {
+            write!(f, " at {seq}")?;
+        }
+        write!(f, ": {}", self.text)
+    }
+}
+
+/// A party of a ring: what waits, and is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Party {
+    /// The stage with this index in [`Summary::stages`].
+    Stage(usize),
+    /// The producers.
+    Producers,
+}
+
+impl Summary {
+    /// Returns the participant with this number, if it is attached or dead.
+    ///
+    /// Example: [`inspect`](crate::inspect).
+    pub fn participant(&self, number: u32) -> Option<&ParticipantSummary> {
+        self.participants.iter().find(|participant| participant.number == number)
+    }
+
+    /// Returns the producers, and then the stages in their order.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn parties(&self) -> impl Iterator<Item = Party> + use<> {
+        [Party::Producers].into_iter().chain((0..self.stages.len()).map(Party::Stage))
+    }
+
+    /// Returns the name of a party: a stage's, or `producer`.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn name_of(&self, party: Party) -> &str {
+        match self.stage(party) {
+            Some(stage) => &stage.name,
+            None => PRODUCER,
+        }
+    }
+
+    /// Returns the stage that a party is; `None`: the party is the producers, or of another summary.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn stage(&self, party: Party) -> Option<&StageSummary> {
+        match party {
+            Party::Stage(number) => self.stages.get(number),
+            Party::Producers => None,
+        }
+    }
+
+    /// Returns the position of a party: the producers', before which all events are published, or a
+    /// stage's, before which it has released all events.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn position(&self, party: Party) -> u64 {
+        self.stage(party).map_or(self.published, |stage| stage.position)
+    }
+
+    /// Returns the places of a party.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn seats(&self, party: Party) -> &[SeatSummary] {
+        self.stage(party).map_or(&self.producer_seats, |stage| &stage.seats)
+    }
+
+    /// Returns the counts of a party.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn counts(&self, party: Party) -> &Counts {
+        self.stage(party).map_or(&self.producer_counts, |stage| &stage.counts)
+    }
+
+    /// Returns the time that the handles of `party` have waited for `awaited`, as far as they have
+    /// flushed their counts.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn waited(&self, party: Party, awaited: Party) -> Duration {
+        let index = match awaited {
+            Party::Stage(number) => number,
+            Party::Producers => self.stages.len(),
+        };
+        self.counts(party).waited.get(index).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of threads that sleep at the wait queue of a party.
+    ///
+    /// Example: [`Summary::awaited`].
+    pub fn asleep(&self, party: Party) -> u32 {
+        self.stage(party).map_or(self.producers_asleep, |stage| stage.asleep)
+    }
+}

@@ -1,0 +1,154 @@
+//! What copied words of a segment say, for reports: no ring is made, and nothing is mapped.
+//!
+//! The words of a running segment are copied one after the other while processes change them, and a
+//! damaged process may have stored anything.
+//!
+//! Invariants
+//! - I1: each function returns for all words, and trusts none of them as an index or a length.
+//! - I2: no process sees that its words were copied.
+
+use std::time::Duration;
+
+use crate::ring::counters::CounterWords;
+use crate::ring::plan::{CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
+use crate::ring::stamp::{self, Head, Run};
+use crate::ring::status::{Ending, FailureRecord};
+use crate::ring::words::{IDLE, PoolWord, bound_ahead};
+use crate::wait::queue_state::QueueState;
+
+/// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
+/// in a ring of `capacity` slots; `None`: none.
+pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
+    match stamp::read(word, seq, capacity.trailing_zeros()) {
+        Run::Live(len) | Run::Tombstone(len) => Some(len),
+        Run::Unpublished => None,
+    }
+}
+
+/// Returns the number of the producers' seat whose claim begins at the position `seq`, by the stamp
+/// `word` of that position's slot, in a ring of `capacity` slots; `None`: no claim begins there.
+pub fn claimant_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
+    match stamp::head(word, seq, capacity.trailing_zeros()) {
+        Head::Claimed(number) => Some(number),
+        _ => None,
+    }
+}
+
+/// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
+/// the seat holds back no event.
+pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
+    let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
+    (word & IDLE == 0).then_some(seq)
+}
+
+/// The lines that hold the sentinel of several producers, and the cursor of a single one.
+pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
+
+/// What the lines of a pool say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPositions {
+    /// The position before which the pool has released all events.
+    pub released: u64,
+    /// The position before which workers have taken all events.
+    pub taken: u64,
+    /// The end of the run that contains `taken`, or `taken`: a position where a run begins.
+    pub boundary: u64,
+}
+
+/// Returns what the words of a pool's lines say, in the order of the lines. `None`: there are too
+/// few lines.
+pub fn pool_positions(words: &[u64]) -> Option<PoolPositions> {
+    let (&claim, rest) = words.split_first()?;
+    let (&landmark, bounds) = rest.split_last()?;
+    let taken = PoolWord(claim).seq(landmark);
+    let behind = bounds.iter().filter(|&bound| bound & IDLE == 0);
+    // The bound of a worker that lost a race for a chunk may be ahead for a moment.
+    let behind = behind.map(|&bound| -bound_ahead(bound, taken)).max().unwrap_or(0).max(0);
+    let boundary = taken.wrapping_add(PoolWord(claim).left());
+    Some(PoolPositions { released: taken.wrapping_sub(behind as u64), taken, boundary })
+}
+
+/// Index of the wait queue at which the producers wait for room.
+pub const PRODUCERS_QUEUE: usize = PRODUCER_QUEUE;
+
+/// Returns the number of threads that are announced as sleepers in the first word of a wait queue's
+/// state. A sleeper that died is counted until the queue's next wake-up.
+pub fn sleepers(word: u64) -> u32 {
+    QueueState::sleepers(word)
+}
+
+/// What the words of a status say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedStatus {
+    /// Whether the ring runs, or how it ended.
+    pub ending: Ending,
+    /// The position after the last event; `None`: the ring is not closed.
+    pub last: Option<u64>,
+}
+
+/// Returns what the first two words of a status say: the bits, and the position after the last
+/// event.
+pub fn status(bits: u32, last: u64) -> CopiedStatus {
+    let ending = Ending::copied(bits);
+    CopiedStatus { ending, last: Ending::has_last(bits).then_some(last) }
+}
+
+/// A failure that a segment's record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopiedFailure {
+    /// Index of the party that failed: a stage, or one after the last stage: the producers.
+    pub party: usize,
+    /// Position of the event at fault; `None`: no event was at fault.
+    pub seq: Option<u64>,
+    /// The message, as the failed process stored it. It may hold any characters.
+    pub text: String,
+}
+
+/// Returns the failure in the words of a segment's failure record. `None`: none is written.
+pub fn failure(words: &[u64]) -> Option<CopiedFailure> {
+    let (party, seq, text) = FailureRecord::copied(words)?;
+    Some(CopiedFailure { party, seq, text })
+}
+
+/// Counts of all handles that a party has had, since the segment was made.
+///
+/// A handle flushes its counts to the segment from time to time: when a wait lasts, after 1,024
+/// batches, and when it is dropped. So the counts are a little old, and a wait's time is counted
+/// after the wait. What a process had not flushed when it was killed is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Number of events handled; of the producers: published.
+    pub events: u64,
+    /// Number of batches; of a pool: chunks; of the producers: publications.
+    pub batches: u64,
+    /// Number of slots that the stage passed over, because their claim was never published; of the
+    /// producers: slots of claims that were given up.
+    pub tombstones: u64,
+    /// Number of events that the stage skipped.
+    pub skipped: u64,
+    /// Number of retries after a failure of the handler.
+    pub retries: u64,
+    /// Number of events that producers dropped or replaced because the ring was full.
+    pub dropped: u64,
+    /// Number of waits.
+    pub waits: u64,
+    /// Number of times that a waiting handle slept.
+    pub wakes: u64,
+    /// Time waited for each stage, in the order of the stages, and then for the producers.
+    pub waited: Vec<Duration>,
+}
+
+/// Returns the counts of the party with the index `party`, of `parties` parties, from the words of
+/// all counters. Missing words count as zero.
+pub fn counts(words: &[u64], parties: usize, party: usize) -> Counts {
+    let own = CounterWords::party_at(party);
+    let word = |at: Option<usize>| at.and_then(|at| words.get(at)).copied().unwrap_or(0);
+    let [events, batches, tombstones, skipped, retries, dropped, waits, wakes] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|count| word(own.and_then(|own| own.checked_add(count))));
+    let waited = (0..parties).map(|upstream| {
+        Duration::from_nanos(word(CounterWords::waited_at(parties, party, upstream)))
+    });
+    let waited = waited.collect();
+    Counts { events, batches, tombstones, skipped, retries, dropped, waits, wakes, waited }
+}
