@@ -12,11 +12,10 @@ use anyhow::Result;
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
-use slipring_shm::{
-    Ending, Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSummary, Summary,
-};
+use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSummary, Summary};
 
 use crate::console;
+use crate::segments::{self, ending, name, process, state};
 
 /// The help's paragraphs on what the columns mean.
 const ABOUT_COLUMNS: &str = "\
@@ -27,6 +26,8 @@ Columns:
             stopped  alive, but stopped by a signal or a debugger
             dead     proven by a lock; the next process takes the place over
             free     no process has the place; the others wait for the next one
+            orphan   a worker of a pool left it, or died, with events that it had
+                     not released; another worker of the pool takes them over
             held     a process that the segment does not name holds the lock
             unread   events that a dead reader of a tap had not read
   deaths    processes that died at this place
@@ -66,11 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         return console::print(&parts.join("\n"));
     };
-    let summary = match name.to_string_lossy().contains('/') {
-        true => slipring_shm::inspect_at(name)?,
-        false => slipring_shm::inspect(name)?,
-    };
-    console::print(&detailed(&summary))
+    console::print(&detailed(&segments::inspect(name).map_err(segments::explain)?))
 }
 
 /// A table without lines, indented by two, whose columns in `right` are aligned to the right.
@@ -93,34 +90,16 @@ fn age(since: Duration) -> String {
     format!("{} ago", HumanDuration(now.saturating_sub(since)))
 }
 
-fn state(participant: &ParticipantSummary) -> &'static str {
-    match participant.liveness {
-        Liveness::Alive if participant.stopped => "stopped",
-        Liveness::Alive => "alive",
-        Liveness::Dead => "dead",
-        Liveness::Free => "free",
-        _ => "held",
-    }
-}
-
 /// Returns which process has a place, the state, and the number of deaths there.
 fn owner(summary: &Summary, seat: &SeatSummary) -> [String; 3] {
-    let Some(number) = seat.participant else {
-        return ["-".into(), "free".into(), seat.deaths.to_string()];
-    };
-    match summary.participant(number) {
-        Some(participant) => {
-            let dead = participant.liveness == Liveness::Dead;
-            let deaths = seat.deaths.saturating_add(dead.into());
-            [process(participant), state(participant).into(), deaths.to_string()]
-        }
-        // It left while this program looked.
-        None => ["-".into(), "free".into(), seat.deaths.to_string()],
-    }
-}
-
-fn process(participant: &ParticipantSummary) -> String {
-    format!("{} (pid {})", participant.name, participant.pid)
+    let participant = segments::occupant(summary, seat);
+    let dead = participant.is_some_and(|participant| participant.liveness == Liveness::Dead);
+    let deaths = seat.deaths.saturating_add(dead.into());
+    [
+        participant.map_or_else(|| "-".into(), process),
+        segments::seat_state(summary, seat).into(),
+        deaths.to_string(),
+    ]
 }
 
 /// Returns the rows of the producer and of the stages.
@@ -151,7 +130,7 @@ fn places(summary: &Summary) -> Vec<Vec<String>> {
 
 /// Returns the rows of a tap: its own, and one for each place where a reader is, or has died.
 fn members(summary: &Summary, tap: &StageSummary) -> Vec<Vec<String>> {
-    let lag = |position: u64| (summary.published.wrapping_sub(position) as i64).max(0).to_string();
+    let lag = |position: u64| segments::lag(summary, position).to_string();
     let taken = tap.seats.iter().filter(|seat| seat.participant.is_some()).count();
     let readers = format!("{taken} of {} readers", tap.room);
     let own = [tap.name.clone(), tap.position.to_string(), tap.lag.to_string()];
@@ -175,25 +154,16 @@ const PLACES: [&str; 6] = ["place", "position", "lag", "process", "state", "deat
 /// Columns of [`PLACES`] with numbers.
 const NUMBERS: [usize; 3] = [1, 2, 5];
 
-fn name(summary: &Summary) -> String {
-    summary.name.clone().unwrap_or_else(|| summary.path.display().to_string())
-}
-
 /// Describes a segment in a few lines.
 fn short(summary: &Summary) -> String {
     let Summary { type_name, type_version, capacity, length, created, .. } = summary;
-    let ending = match summary.ending {
-        Ending::Closed => "; closed",
-        Ending::Halted => "; halted",
-        Ending::Failed => "; failed",
-        _ => "",
-    };
     let mut text = format!(
-        "{}: {type_name} v{type_version}, {} slots, {}, made {}{ending}{}\n",
+        "{}: {type_name} v{type_version}, {} slots, {}, made {}{}{}\n",
         name(summary),
         HumanCount(*capacity),
         BinaryBytes(*length),
         age(*created),
+        ending(summary).map_or_else(String::new, |ending| format!("; {ending}")),
         if summary.stale { "; stale: no process is attached" } else { "" }
     );
     text += &table(&PLACES, &places(summary), &NUMBERS);

@@ -17,6 +17,8 @@ mod lab;
 mod ls;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod rm;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod segments;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -2,51 +2,13 @@
 //! dead processes, and damaged files. The tests judge no time.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
-#[path = "../../slipring/tests/common/watchdog.rs"]
-mod watchdog;
+mod common;
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 
+use common::{Name, Process, run, watched};
 use slipring_shm::Segment;
-use watchdog::watched;
-
-const ROLE: &str = "SLIPRING_CLI_TEST_ROLE";
-
-/// A name of a segment, whose file goes with the value.
-struct Name(String);
-
-impl Name {
-    fn new(test: &str) -> Name {
-        Name(format!("test-ls-{test}-{}", std::process::id()))
-    }
-
-    fn path(&self) -> PathBuf {
-        format!("/dev/shm/{}.slipring", self.0).into()
-    }
-
-    fn make(&self) -> Segment<u64> {
-        let segment = Segment::create(&self.0).capacity(4).writer("scale");
-        segment.reader("store").after(["scale"]).build().unwrap()
-    }
-}
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.path());
-    }
-}
-
-/// Runs a command of the program. Returns exit code, standard output and standard error.
-fn run(command: &str, arguments: &[&str]) -> (i32, String, String) {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_slipring"));
-    let output = program.arg(command).args(arguments).stdin(Stdio::null()).output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code().unwrap(), out, err)
-}
 
 fn ls(arguments: &[&str]) -> (i32, String, String) {
     run("ls", arguments)
@@ -76,65 +38,10 @@ fn place<'a>(lines: &'a [String], place: &str) -> Vec<&'a str> {
     found.next().unwrap_or_else(|| panic!("no line about {place}: {lines:#?}"))
 }
 
-/// A child that takes the place `store`, reads an event, and keeps the next one.
-struct Holder(Child);
-
-impl Holder {
-    fn start(name: &Name) -> Holder {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
-        command.env(ROLE, &name.0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        assert!(out.lines().any(|line| line.unwrap() == "holds"), "the child ended");
-        Holder(child)
-    }
-
-    fn signal(&self, signal: &str) {
-        let mut kill = Command::new("kill");
-        assert!(kill.args([signal, &self.0.id().to_string()]).status().unwrap().success());
-    }
-
-    fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        stat.rsplit(')').next().unwrap().trim().starts_with('T')
-    }
-
-    /// Stops the child.
-    fn stop(&self) {
-        self.signal("-STOP");
-        while !self.is_stopped() {
-            std::thread::yield_now();
-        }
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Does nothing, unless a [`Holder`] started it.
+/// Does nothing, unless a [`Process`] started it.
 #[test]
 fn plays_a_role() {
-    let Ok(name) = std::env::var(ROLE) else { return };
-    // SAFETY: only these tests open the segment.
-    let attached = unsafe { Segment::<u64>::open(&name).unwrap().attach_as("holder").unwrap() };
-    let mut store = attached.reader("store").unwrap();
-    store.batch(1).unwrap().release();
-    let _kept = store.batch(1).unwrap();
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\nholds").unwrap();
-    out.flush().unwrap();
-    // Until the parent ends.
-    let _ = std::io::stdin().read_line(&mut String::new());
+    common::play();
 }
 
 #[test]
@@ -153,8 +60,8 @@ fn places_tell_who_is_there_and_how_far() {
     let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
     (0..4).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(3, |slot, _| *slot *= 2).unwrap();
-    let mut holder = Holder::start(&name);
-    let (own, pid) = (format!("{})", std::process::id()), format!("{})", holder.0.id()));
+    let mut holder = Process::start(&name, "reader", "store");
+    let (own, pid) = (format!("{})", std::process::id()), format!("{})", holder.id()));
     let lines = part(&name);
     assert_eq!(place(&lines, "producer"), ["producer", "4", "maker", "(pid", &own, "alive", "0"]);
     assert_eq!(place(&lines, "scale"), ["scale", "3", "1", "maker", "(pid", &own, "alive", "0"]);
@@ -167,7 +74,7 @@ fn places_tell_who_is_there_and_how_far() {
     assert_eq!(place(&part(&name), "store"), dead);
 
     // The next one recovers the dead one.
-    let mut second = Holder::start(&name);
+    let mut second = Process::start(&name, "reader", "store");
     let lines = part(&name);
     assert_eq!(place(&lines, "store")[1..3], ["2", "2"], "{lines:#?}");
     assert_eq!(place(&lines, "store")[6..], ["alive", "1"], "{lines:#?}");
@@ -264,9 +171,9 @@ fn a_stopped_process_is_evicted() {
     let (mut tx, mut scale) = (attached.producer().unwrap(), attached.writer("scale").unwrap());
     (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(3, |_, _| ()).unwrap();
-    let mut holder = Holder::start(&name);
+    let mut holder = Process::start(&name, "reader", "store");
     holder.stop();
-    let pid = holder.0.id();
+    let pid = holder.id();
 
     // Without --kill nothing is changed.
     let (code, out, err) = run("evict", &[&name.0, "store"]);
@@ -283,7 +190,7 @@ fn a_stopped_process_is_evicted() {
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert_eq!(out, format!("evicted holder (pid {pid}, participant 2); free: store\n"));
     assert_eq!(place(&part(&name), "store"), ["store", "1", "2", "-", "free", "1"]);
-    holder.0.wait().unwrap();
+    holder.end();
     let mut store = attached.reader("store").unwrap();
     assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), (1..2, 2));
 }
@@ -317,7 +224,7 @@ fn what_cannot_be_evicted_is_said_with_what_to_do() {
     let mut scale = attached.writer("scale").unwrap();
     (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
     scale.poll(2, |_, _| ()).unwrap();
-    Holder::start(&name).kill();
+    Process::start(&name, "reader", "store").kill();
     assert!(run("evict", &[&name.0, "store"]).1.contains("only recover its places"));
     let (code, out, err) = run("evict", &[&name.0, "store", "--kill", "--timeout", "100"]);
     assert!(code == 0 && out.starts_with("recovered holder (pid "), "{out}{err}");
@@ -346,4 +253,45 @@ fn readers_of_a_tap_are_listed() {
     assert_eq!(words[..4], ["viewers", "1", "0", "2"]);
     assert!(readers[0].contains(&format!("pid {}", std::process::id())));
     assert!(!lines.iter().any(|line| line.contains("viewers 2")), "{lines:#?}");
+}
+
+/// A place whose worker left events is no free place: no process can take it before another worker
+/// has adopted them.
+#[test]
+fn what_a_worker_leaves_is_an_orphan() {
+    let _watched = watched();
+    let name = Name::new("orphan");
+    let segment = Segment::<u64>::create(&name.0).capacity(4).pool_reader("upper", 2);
+    // SAFETY: only these tests open the segment.
+    let me = unsafe { segment.build().unwrap().attach().unwrap() };
+    let mut tx = me.producer().unwrap();
+    (0..2).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    let mut leaver = Process::start(&name, "worker", "upper");
+    let state = || {
+        let lines = part(&name);
+        let line = lines.iter().find(|line| line.contains("upper 1")).unwrap();
+        line.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(state(), ["0", "alive"]);
+    leaver.leave();
+    assert_eq!(state(), ["0", "orphan"]);
+    let mut worker = me.pool_reader("upper").unwrap();
+    while worker.poll(4, |_, _| ()).unwrap() != 0 {}
+    assert_eq!(state(), ["0", "free"], "{:#?}", part(&name));
+}
+
+#[test]
+fn a_ring_that_is_closing_is_not_closed() {
+    let _watched = watched();
+    let name = Name::new("closing");
+    let segment = Segment::<u64>::create(&name.0).capacity(4).producers(2).reader("store");
+    // SAFETY: only these tests open the segment.
+    let me = unsafe { segment.build().unwrap().attach().unwrap() };
+    let (mut tx, mut store) = (me.shared_producer().unwrap(), me.reader("store").unwrap());
+    tx.publish(|slot| *slot = 1).unwrap();
+    assert!(!part(&name)[0].contains("; clos"));
+    drop(tx);
+    assert!(part(&name)[0].ends_with("; closing"), "{:?}", part(&name));
+    while store.poll(4, |_, _| ()).is_ok() {}
+    assert!(part(&name)[0].ends_with("; closed"), "{:?}", part(&name));
 }

@@ -1,0 +1,84 @@
+//! What the commands that show segments have in common: finding one, and the words for its states.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use anyhow::{Result, anyhow};
+use slipring_shm::{
+    Ending, Liveness, ParticipantSummary, Problem, SeatSummary, SegmentError, Summary,
+};
+
+/// Looks at a segment, given as a name, or as a path with a slash.
+pub fn inspect(name: &OsStr) -> Result<Summary, SegmentError> {
+    match name.as_bytes().contains(&b'/') {
+        true => slipring_shm::inspect_at(name),
+        false => slipring_shm::inspect(name),
+    }
+}
+
+/// Makes the error of a command. Where there is no segment of the name, the error lists the others.
+pub fn explain(error: SegmentError) -> anyhow::Error {
+    let known = match error.problem() {
+        Problem::Missing => names(),
+        _ => Vec::new(),
+    };
+    match known.is_empty() {
+        true => error.into(),
+        false => anyhow!("{error}; there are: {}", known.join(", ")),
+    }
+}
+
+/// Returns the names of the segments that can be read.
+fn names() -> Vec<String> {
+    let segments = slipring_shm::list().unwrap_or_default();
+    segments.into_iter().flatten().filter_map(|segment| segment.name).collect()
+}
+
+/// Returns the name of a segment, or its path if it has none.
+pub fn name(summary: &Summary) -> String {
+    summary.name.clone().unwrap_or_else(|| summary.path.display().to_string())
+}
+
+/// Returns the word for how a ring ended; `None`: it runs.
+pub fn ending(summary: &Summary) -> Option<&'static str> {
+    match summary.ending {
+        Ending::Closing => Some("closing"),
+        Ending::Closed => Some("closed"),
+        Ending::Halted => Some("halted"),
+        Ending::Failed => Some("failed"),
+        Ending::Damaged => Some("damaged"),
+        _ => None,
+    }
+}
+
+/// Returns the participant that has a place; `None`: the place is free or an orphan, or its
+/// participant left while this program looked.
+pub fn occupant<'s>(summary: &'s Summary, seat: &SeatSummary) -> Option<&'s ParticipantSummary> {
+    summary.participant(seat.participant?)
+}
+
+/// Returns the word for the state of a participant.
+pub fn state(participant: &ParticipantSummary) -> &'static str {
+    match participant.liveness {
+        Liveness::Alive if participant.stopped => "stopped",
+        Liveness::Alive => "alive",
+        Liveness::Dead => "dead",
+        Liveness::Free => "free",
+        _ => "held",
+    }
+}
+
+/// Returns the word for the state of a place.
+pub fn seat_state(summary: &Summary, seat: &SeatSummary) -> &'static str {
+    if seat.orphan { "orphan" } else { occupant(summary, seat).map_or("free", state) }
+}
+
+/// Returns a participant's name and process number.
+pub fn process(participant: &ParticipantSummary) -> String {
+    format!("{} (pid {})", participant.name, participant.pid)
+}
+
+/// Returns the number of published events from `position` on, at most the capacity.
+pub fn lag(summary: &Summary, position: u64) -> u64 {
+    (summary.published.wrapping_sub(position) as i64).clamp(0, summary.capacity as i64) as u64
+}
