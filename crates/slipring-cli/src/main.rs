@@ -4,7 +4,8 @@
 //! The exit code is 0 for success, 1 for a failure, and 2 for wrong arguments. A reader of standard
 //! output that closes its pipe early (`| head`) is no failure: the program saves the files that it
 //! was asked for, stops, and exits with 0.
-#![forbid(unsafe_code)]
+// Tests attach to segments of their own.
+#![cfg_attr(not(test), forbid(unsafe_code))]
 // Both macros panic where the stream refuses a write; `console` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -19,6 +20,8 @@ mod ls;
 mod rm;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod segments;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod top;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -46,6 +49,8 @@ enum Command {
     Ls(ls::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Rm(rm::Args),
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    Top(top::Args),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +73,8 @@ fn run() -> Result<ExitCode> {
         Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Rm(args) }) => rm::run(&args),
+        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+        Ok(Cli { command: Command::Top(args) }) => top::run(&args),
         Err(answer) => {
             // Help and version are results and go to standard output. Wrong arguments go to
             // standard error and set the exit code.

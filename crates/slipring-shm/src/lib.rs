@@ -72,7 +72,8 @@
 //! # Looking at it
 //!
 //! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
-//! they disturb no process. `slipring ls` prints that. [`evict`] kills a process that is stopped or
+//! they disturb no process. [`Summary::awaited`] says which party waits for which. `slipring ls`
+//! prints that once, and `slipring top` again and again. [`evict`] kills a process that is stopped or
 //! hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
 //! `field_analysis` are a pair of programs to try, and to kill.
 //!

@@ -1,0 +1,151 @@
+//! `slipring top`: watches the segment of a ring, and says who waits for whom.
+//!
+//! `view` makes figures of one look and the look before, and `notes` sentences. `lines` prints both
+//! as text, and `screen` draws them. `terminal` runs the screen: keys, signals, and the terminal's
+//! state.
+//!
+//! Invariants
+//! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that was
+//!   removed, and a segment that was made anew is found.
+//! - I2: only the first look can end the command with an error. A later one that fails is shown, and
+//!   the command looks on.
+
+mod lines;
+mod notes;
+mod screen;
+#[cfg(test)]
+mod screen_tests;
+mod terminal;
+mod view;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Parser;
+use jiff::Timestamp;
+use slipring_shm::SegmentError;
+
+use crate::{console, segments};
+use view::{History, Look};
+
+/// The help's paragraphs on what the columns mean.
+const ABOUT_COLUMNS: &str = "\
+Columns:
+  position   events before it are released; for the producer: published
+  lag        published events that the party has not released, and their share of
+             the ring
+  events/s   events per second since the look before
+  waiting    share of that time that its handles waited. Handles count a wait when
+             it is over; a party that did not move, and had nothing to do, waited.
+  asleep     threads that sleep until there is something to do
+  state      alive, stopped, dead, free, orphan, held: see `slipring ls --help`
+  waits for  the party for whose progress it waits now
+
+  The figures of a running ring are of slightly different moments. A lag is never
+  negative, and never more than the ring has slots. `ring full` is exact: the ring
+  was full at one moment of the look.
+
+Keys on a terminal: q or Ctrl-C quits, space looks at once, the arrows scroll.
+NO_COLOR in the environment turns colors off.
+
+Exit code:
+  0  ended by a key, by --count, or because the reader closed the pipe
+  1  the segment NAME cannot be read; with --count: at the last look
+  2  wrong arguments";
+
+/// Watches a ring between processes: positions, lags, rates, and who waits for whom
+///
+/// Looks at the segment once a second without attaching to it. No process waits for
+/// this command, and it changes nothing. On a terminal it draws a screen; elsewhere
+/// it prints a block of lines for each look.
+#[derive(Debug, Parser)]
+#[command(after_long_help = ABOUT_COLUMNS, verbatim_doc_comment)]
+pub struct Args {
+    /// The segment: a name, or a path with a slash
+    name: OsString,
+    /// Time between two looks, in seconds, from 0.01
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    interval: Duration,
+    /// End after N looks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Print one JSON object for each look
+    #[arg(long)]
+    json: bool,
+    /// Print lines, also on a terminal
+    #[arg(long, conflicts_with = "json")]
+    plain: bool,
+}
+
+/// Reads an interval in seconds.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match seconds {
+        0.01..=86_400.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("not from 0.01 to 86400 seconds".to_owned()),
+    }
+}
+
+/// Looks at one segment again and again.
+struct Watch<'a> {
+    args: &'a Args,
+    /// Name of the segment, or its path.
+    name: String,
+    history: History,
+    /// Number of looks that are left.
+    left: u64,
+}
+
+impl Watch<'_> {
+    /// Looks at the segment. The error is that of a first look (I2).
+    fn look(&mut self) -> Result<Look, SegmentError> {
+        let result = segments::inspect(&self.args.name);
+        self.left -= 1;
+        let result = match result {
+            Err(error) if self.history.is_new() => return Err(error),
+            Ok(summary) => {
+                self.name = segments::name(&summary);
+                Ok(summary)
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(self.history.look(&self.name, (Instant::now(), Timestamp::now()), result))
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let left = args.count.unwrap_or(u64::MAX);
+    let mut watch = Watch { args, name: String::new(), history: History::default(), left };
+    let first = watch.look().map_err(segments::explain)?;
+    let draws = !args.json && !args.plain && io::stdout().is_terminal();
+    let last = if draws { terminal::run(&mut watch, first)? } else { print(&mut watch, first)? };
+    // A command that was asked for N looks tells scripts whether the segment is still there.
+    let gone = args.count.is_some() && last.result.is_err();
+    Ok(if gone { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints each look. Returns the last one.
+fn print(watch: &mut Watch<'_>, first: Look) -> Result<Look> {
+    let mut look = first;
+    let mut due = Instant::now();
+    loop {
+        console::print(&if watch.args.json { lines::json(&look)? } else { lines::block(&look) })?;
+        if watch.left == 0 {
+            return Ok(look);
+        }
+        due = next(due, watch.args.interval);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        look = watch.look()?;
+    }
+}
+
+/// Returns the time of the look after the one that was due at `due`. Looks that are late are not
+/// made up for.
+fn next(due: Instant, interval: Duration) -> Instant {
+    (due + interval).max(Instant::now())
+}

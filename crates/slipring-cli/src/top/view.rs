@@ -1,0 +1,351 @@
+//! What one look at a segment shows: figures of the look, and their change since the look before.
+//!
+//! Invariants
+//! - I1: rates follow from positions, which wrap at 2^64. A position that went back gives a rate of
+//!   zero.
+//! - I2: looks at two segments are never compared: a segment that was removed and made anew has
+//!   another id, and no rates at its first look.
+//! - I3: a share is from 0 to 1, whatever the words of the segment say.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use slipring_shm::{Counts, Liveness, Party, SeatSummary, Summary};
+
+use super::notes::{self, Note};
+use crate::segments;
+
+/// A look that was tried.
+#[derive(Debug)]
+pub struct Look {
+    /// Name of the segment, or its path.
+    pub segment: String,
+    pub time: Timestamp,
+    /// Number of the look, from 1.
+    pub number: u64,
+    /// The view, or why the segment cannot be read.
+    pub result: Result<View, String>,
+}
+
+/// What a look shows.
+#[derive(Debug, Clone, Serialize)]
+pub struct View {
+    /// Time since the look before, in seconds; `None`: the segment's first look.
+    pub seconds: Option<f64>,
+    /// `running`, or how the ring ended.
+    pub state: &'static str,
+    /// Name and version of the events' type.
+    pub events: String,
+    /// Number of slots.
+    pub capacity: u64,
+    /// Number of free slots.
+    pub free: u64,
+    /// Position before which all events are published.
+    pub published: u64,
+    /// Position after the last event of a closed ring.
+    pub last: Option<u64>,
+    /// Whether no process is attached.
+    pub stale: bool,
+    /// The producers, and then the stages.
+    pub parties: Vec<PartyView>,
+    /// What a person should know, the worst first.
+    pub notes: Vec<Note>,
+}
+
+/// The producers, or a stage.
+#[derive(Debug, Clone, Serialize)]
+pub struct PartyView {
+    pub name: String,
+    /// `producer`, or the delivery of the stage.
+    pub kind: &'static str,
+    pub position: u64,
+    /// Number of published events that it has not released.
+    pub lag: u64,
+    /// The lag as a share of the ring.
+    pub lag_share: f64,
+    /// Events per second since the look before.
+    pub rate: Option<f64>,
+    /// Share of the time since the look before that its handles waited.
+    pub wait_share: Option<f64>,
+    /// Shares of waiting that handles have counted since the look before, by the awaited party. A
+    /// wait is counted when it is over.
+    pub waited_for: Vec<WaitedFor>,
+    /// Number of threads that sleep at its wait queue.
+    pub asleep: u32,
+    /// The party that it waits for, then the one that this party waits for, and so on.
+    pub waits_for: Vec<String>,
+    /// Time for which its position has not changed, in seconds, as far as this program looked.
+    pub unmoved_seconds: f64,
+    /// Numbers per second since the look before.
+    pub rates: Option<Rates>,
+    /// Counts since the segment was made.
+    pub counts: CountsView,
+    /// Number of handles that it has room for.
+    pub room: usize,
+    /// Number of places that processes have.
+    pub taken: usize,
+    /// Its place if it has only one; else the places that are not plainly free.
+    pub places: Vec<PlaceView>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct WaitedFor {
+    pub party: String,
+    pub share: f64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Rates {
+    pub batches: f64,
+    pub waits: f64,
+    pub sleeps: f64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CountsView {
+    pub events: u64,
+    pub batches: u64,
+    pub tombstones: u64,
+    pub skipped: u64,
+    pub retries: u64,
+    pub dropped: u64,
+    pub waits: u64,
+    pub sleeps: u64,
+    pub waited_seconds: f64,
+}
+
+/// A place of a party.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlaceView {
+    /// Number among the party's places, from 1.
+    pub number: usize,
+    /// `alive`, `stopped`, `dead`, `free`, `orphan` or `held`.
+    pub state: &'static str,
+    pub process: Option<String>,
+    pub pid: Option<u32>,
+    /// Number of processes that died here.
+    pub deaths: u32,
+    /// Of a tap's reader: its position, its lag, and its events per second.
+    pub position: Option<u64>,
+    pub lag: Option<u64>,
+    pub rate: Option<f64>,
+    /// Events that a worker has taken, or positions that one of several producers claims.
+    pub events: Option<Range<u64>>,
+    /// Number of events that a dead reader of a tap had not read.
+    pub unread: u64,
+}
+
+impl PartyView {
+    /// Returns the only place of a party that has room for one handle.
+    pub fn sole(&self) -> Option<&PlaceView> {
+        self.places.first().filter(|_| self.room == 1)
+    }
+}
+
+/// The looks before this one, as far as they are needed.
+#[derive(Debug, Default)]
+pub struct History {
+    number: u64,
+    last: Option<Past>,
+}
+
+/// The look before.
+#[derive(Debug)]
+struct Past {
+    at: Instant,
+    summary: Summary,
+    /// What is kept of each party.
+    parties: Vec<PastParty>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PastParty {
+    /// Time of the look that found the position changed.
+    moved: Instant,
+    /// Largest time that the party's handles were known to have waited, summed over the handles.
+    waited: Duration,
+}
+
+impl History {
+    /// Returns whether there was no look yet.
+    pub fn is_new(&self) -> bool {
+        self.number == 0
+    }
+
+    /// Takes the result of a look at `at`.
+    pub fn look(
+        &mut self,
+        segment: &str,
+        (at, time): (Instant, Timestamp),
+        result: Result<Summary, String>,
+    ) -> Look {
+        self.number += 1;
+        let result = result.map(|summary| self.view(segment, at, summary));
+        Look { segment: segment.to_owned(), time, number: self.number, result }
+    }
+
+    fn view(&mut self, segment: &str, at: Instant, summary: Summary) -> View {
+        let past = self.last.take().filter(|past| {
+            (past.summary.id, past.summary.stages.len()) == (summary.id, summary.stages.len())
+        });
+        let change = Change { at, past: past.as_ref(), summary: &summary };
+        let all = summary.parties().map(|party| change.party(party));
+        let (parties, kept): (Vec<PartyView>, Vec<PastParty>) = all.unzip();
+        let view = View {
+            seconds: change.seconds(),
+            state: segments::ending(&summary).unwrap_or("running"),
+            events: format!("{} v{}", summary.type_name, summary.type_version),
+            capacity: summary.capacity,
+            free: summary.free,
+            published: summary.published,
+            last: summary.last,
+            stale: summary.stale,
+            notes: notes::notes(segment, &summary, &parties, change.seconds()),
+            parties,
+        };
+        self.last = Some(Past { at, summary, parties: kept });
+        view
+    }
+}
+
+/// A summary, and the one before.
+struct Change<'c> {
+    at: Instant,
+    past: Option<&'c Past>,
+    summary: &'c Summary,
+}
+
+impl Change<'_> {
+    fn seconds(&self) -> Option<f64> {
+        let since = self.at.checked_duration_since(self.past?.at)?;
+        (!since.is_zero()).then_some(since.as_secs_f64())
+    }
+
+    /// Returns the rate at which a position moved (I1).
+    fn rate(&self, now: u64, before: u64) -> Option<f64> {
+        Some((now.wrapping_sub(before) as i64).max(0) as f64 / self.seconds()?)
+    }
+
+    fn party(&self, party: Party) -> (PartyView, PastParty) {
+        let summary = self.summary;
+        let index = match party {
+            Party::Producers => 0,
+            Party::Stage(number) => number + 1,
+        };
+        let before = self.past.and_then(|past| Some((past, past.parties.get(index)?)));
+        let position = summary.position(party);
+        let stays = before.filter(|(past, _)| past.summary.position(party) == position);
+        let moved = stays.map_or(self.at, |(_, kept)| kept.moved);
+        let unmoved = self.at.saturating_duration_since(moved);
+
+        let seats = summary.seats(party);
+        let taken = seats.iter().filter(|seat| segments::occupant(summary, seat).is_some()).count();
+        let handles = u32::try_from(taken.max(1)).unwrap_or(u32::MAX);
+        let waits_for = summary.awaited_in_turn(party);
+        // Handles count a wait when it is over. The time that a party has been seen at its present
+        // position, with nothing to do, is part of a wait that is not counted yet.
+        let counted = waited(summary, party);
+        let pending = if waits_for.is_empty() { Duration::ZERO } else { unmoved * handles };
+        let known = counted.saturating_add(pending);
+        // A party that goes on after a long wait has counted less than was seen before, and counts
+        // the rest later. Neither is a change.
+        let most = before.map_or(known, |(_, kept)| known.max(kept.waited));
+        let share = |time: Duration| {
+            let seconds = self.seconds()?;
+            Some((time.as_secs_f64() / seconds / f64::from(handles)).clamp(0.0, 1.0))
+        };
+        let wait_share = before.and_then(|(_, kept)| share(most.saturating_sub(kept.waited)));
+
+        let waited_for = summary.parties().filter_map(|awaited| {
+            let (past, _) = before?;
+            let now = summary.waited(party, awaited);
+            let share = share(now.saturating_sub(past.summary.waited(party, awaited)))?;
+            let party = summary.name_of(awaited).to_owned();
+            (share > 0.0).then_some(WaitedFor { party, share })
+        });
+        let counts = summary.counts(party);
+        let rates = before.and_then(|(past, _)| {
+            let then = past.summary.counts(party);
+            Some(Rates {
+                batches: self.rate(counts.batches, then.batches)?,
+                waits: self.rate(counts.waits, then.waits)?,
+                sleeps: self.rate(counts.wakes, then.wakes)?,
+            })
+        });
+        let stage = summary.stage(party);
+        let lag = stage.map_or(0, |stage| stage.lag);
+        let plain = |seat: &SeatSummary| {
+            seat.participant.is_none() && !seat.orphan && seat.deaths == 0 && seat.unread == 0
+        };
+        let places = (1..).zip(seats).filter(|(_, seat)| seats.len() == 1 || !plain(seat));
+        let places = places.map(|(number, seat)| self.place(party, number, seat));
+        let view = PartyView {
+            name: summary.name_of(party).to_owned(),
+            kind: stage.map_or("producer", |stage| stage.delivery),
+            position,
+            lag,
+            lag_share: lag as f64 / summary.capacity.max(1) as f64,
+            rate: before.and_then(|(past, _)| self.rate(position, past.summary.position(party))),
+            wait_share,
+            waited_for: waited_for.collect(),
+            asleep: summary.asleep(party),
+            waits_for: waits_for.iter().map(|&party| summary.name_of(party).to_owned()).collect(),
+            unmoved_seconds: unmoved.as_secs_f64(),
+            rates,
+            counts: counts_view(counts),
+            room: seats.len(),
+            taken,
+            places: places.collect(),
+        };
+        (view, PastParty { moved, waited: most })
+    }
+
+    fn place(&self, party: Party, number: usize, seat: &SeatSummary) -> PlaceView {
+        let summary = self.summary;
+        let occupant = segments::occupant(summary, seat);
+        let dead = occupant.is_some_and(|participant| participant.liveness == Liveness::Dead);
+        let before = self.past.and_then(|past| past.summary.seats(party).get(number - 1));
+        // A rate is that of one reader, not of the one that had the place before.
+        let before = before.filter(|before| before.participant == seat.participant);
+        let rate = || self.rate(seat.position?, before?.position?);
+        PlaceView {
+            number,
+            state: segments::seat_state(summary, seat),
+            process: occupant.map(|participant| participant.name.clone()),
+            pid: occupant.map(|participant| participant.pid),
+            deaths: seat.deaths.saturating_add(dead.into()),
+            position: seat.position,
+            lag: seat.position.map(|position| segments::lag(summary, position)),
+            rate: rate(),
+            events: seat.events.clone(),
+            unread: seat.unread,
+        }
+    }
+}
+
+/// Returns the time that the handles of a party have counted as waited, for whatever party.
+fn waited(summary: &Summary, party: Party) -> Duration {
+    let times = summary.parties().map(|awaited| summary.waited(party, awaited));
+    times.fold(Duration::ZERO, Duration::saturating_add)
+}
+
+fn counts_view(counts: &Counts) -> CountsView {
+    let Counts { events, batches, tombstones, skipped, retries, dropped, waits, wakes, .. } =
+        *counts;
+    let waited = counts.waited.iter().fold(Duration::ZERO, |all, time| all.saturating_add(*time));
+    let waited_seconds = waited.as_secs_f64();
+    let sleeps = wakes;
+    CountsView {
+        events,
+        batches,
+        tombstones,
+        skipped,
+        retries,
+        dropped,
+        waits,
+        sleeps,
+        waited_seconds,
+    }
+}
