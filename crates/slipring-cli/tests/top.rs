@@ -228,6 +228,32 @@ fn the_dead_and_the_stopped_are_told_with_what_to_do() {
 }
 
 #[test]
+fn a_process_with_several_places_is_one_sentence() {
+    let _watched = watched();
+    let other = Name::new("dead-twice");
+    let segment = Segment::<u64>::create(&other.0).capacity(4).reader("store");
+    let _me = attach(&segment.pool_reader("upper", 2).reader("a b").build().unwrap());
+    let mut holder = Process::start(&other, "all", "store");
+    let pid = holder.id();
+    holder.stop();
+    let stopped = format!(
+        "`store` and `a b` are stopped: holder (pid {pid}) was stopped by a signal or a debugger; \
+         let it go on: kill -CONT {pid}, or free its places: slipring evict {} store --kill",
+        other.0
+    );
+    assert_eq!(Block::of(&other).notes()[0], stopped);
+    holder.kill();
+    let dead = format!(
+        "`store` and `a b` are dead: holder (pid {pid}) died; start it again, or free its places: \
+         slipring evict {} store --kill",
+        other.0
+    );
+    let block = Block::of(&other);
+    assert_eq!(block.notes()[0], dead);
+    assert!(block.0.iter().any(|line| line.starts_with("place=\"a b\" position=0 ")));
+}
+
+#[test]
 fn a_dead_producer_is_told() {
     let _watched = watched();
     let name = Name::new("no-producer");

@@ -1,8 +1,8 @@
 //! `slipring top`: watches the segment of a ring, and says who waits for whom.
 //!
 //! `view` makes figures of one look and the look before, and `notes` sentences. `lines` prints both
-//! as text, and `screen` draws them. `terminal` runs the screen: keys, signals, and the terminal's
-//! state.
+//! as text, and `screen` draws them. `terminal` runs the screen: signals, the terminal's state, and
+//! its `keys`.
 //!
 //! Invariants
 //! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that was
@@ -10,12 +10,15 @@
 //! - I2: only the first look can end the command with an error. A later one that fails is shown, and
 //!   the command looks on.
 
+mod keys;
 mod lines;
 mod notes;
 mod screen;
 #[cfg(test)]
 mod screen_tests;
 mod terminal;
+#[cfg(test)]
+mod terminal_tests;
 mod view;
 
 use std::ffi::OsString;

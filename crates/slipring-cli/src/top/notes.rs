@@ -60,6 +60,7 @@ pub fn notes(
     let mut notes = Vec::new();
     notes.extend(about.ending());
     notes.extend(about.full());
+    notes.extend(summary.participants.iter().filter_map(|one| about.participant(one)));
     for (party, view) in summary.parties().zip(parties) {
         about.places(party, &mut notes);
         notes.extend(about.vacant(party));
@@ -73,6 +74,13 @@ pub fn notes(
     // The sort keeps the order of sentences that matter as much.
     notes.sort_by_key(|note| Reverse(note.severity));
     notes
+}
+
+/// A place, by its number among those of a party.
+struct Place<'s> {
+    party: Party,
+    number: usize,
+    seat: &'s SeatSummary,
 }
 
 struct About<'a> {
@@ -196,53 +204,87 @@ impl About<'_> {
         Some(format!("reader {number}: {}", who.unwrap_or_else(|| "a process that left".into())))
     }
 
-    /// Tells of each place of a party whose process does not run.
+    /// Tells of a process that does not run, once for all of its places.
+    fn participant(&self, occupant: &ParticipantSummary) -> Option<Note> {
+        let parties = self.summary.parties().map(|party| (party, self.summary.seats(party)));
+        let seats = parties.flat_map(|(party, seats)| {
+            (1..).zip(seats).map(move |(number, seat)| Place { party, number, seat })
+        });
+        let owned = |place: &Place<'_>| place.seat.participant == Some(occupant.number);
+        let places: Vec<Place<'_>> = seats.filter(owned).collect();
+        // A process that has no place holds no party up.
+        let first = places.first()?;
+        match occupant.liveness {
+            Liveness::Alive if occupant.stopped => Some(self.stopped(occupant, &places)),
+            Liveness::Dead if places.len() == 1 => Some(self.dead(occupant, first)),
+            Liveness::Dead => Some(self.all_dead(occupant, &places)),
+            Liveness::Alive | Liveness::Free => None,
+            _ => Some(self.held(occupant, &places)),
+        }
+    }
+
+    /// Tells of the places of a party that have no process, or whose process holds others up.
     fn places(&self, party: Party, notes: &mut Vec<Note>) {
         for (number, seat) in (1..).zip(self.summary.seats(party)) {
             if seat.orphan {
                 notes.push(self.orphan(party, number, seat));
             }
-            let Some(occupant) = segments::occupant(self.summary, seat) else { continue };
-            match occupant.liveness {
-                Liveness::Alive if occupant.stopped => {
-                    notes.push(self.stopped(party, number, occupant));
-                }
-                Liveness::Alive => notes.extend(self.slow_claim(party, number, seat, occupant)),
-                Liveness::Dead => notes.push(self.dead(party, number, seat, occupant)),
-                _ => notes.push(self.held(party, number, occupant)),
+            if let Some(occupant) = segments::occupant(self.summary, seat)
+                && occupant.liveness == Liveness::Alive
+                && !occupant.stopped
+            {
+                notes.extend(self.slow_claim(party, number, seat, occupant));
             }
         }
     }
 
-    fn stopped(&self, party: Party, number: usize, occupant: &ParticipantSummary) -> Note {
+    /// Lists places, with the verb behind them.
+    fn are(&self, places: &[Place<'_>]) -> String {
+        let mut names: Vec<String> =
+            places.iter().map(|place| self.place(place.party, place.number)).collect();
+        match (names.pop(), names.is_empty()) {
+            (Some(only), true) => format!("{only} is"),
+            (last, _) => format!("{} and {} are", names.join(", "), last.unwrap_or_default()),
+        }
+    }
+
+    fn stopped(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
         let text = format!(
-            "{} is stopped: {} was stopped by a signal or a debugger; let it go on: kill -CONT {}, \
-             or free its place: {}",
-            self.place(party, number),
+            "{} stopped: {} was stopped by a signal or a debugger; let it go on: kill -CONT {}, or \
+             free its place{}: {}",
+            self.are(places),
             process(occupant),
             occupant.pid,
-            self.evict(party, occupant.pid)
+            if places.len() == 1 { "" } else { "s" },
+            self.evict(places[0].party, occupant.pid)
         );
         Note::new(Error, text)
     }
 
-    fn held(&self, party: Party, number: usize, occupant: &ParticipantSummary) -> Note {
+    fn all_dead(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
+        let all = places.iter().map(|place| self.dead(occupant, place).severity);
+        let severity = all.max().unwrap_or(Error);
+        let mut text = format!("{} dead: {} died", self.are(places), process(occupant));
+        if severity == Error {
+            let evict = self.evict(places[0].party, occupant.pid);
+            text += &format!("; start it again, or free its places: {evict}");
+        }
+        Note::new(severity, text)
+    }
+
+    fn held(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
         let text = format!(
-            "{} is held: the process of {} is gone, and another one holds its lock (a child of it, \
-             or a process that takes the place over)",
-            self.place(party, number),
+            "{} held: the process of {} is gone, and another one holds its lock (a child of it, or \
+             a process that takes the place over)",
+            self.are(places),
             process(occupant),
         );
         Note::new(Warning, text)
     }
 
-    fn dead(
-        &self,
-        party: Party,
-        number: usize,
-        seat: &SeatSummary,
-        occupant: &ParticipantSummary,
-    ) -> Note {
+    /// Tells of the only place of a dead process.
+    fn dead(&self, occupant: &ParticipantSummary, place: &Place<'_>) -> Note {
+        let Place { party, number, seat } = *place;
         let summary = self.summary;
         let dead = format!("{} is dead: {} died", self.place(party, number), process(occupant));
         let again = || {

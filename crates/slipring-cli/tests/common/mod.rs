@@ -62,7 +62,7 @@ pub struct Process(Child, BufReader<ChildStdout>);
 impl Process {
     /// Starts a process that takes a place: `reader` reads an event of a stage, and keeps the next
     /// one; `worker` takes an event of a pool; `viewer` joins a tap, and reads nothing; `producer`,
-    /// one of several, claims two positions.
+    /// one of several, claims two positions; `all` has `store` and `a b`, and reads nothing.
     pub fn start(name: &Name, role: &str, stage: &str) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
@@ -147,6 +147,10 @@ pub fn play() {
         "producer" => {
             let mut producer = attached.shared_producer().unwrap();
             let _claim = producer.claim_n(2).unwrap();
+            hold();
+        }
+        "all" => {
+            let _readers = ["store", "a b"].map(|stage| attached.reader(stage).unwrap());
             hold();
         }
         _ => panic!("{role}"),
