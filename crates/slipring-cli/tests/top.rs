@@ -579,3 +579,24 @@ fn bad_input_is_an_error_that_says_what_to_do() {
     assert!(code == 0 && help.contains("Exit code:") && help.contains("--interval"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
 }
+
+#[test]
+fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
+    let _watched = watched();
+    let name = Name::new("streams");
+    drop(name.make());
+    for more in [&[][..], &["--json"]] {
+        let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let arguments = [&[name.0.as_str()], more].concat();
+        let output = command("top", &arguments).stdout(full()).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("cannot write to standard output"), "{error}");
+        // No stream takes the message.
+        let status = command("top", &arguments).stdout(full()).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(1));
+        let mut looking = Looking::start(&[&arguments[..], &["--interval", "0.01"]].concat());
+        looking.line();
+        assert_eq!(looking.end(), (0, String::new()));
+    }
+}

@@ -30,12 +30,11 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
-    // I3. The first walk may take milliseconds, in which stages go on. The second one is short, so
-    // the lags are those of a moment.
+    // The first walk may take milliseconds, in which the producers go on. The second one is short.
     let known = Positions::copy(&file, &checked)?.published(&file, &checked, None)?;
-    let positions = Positions::copy(&file, &checked)?;
-    let published = positions.published(&file, &checked, Some(known))?;
-    let later = Positions::copy(&file, &checked)?; // I4
+    let found = Positions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
+    let positions = Positions::copy(&file, &checked)?; // I3, I4
+    let published = later(found, positions.furthest(&checked));
 
     let mut counts = copies::counts(&file, &checked)?;
     let mut asleep = copies::asleep(&file, &checked)?;
@@ -62,7 +61,7 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
         producers: header.producers,
         notice: Duration::from_millis(header.notice_ms.into()),
         published,
-        free: free(&checked, &self::places(&checked, &later, published), published),
+        free: free(&checked, &places, found),
         producer_seats: producer_seats(&file, &checked, &positions)?,
         producer_on_death: on_death(header.producer_on_death),
         producer_counts: producer_counts.unwrap_or_default(),
@@ -133,7 +132,7 @@ fn lag(published: u64, position: u64, capacity: u64) -> u64 {
     (ahead(published, position).max(0) as u64).min(capacity)
 }
 
-/// Returns the number of free slots, with positions that were copied after `published` was found.
+/// Returns the number of free slots, with places that were copied after `published` was found (I4).
 fn free(checked: &Checked, places: &[Place], published: u64) -> u64 {
     let capacity = checked.header.capacity;
     let all = checked.stages.iter().fold(0, |all, stage| all | stage.after);

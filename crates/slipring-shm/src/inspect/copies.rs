@@ -65,7 +65,7 @@ impl Positions {
     }
 
     /// Returns the furthest known end of a run.
-    fn furthest(&self, checked: &Checked) -> u64 {
+    pub(super) fn furthest(&self, checked: &Checked) -> u64 {
         // The lines of a tap hold no position of the stage. The producer's cursor and the sentinel
         // lie at the ends of runs.
         let ends = checked.stages.iter().filter_map(|stage| match self.pool(stage) {

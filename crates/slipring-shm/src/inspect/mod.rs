@@ -6,11 +6,11 @@
 //! Invariants
 //! - I1: all bytes are copied by `pread`, which comes back short where a file was shortened.
 //! - I2: what the copies say is checked before it is used as an offset or count.
-//! - I3: positions of stages are copied before the seats, and both before the stamps. Each of these
-//!   words only grows, and none is ahead of what is copied later. So a running segment's summary is
-//!   old, but not contradictory.
-//! - I4: the positions from which [`Summary::free`] follows are copied after the stamps. So no slot
-//!   is missing from that number, and 0 proves that the ring was full at one moment.
+//! - I3: positions are copied after the stamps, which may take long to walk over. The published
+//!   position of a summary is the later one of what the stamps tell and of all positions. So no
+//!   stage is ahead of it, and a lag is at most a little too large or too small.
+//! - I4: [`Summary::free`] compares what the stamps told with positions that were copied later. So
+//!   no slot is missing from that number, and 0 proves that the ring was full at one moment.
 
 mod assemble;
 mod copies;

@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use slipring::segment::Ending;
@@ -414,4 +415,100 @@ fn a_segment_that_is_shortened_or_removed_is_an_error() {
     fs::remove_file(&path).unwrap();
     let error = inspect(&name.0).unwrap_err();
     assert!(matches!(error.problem(), Problem::Missing), "{error}");
+}
+
+/// A ring that is never more than half full is never said to be full, however fast it runs: the
+/// positions that decide that are copied last.
+#[test]
+fn a_ring_that_is_half_full_is_never_said_to_be_full() {
+    for first in [0, u64::MAX - 5_000] {
+        let name = Name::new("half");
+        let capacity = 64;
+        let segment = Segment::<u64>::create(&name.0).capacity(capacity).first_seq(first);
+        let segment = segment.reader("one").reader("two").after(["one"]).build().unwrap();
+        // SAFETY: only this test opens the segment.
+        let attached = unsafe { segment.attach().unwrap() };
+        let mut tx = attached.producer().unwrap();
+        let (mut one, mut two) = (attached.reader("one").unwrap(), attached.reader("two").unwrap());
+        let (released, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for published in 0_u64.. {
+                    while published - released.load(SeqCst) >= capacity / 2 {
+                        if ends.load(SeqCst) {
+                            return;
+                        }
+                        std::thread::yield_now();
+                    }
+                    tx.publish(|slot| *slot = published).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                while !ends.load(SeqCst) {
+                    one.poll(7, |_, _| ()).unwrap();
+                    let handled = two.poll(5, |_, _| ()).unwrap() as u64;
+                    released.fetch_add(handled, SeqCst);
+                }
+            });
+            for _ in 0..2_000 {
+                let summary = inspect(&name.0).unwrap();
+                let told = (summary.free, summary.stages[1].lag, summary.awaited(Party::Producers));
+                let right = summary.free >= capacity / 2 && summary.stages[1].lag <= capacity;
+                if !right || told.2.is_some_and(|_| summary.free == 0) {
+                    ends.store(true, SeqCst);
+                    panic!("{told:?}");
+                }
+            }
+            ends.store(true, SeqCst);
+        });
+        assert!(released.load(SeqCst) > 0);
+    }
+}
+
+/// Another process writes what it likes while this one looks, and shortens the file.
+#[test]
+fn words_that_change_during_a_look_are_an_error_at_most() {
+    let name = Name::new("scribbled");
+    let segment = Segment::<u64>::create(&name.0).capacity(64).producers(2);
+    let segment = segment.pool_reader("pool", 3).reader("two").after(["pool"]).tap("tap", 2);
+    drop(segment.build().unwrap());
+    let path = Path::new(FOLDER).join(format!("{}.slipring", name.0));
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let length = file.metadata().unwrap().len();
+    let mut head = vec![0; 65_536];
+    file.read_exact_at(&mut head, 0).unwrap();
+    let ends = AtomicBool::new(false);
+    let (mut summaries, mut errors) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = fastrand::Rng::with_seed(2);
+            while !ends.load(SeqCst) {
+                if random.u8(..) < 4 {
+                    file.set_len(random.u64(..length)).unwrap();
+                    file.set_len(length).unwrap();
+                    file.write_all_at(&head, 0).unwrap();
+                }
+                let bytes: Vec<u8> = (0..random.usize(1..300)).map(|_| random.u8(..)).collect();
+                let at = random.u64(65_536..length - 300);
+                file.write_all_at(&bytes, at).unwrap();
+            }
+        });
+        let least = |summaries, errors| summaries >= 1_000 && errors >= 1;
+        while !least(summaries, errors) {
+            match inspect(&name.0) {
+                Ok(summary) => {
+                    summaries += 1;
+                    if summary.stages.iter().any(|stage| stage.lag > 64) || summary.free > 64 {
+                        ends.store(true, SeqCst);
+                        panic!("{summary:?}");
+                    }
+                    for party in summary.parties() {
+                        let _ = summary.awaited_in_turn(party);
+                    }
+                }
+                Err(_) => errors += 1,
+            }
+        }
+        ends.store(true, SeqCst);
+    });
 }
