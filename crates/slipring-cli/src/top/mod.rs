@@ -49,8 +49,8 @@ Columns:
   waits for  the party for whose progress it waits now
 
   The figures of a running ring are of slightly different moments. A lag is never
-  negative, and never more than the ring has slots. `ring full` is exact: the ring
-  was full at one moment of the look.
+  negative, and never more than the ring has slots. `ring full` is no guess: the
+  ring was full at one moment of the look (behind a pool, it may have seemed so).
 
 Keys on a terminal: q or Ctrl-C quits, space looks at once, the arrows scroll.
 NO_COLOR in the environment turns colors off.

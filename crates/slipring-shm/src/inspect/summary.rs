@@ -53,7 +53,9 @@ pub struct Summary {
     /// ring of millions of slots whose stages are far behind, more events may be published.
     pub published: u64,
     /// Number of slots without an event that a stage has yet to release; 0: the ring was full at one
-    /// moment of the look. Slots that producers have claimed and not published count as free.
+    /// moment of the look. (Behind a pool it may have seemed so: the bound of a worker that lost a
+    /// race for a chunk is old for a moment.) Slots that producers have claimed and not published
+    /// count as free.
     pub free: u64,
     /// The producers' places; none: the segment has no ring.
     pub producer_seats: Vec<SeatSummary>,
