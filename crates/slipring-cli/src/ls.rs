@@ -123,9 +123,23 @@ fn places(summary: &Summary) -> Vec<Vec<String>> {
             continue;
         }
         let place = [stage.name.clone(), stage.position.to_string(), stage.lag.to_string()];
-        places.extend(rows(place, &stage.seats));
+        places.extend(match stage.delivery == "shards" {
+            true => shards(summary, stage),
+            false => rows(place, &stage.seats),
+        });
     }
     places
+}
+
+/// Returns the rows of a stage with shards, one for each.
+fn shards(summary: &Summary, stage: &StageSummary) -> Vec<Vec<String>> {
+    let row = |(place, seat): (usize, &SeatSummary)| {
+        let position = seat.position.unwrap_or(stage.position);
+        let name = format!("{} {}", stage.name, segments::place_number(Some(stage), place));
+        let place = [name, position.to_string(), segments::lag(summary, position).to_string()];
+        [place, owner(summary, seat)].concat()
+    };
+    (1..).zip(&stage.seats).map(row).collect()
 }
 
 /// Returns the rows of a tap: its own, and one for each place where a reader is, or has died.

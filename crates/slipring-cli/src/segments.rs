@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Result, anyhow};
 use slipring_shm::{
-    Ending, Liveness, ParticipantSummary, Problem, SeatSummary, SegmentError, Summary,
+    Ending, Liveness, ParticipantSummary, Problem, SeatSummary, SegmentError, StageSummary, Summary,
 };
 
 /// Looks at a segment, given as a name, or as a path with a slash.
@@ -37,6 +37,13 @@ fn names() -> Vec<String> {
 /// Returns the name of a segment, or its path if it has none.
 pub fn name(summary: &Summary) -> String {
     summary.name.clone().unwrap_or_else(|| summary.path.display().to_string())
+}
+
+/// Returns the number by which users know a place: shards are counted from 0, as in calls, and all
+/// other places from 1. `place` counts from 1; `stage` is `None` for the producers.
+pub fn place_number(stage: Option<&StageSummary>, place: usize) -> usize {
+    let shard = stage.is_some_and(|stage| stage.delivery == "shards");
+    if shard { place.saturating_sub(1) } else { place }
 }
 
 /// Returns the word for how a ring ended; `None`: it runs.

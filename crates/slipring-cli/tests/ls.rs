@@ -295,3 +295,25 @@ fn a_ring_that_is_closing_is_not_closed() {
     while store.poll(4, |_, _| ()).is_ok() {}
     assert!(part(&name)[0].ends_with("; closed"), "{:?}", part(&name));
 }
+
+/// Shards are counted from 0, as in calls, and each has a position of its own.
+#[test]
+fn shards_have_positions_of_their_own() {
+    let _watched = watched();
+    let name = Name::new("shards");
+    let segment = Segment::<u64>::create(&name.0).capacity(8);
+    let segment = segment.shard_reader("books", 2, |event| event).build().unwrap();
+    // SAFETY: only this test opens the segment.
+    let me = unsafe { segment.attach_as("maker").unwrap() };
+    let (mut tx, mut one) = (me.producer().unwrap(), me.shard_reader("books", 1).unwrap());
+    (0..5).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
+    one.poll(8, |_, _| ()).unwrap();
+    let lines = part(&name);
+    let row = |number: &str| -> Vec<&str> {
+        let rows = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.into_iter().find(|row| row.starts_with(&["books", number])).unwrap()
+    };
+    assert_eq!(row("0")[2..], ["0", "5", "-", "free", "0"], "{lines:#?}");
+    assert_eq!(row("1")[2..4], ["5", "0"], "{lines:#?}");
+    assert!(row("1").contains(&"alive"), "{lines:#?}");
+}

@@ -491,7 +491,7 @@ impl Builder<Blocks> {
     /// let segment = segment.stamps_inside().reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+    /// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
     /// tx.publish(|block| block.fill(7))?;
     /// assert_eq!(all.batch(1)?.stretches()[0].stride, 32);
     /// # }

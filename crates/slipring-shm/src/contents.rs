@@ -43,8 +43,8 @@ impl<K: Kind> Contents for K {}
 /// assert_eq!(segment.schema(), b"('<f4', (100, 30))");
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut plot) = (attached.producer()?, attached.reader("plot")?);
-/// let mut clip = attached.writer("clip")?;
+/// let (mut tx, mut plot) = (attached.block_producer()?, attached.block_reader("plot")?);
+/// let mut clip = attached.block_writer("clip")?;
 /// tx.publish(|field| field.fill(200))?;
 /// let mut batch = clip.batch(1)?;
 /// if let Some(field) = batch.get_mut(0) { field.iter_mut().for_each(|byte| *byte &= 127) }

@@ -295,27 +295,27 @@ impl Builder<Messages> {
 
 impl Attached<Blocks> {
     /// Never called: there is no segment.
-    pub fn producer(&self) -> Result<BlockProducer, SegmentError> {
+    pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn shared_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
+    pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn reader(&self, _stage: &str) -> Result<BlockReader, SegmentError> {
+    pub fn block_reader(&self, _stage: &str) -> Result<BlockReader, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn writer(&self, _stage: &str) -> Result<BlockWriter, SegmentError> {
+    pub fn block_writer(&self, _stage: &str) -> Result<BlockWriter, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn subscribe(
+    pub fn block_subscription(
         &self,
         _tap: &str,
         _start: StartAt,
@@ -324,34 +324,34 @@ impl Attached<Blocks> {
     }
 
     /// Never called: there is no segment.
-    pub fn pool_reader(&self, _pool: &str) -> Result<BlockPoolReader, SegmentError> {
+    pub fn block_pool_reader(&self, _pool: &str) -> Result<BlockPoolReader, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn pool_writer(&self, _pool: &str) -> Result<BlockPoolWriter, SegmentError> {
+    pub fn block_pool_writer(&self, _pool: &str) -> Result<BlockPoolWriter, SegmentError> {
         match self.0 {}
     }
 }
 
 impl Attached<Messages> {
     /// Never called: there is no segment.
-    pub fn producer(&self) -> Result<MessageProducer, SegmentError> {
+    pub fn message_producer(&self) -> Result<MessageProducer, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn shared_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
+    pub fn shared_message_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn reader(&self, _stage: &str) -> Result<MessageReader, SegmentError> {
+    pub fn message_reader(&self, _stage: &str) -> Result<MessageReader, SegmentError> {
         match self.0 {}
     }
 
     /// Never called: there is no segment.
-    pub fn subscribe(&self, _tap: &str) -> Result<MessageSubscription, SegmentError> {
+    pub fn message_subscription(&self, _tap: &str) -> Result<MessageSubscription, SegmentError> {
         match self.0 {}
     }
 }

@@ -166,8 +166,7 @@ impl<E: Event> Attached<E> {
     }
 }
 
-/// Places in a ring of blocks. Each call takes the place that the call of the same name takes in a
-/// ring of events, and has the same errors and cost.
+/// Places in a ring of blocks. Each call has the errors and the cost of the call for a ring of events.
 impl Attached<Blocks> {
     fn block_size(&self) -> usize {
         self.inner.checked().shape.event_size as usize
@@ -178,8 +177,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn producer(&self) -> Result<BlockProducer, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
         let handle = self.take_producer()?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -191,8 +190,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn shared_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
         let handle = self.take_shared_producer()?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -204,8 +203,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn reader(&self, stage: &str) -> Result<BlockReader, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_reader(&self, stage: &str) -> Result<BlockReader, SegmentError> {
         let handle = self.take_reader(stage)?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -217,8 +216,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn writer(&self, stage: &str) -> Result<BlockWriter, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_writer(&self, stage: &str) -> Result<BlockWriter, SegmentError> {
         let handle = self.take_writer(stage)?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -230,8 +229,12 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn subscribe(&self, tap: &str, start: StartAt) -> Result<BlockSubscription, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_subscription(
+        &self,
+        tap: &str,
+        start: StartAt,
+    ) -> Result<BlockSubscription, SegmentError> {
         let handle = self.join_tap(tap, start)?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -243,8 +246,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn pool_reader(&self, pool: &str) -> Result<BlockPoolReader, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_pool_reader(&self, pool: &str) -> Result<BlockPoolReader, SegmentError> {
         let handle = self.take_pool_reader(pool)?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -256,8 +259,8 @@ impl Attached<Blocks> {
     /// Example: [`Blocks`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn pool_writer(&self, pool: &str) -> Result<BlockPoolWriter, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn block_pool_writer(&self, pool: &str) -> Result<BlockPoolWriter, SegmentError> {
         let handle = self.take_pool_writer(pool)?;
         // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
@@ -265,8 +268,7 @@ impl Attached<Blocks> {
     }
 }
 
-/// Places in a ring of messages. Each call takes the place that the call of the same name takes in a
-/// ring of events, and has the same errors and cost.
+/// Places in a ring of messages. Each call has the errors and the cost of the call for a ring of events.
 impl Attached<Messages> {
     /// Size of a cell, as `contents::I1` says.
     fn cell(&self) -> usize {
@@ -278,8 +280,8 @@ impl Attached<Messages> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn producer(&self) -> Result<MessageProducer, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn message_producer(&self) -> Result<MessageProducer, SegmentError> {
         let handle = self.take_producer()?;
         // SAFETY: as for blocks, which are cells here.
         Ok(MessageProducer::over(unsafe { BlockProducer::over(handle, self.cell()) }))
@@ -290,8 +292,8 @@ impl Attached<Messages> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn shared_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn shared_message_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
         let handle = self.take_shared_producer()?;
         // SAFETY: as for blocks, which are cells here.
         Ok(MessageProducer::over(unsafe { BlockProducer::over(handle, self.cell()) }))
@@ -302,8 +304,8 @@ impl Attached<Messages> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn reader(&self, stage: &str) -> Result<MessageReader, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn message_reader(&self, stage: &str) -> Result<MessageReader, SegmentError> {
         let handle = self.take_reader(stage)?;
         // SAFETY: as for blocks, which are cells here.
         Ok(MessageConsumer::over(unsafe { BlockConsumer::over(handle, self.cell()) }))
@@ -315,8 +317,8 @@ impl Attached<Messages> {
     /// Example: [`MessageProducer::publish`].
     ///
     /// # Errors
-    /// As the call of the same name for events.
-    pub fn subscribe(&self, tap: &str) -> Result<MessageSubscription, SegmentError> {
+    /// As the call for events of that name, without the prefix.
+    pub fn message_subscription(&self, tap: &str) -> Result<MessageSubscription, SegmentError> {
         let handle = self.join_tap(tap, StartAt::Now)?;
         // SAFETY: as for blocks, which are cells here.
         Ok(MessageConsumer::over(unsafe { BlockConsumer::over(handle, self.cell()) }))

@@ -54,8 +54,8 @@ fn blocks_of_any_size_come_whole_and_in_order() {
             let declared = blocks(4, size, align).reader("all").reader("again").after(["all"]);
             let declared = if inside { declared.stamps_inside() } else { declared };
             let attached = attach(&declared.build().unwrap());
-            let mut tx = attached.producer().unwrap();
-            let mut readers = ["all", "again"].map(|name| attached.reader(name).unwrap());
+            let mut tx = attached.block_producer().unwrap();
+            let mut readers = ["all", "again"].map(|name| attached.block_reader(name).unwrap());
             let mut sent = 0;
             for run in [1, 3, 2, 4, 1, 1, 3, 4, 4] {
                 let mut claim = tx.claim_n(run).unwrap();
@@ -89,7 +89,8 @@ fn blocks_of_any_size_come_whole_and_in_order() {
 fn a_panic_releases_the_handled_blocks() {
     let _watched = watched();
     let attached = attach(&blocks(8, 16, 8).reader("all").build().unwrap());
-    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
+    let (mut tx, mut all) =
+        (attached.block_producer().unwrap(), attached.block_reader("all").unwrap());
     for seq in 0..5 {
         tx.publish(|block| fill(block, seq)).unwrap();
     }
@@ -113,10 +114,10 @@ fn blocks_have_pools_taps_and_several_producers() {
     let declared = declared.after(["viewers"]).writer("mark").after(["work"]);
     let attached = attach(&declared.build().unwrap());
     let (mut one, mut other) =
-        (attached.shared_producer().unwrap(), attached.shared_producer().unwrap());
-    let mut viewer = attached.subscribe("viewers", StartAt::Now).unwrap();
-    let mut worker = attached.pool_writer("work").unwrap();
-    let mut mark = attached.writer("mark").unwrap();
+        (attached.shared_block_producer().unwrap(), attached.shared_block_producer().unwrap());
+    let mut viewer = attached.block_subscription("viewers", StartAt::Now).unwrap();
+    let mut worker = attached.block_pool_writer("work").unwrap();
+    let mut mark = attached.block_writer("mark").unwrap();
     for seq in 0..40u64 {
         let tx = if seq.is_multiple_of(2) { &mut one } else { &mut other };
         if seq.is_multiple_of(5) {
@@ -148,8 +149,8 @@ fn blocks_have_pools_taps_and_several_producers() {
 fn raw_handles_go_by_position() {
     let _watched = watched();
     let attached = attach(&blocks(4, 8, 8).reader("all").build().unwrap());
-    let mut tx = attached.producer().unwrap().into_raw();
-    let mut all = attached.reader("all").unwrap().into_raw();
+    let mut tx = attached.block_producer().unwrap().into_raw();
+    let mut all = attached.block_reader("all").unwrap().into_raw();
     assert!(matches!(all.available(4), Err(BatchError::Unavailable)));
     assert!(matches!(all.wait_by(4, Instant::now()), Err(BatchError::TimedOut)));
     let mut next = 0;
@@ -194,7 +195,7 @@ fn raw_handles_go_by_position() {
 
 fn role_blocks() {
     let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut all = attached.writer("all").unwrap();
+    let mut all = attached.block_writer("all").unwrap();
     let mut batch = all.batch(2).unwrap();
     batch.get_mut(0).unwrap().fill(0xFF);
     say(batch.len());
@@ -208,12 +209,12 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     let name = Name::new();
     let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(1000, 8).writer("all");
     let attached = attach(&segment.build().unwrap());
-    let mut tx = attached.producer().unwrap();
+    let mut tx = attached.block_producer().unwrap();
     (0..3).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
     let mut role = Role::start("blocks", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "2");
     role.kill();
-    let mut all = common::oracle::retry(|| attached.writer("all")).unwrap();
+    let mut all = common::oracle::retry(|| attached.block_writer("all")).unwrap();
     let suspects = all.suspects();
     assert_eq!((all.redelivered(), suspects.len()), (0..2, 2));
     let batch = all.batch(8).unwrap();
@@ -262,7 +263,7 @@ fn wrong_blocks_are_refused() {
         assert!(refused.message.contains(of), "{}", refused.message);
     }
     let summary = inspect(&of_messages.0).unwrap();
-    assert_eq!((summary.messages, summary.event_size, &*summary.type_name), (true, 64, "messages"));
+    assert_eq!((summary.contents, summary.event_size), ("messages", 64));
     for name in [of_blocks, of_messages, of_numbers] {
         slipring_shm::remove(&name.0).unwrap();
     }
@@ -283,8 +284,8 @@ fn messages_of_any_length_come_whole_and_in_order() {
     let _watched = watched();
     let attached =
         attach(&messages(16).reader("all").reader("again").after(["all"]).build().unwrap());
-    let mut tx = attached.producer().unwrap();
-    let mut readers = ["all", "again"].map(|name| attached.reader(name).unwrap());
+    let mut tx = attached.message_producer().unwrap();
+    let mut readers = ["all", "again"].map(|name| attached.message_reader(name).unwrap());
     for len in 0..=tx.max_len() {
         let sent: Vec<u8> = (0..len).map(|offset| byte(len as u64, offset)).collect();
         let seq = loop {
@@ -326,7 +327,8 @@ fn messages_of_any_length_come_whole_and_in_order() {
 fn a_full_ring_gates_messages() {
     let _watched = watched();
     let attached = attach(&messages(4).reader("all").build().unwrap());
-    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
+    let (mut tx, mut all) =
+        (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
     assert!(matches!(all.try_batch().map(drop), Err(BatchError::Unavailable)));
     assert!(matches!(all.batch_by(Instant::now()).map(drop), Err(BatchError::TimedOut)));
     drop(tx.claim(100).unwrap());
@@ -349,8 +351,8 @@ fn messages_of_several_producers_come_whole() {
     let _watched = watched();
     const COUNT: usize = 3_000;
     let attached = attach(&messages(32).producers(2).reader("all").build().unwrap());
-    let mut all = attached.reader("all").unwrap();
-    let producers = [0, 1].map(|_| attached.shared_producer().unwrap());
+    let mut all = attached.message_reader("all").unwrap();
+    let producers = [0, 1].map(|_| attached.shared_message_producer().unwrap());
     std::thread::scope(|scope| {
         for (of, mut tx) in producers.into_iter().enumerate() {
             scope.spawn(move || {
@@ -375,11 +377,12 @@ fn messages_of_several_producers_come_whole() {
 fn a_tap_of_messages() {
     let _watched = watched();
     let attached = attach(&messages(16).reader("all").tap("viewers", 2).build().unwrap());
-    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
+    let (mut tx, mut all) =
+        (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
     let mut viewers = Vec::new();
     for number in 0..60 {
         if number % 25 == 3 {
-            viewers.push((attached.subscribe("viewers").unwrap(), number));
+            viewers.push((attached.message_subscription("viewers").unwrap(), number));
         }
         tx.publish(number as u32, &message(number)).unwrap();
         all.poll(|it| assert_eq!(it.bytes, message(number))).unwrap();
@@ -398,7 +401,7 @@ fn a_tap_of_messages() {
 
 fn role_messages() {
     let attached = attach(&Segment::<Messages>::open(value("NAME")).unwrap());
-    let mut tx = attached.producer().unwrap();
+    let mut tx = attached.message_producer().unwrap();
     let mut claim = tx.claim(300).unwrap();
     claim.fill(0xEE);
     say("claimed");
@@ -412,8 +415,8 @@ fn nothing_of_a_killed_producers_message_is_seen() {
     let name = Name::new();
     let segment = Segment::<Messages>::create(&name.0).capacity(8).reader("all").build().unwrap();
     let attached = attach(&segment);
-    let mut all = attached.reader("all").unwrap();
-    let mut tx = attached.producer().unwrap();
+    let mut all = attached.message_reader("all").unwrap();
+    let mut tx = attached.message_producer().unwrap();
     tx.publish(1, &message(1)).unwrap();
     drop(tx);
     let mut role = Role::start("messages", &[("NAME", &name.0)]);
@@ -423,11 +426,11 @@ fn nothing_of_a_killed_producers_message_is_seen() {
 
     let segment = Segment::<Messages>::create(&name.0).capacity(8).reader("all").build().unwrap();
     let attached = attach(&segment);
-    all = attached.reader("all").unwrap();
+    all = attached.message_reader("all").unwrap();
     role = Role::start("messages", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "claimed");
     role.kill();
-    let mut tx = common::oracle::retry(|| attached.producer()).unwrap();
+    let mut tx = common::oracle::retry(|| attached.message_producer()).unwrap();
     assert_eq!(tx.publish(7, &message(9)).unwrap(), 0);
     assert_eq!(all.poll(|it| assert_eq!((it.kind, it.bytes), (7, &message(9)[..]))).unwrap(), 1);
 }
@@ -438,7 +441,8 @@ fn a_false_header_is_damage() {
     let _watched = watched();
     for (length, kind) in [(1, u32::MAX), (0, u32::MAX), (57, 0), (u32::MAX, 0), (u32::MAX, 2)] {
         let attached = attach(&messages(8).reader("all").build().unwrap());
-        let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
+        let (mut tx, mut all) =
+            (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
         tx.publish(0, b"one cell").unwrap();
         let head = attached.participation().checked().areas.events.at;
         let cell = attached.participation().mapping().address(head, 0).unwrap().cast::<AtomicU32>();

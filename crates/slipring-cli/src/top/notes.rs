@@ -123,7 +123,10 @@ impl About<'_> {
         let name = self.summary.name_of(party);
         match self.summary.seats(party).len() {
             1 => format!("`{name}`"),
-            _ => format!("`{name} {number}`"),
+            _ => {
+                let number = segments::place_number(self.summary.stage(party), number);
+                format!("`{name} {number}`")
+            }
         }
     }
 

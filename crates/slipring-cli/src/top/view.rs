@@ -311,7 +311,7 @@ impl Change<'_> {
         let before = before.filter(|before| before.participant == seat.participant);
         let rate = || self.rate(seat.position?, before?.position?);
         PlaceView {
-            number,
+            number: segments::place_number(summary.stage(party), number),
             state: segments::seat_state(summary, seat),
             process: occupant.map(|participant| participant.name.clone()),
             pid: occupant.map(|participant| participant.pid),

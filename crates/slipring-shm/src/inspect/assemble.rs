@@ -11,22 +11,25 @@ use slipring::PRODUCER;
 use slipring::segment::copied::{CopiedFailure, Counts, bound_at};
 use slipring::segment::{OnDeath, Seat};
 
-use super::copies::{self, POOL, Positions, TAP, ahead, later};
+use super::copies::{self, POOL, Positions, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
 use crate::errors::Problem;
 use crate::file::{Access, File};
 use crate::graph;
 use crate::layout::records::text;
-use crate::layout::{Checked, KIND_MESSAGES, MAX_PARTICIPANTS, StageRecord};
+use crate::layout::{Checked, MAX_PARTICIPANTS, StageRecord};
 use crate::limits::FOLDER;
 use crate::lock;
 use crate::open::read_head;
 use crate::place::name_of;
 
+/// Names of what slots hold, by the kinds in the header.
+const CONTENTS: [&str; 3] = ["events", "messages", "blocks"];
+
 /// Looks at the segment at `path`.
 pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let file = File::open(path, Access::Read)?;
-    let checked = read_head(&file, None)?;
+    let checked = read_head(&file)?;
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
@@ -54,7 +57,7 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
         type_name: checked.type_name(),
         type_version: header.type_version,
         event_size: header.event_size,
-        messages: header.kind == KIND_MESSAGES,
+        contents: CONTENTS.get(header.kind as usize).copied().unwrap_or("unknown"),
         capacity: header.capacity,
         length: header.length,
         created: Duration::from_nanos(header.created),
@@ -82,7 +85,7 @@ struct Place {
     position: u64,
     /// Position before which it was lent all events.
     held: u64,
-    /// Of each worker or member: the position of its first event that it has not released.
+    /// Of each worker, shard or member: the position of its first event that it has not released.
     seats: Vec<Option<u64>>,
 }
 
@@ -90,9 +93,14 @@ struct Place {
 fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place> {
     let place = |stage: &StageRecord| {
         let pool = positions.pool(stage);
-        let line = positions.line(stage.line as usize);
+        // Each shard has a line, the first one's is the stage's. A stage is where its slowest shard is.
+        let shards = if stage.delivery == SHARDS { stage.seats } else { 1 };
+        let of_shard =
+            |shard: u32| positions.line((stage.line as usize).checked_add(shard as usize)?);
+        let line = (0..shards).filter_map(of_shard).reduce(earlier);
         let position = pool.map(|pool| pool.released).or(line).unwrap_or(checked.header.first);
-        let held = positions.seats.get(stage.first_seat as usize).map(Seat::held);
+        let own_seats = positions.seats.iter().skip(stage.first_seat as usize);
+        let held = own_seats.take(shards as usize).map(Seat::held).reduce(later);
         let held = pool.map(|pool| pool.taken).or(held);
         // A pool's bounds are at most a lap behind the position up to which events are taken.
         let near = pool.map_or(published, |pool| pool.taken);
@@ -102,6 +110,7 @@ fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place
         };
         let seats = match stage.delivery {
             POOL | TAP => (0..stage.seats).map(bound).collect(),
+            SHARDS => (0..shards).map(of_shard).collect(),
             _ => Vec::new(),
         };
         Place { position, held: held.map_or(position, |held| later(position, held)), seats }
@@ -193,7 +202,7 @@ fn stage_summary(
         let at = place.seats.get(number).copied().flatten();
         let summary = seat_summary(seat);
         match stage.delivery {
-            TAP => SeatSummary { position: at, ..summary },
+            TAP | SHARDS => SeatSummary { position: at, ..summary },
             POOL => {
                 let events = at.and_then(|at| events(at, seat.chunk().0.end, capacity));
                 SeatSummary { events, ..summary }

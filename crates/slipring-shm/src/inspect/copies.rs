@@ -24,6 +24,8 @@ use crate::participant::Liveness;
 
 /// Number of the delivery to pools, in the stage table.
 pub(super) const POOL: u8 = 1;
+/// Number of the delivery to shards.
+pub(super) const SHARDS: u8 = 2;
 /// Number of the delivery of a tap.
 pub(super) const TAP: u8 = 3;
 

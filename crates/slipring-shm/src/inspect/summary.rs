@@ -37,8 +37,8 @@ pub struct Summary {
     pub type_version: u32,
     /// Size of an event, in bytes.
     pub event_size: u64,
-    /// Whether the slots hold messages of many sizes.
-    pub messages: bool,
+    /// What the slots hold: `events` of a type, `messages`, or `blocks`.
+    pub contents: &'static str,
     /// Number of slots.
     pub capacity: u64,
     /// Length of the file, in bytes.
@@ -101,8 +101,8 @@ pub struct StageSummary {
     /// Position before which it has released all events.
     pub position: u64,
     /// Position before which it was lent all events; of a pool, before which workers have taken all
-    /// events. The events from `position` to here come again
-    /// if its process dies.
+    /// events; of shards, that of the furthest one. The events from `position` to here come again if
+    /// its process dies.
     pub held: u64,
     /// Number of published events that it has not released, at most the capacity.
     pub lag: u64,
@@ -127,8 +127,8 @@ pub struct SeatSummary {
     pub orphan: bool,
     /// Number of participants that died here and were followed by another one, or removed.
     pub deaths: u32,
-    /// Of a tap's reader: the position of its first event that it has not released. `None`: the
-    /// place is not of a tap, or is free.
+    /// Of a tap's reader, and of a shard: the position of its first event that it has not released.
+    /// `None`: the place is of another kind, or of a tap and free.
     pub position: Option<u64>,
     /// Of a pool's worker, or an orphan: the events that it has taken and not released. Of one of
     /// several producers: the positions that it has claimed and not published. `None`: none.

@@ -70,7 +70,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// let segment = segment.type_name("field/f64", 1).reader("sum").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+    /// let (mut tx, mut sum) = (attached.block_producer()?, attached.block_reader("sum")?);
     /// assert_eq!(tx.block_size(), 1 << 16);
     /// assert_eq!(tx.publish(|block| block.fill(1))?, 0);
     /// drop(tx); // closes the ring
@@ -188,7 +188,7 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
 /// let segment = segment.type_name("rows", 1).reader("all").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+/// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
 /// let mut claim = tx.claim_n(3)?;
 /// for offset in 0..claim.len() { claim[offset].fill(offset as u8); }
 /// assert_eq!(claim.publish(), 0);
@@ -440,7 +440,7 @@ pub type BlockSubscription = BlockConsumer<Reading, crate::consumer::markers::Jo
 /// let segment = segment.type_name("rows", 1).writer("double").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut double) = (attached.producer()?, attached.writer("double")?);
+/// let (mut tx, mut double) = (attached.block_producer()?, attached.block_writer("double")?);
 /// for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
 /// let mut batch = double.batch(2)?;
 /// assert_eq!((batch.first_seq(), batch.len(), batch.get(1).unwrap()[15]), (0, 2, 2));
@@ -505,7 +505,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     /// let segment = segment.type_name("rows", 1).reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
+    /// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
     /// for _ in 0..2 {
     ///     for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
     ///     let batch = all.batch(8)?;

@@ -138,7 +138,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+    /// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
     /// assert_eq!(tx.max_len(), 64 * 64 - 8);
     /// tx.publish(1, b"short")?;
     /// tx.publish(2, &[b'-'; 200])?;
@@ -255,7 +255,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+/// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
 /// let mut claim = tx.claim(100)?;
 /// claim.fill(b'x');
 /// assert_eq!(claim.publish(7), 0);
@@ -498,7 +498,7 @@ fn checked<C: lease::Delivery>(
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+/// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
 /// for text in ["one", "two", "three"] { tx.publish(0, text.as_bytes())?; }
 /// let batch = print.try_batch()?;
 /// assert!(batch.iter().map(|message| message.bytes.len()).eq([3, 3, 5]));

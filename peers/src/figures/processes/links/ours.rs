@@ -64,10 +64,10 @@ impl<E: Event + Shared> Link<E> for Spinning {
         Ok(())
     }
     fn tx(task: &Task, name: &str) -> Outcome<Producer<E>> {
-        Ok(attach::<E>(task, name, Wait::BusySpin)?.producer()?)
+        Ok(attach(task, name, Wait::BusySpin)?.producer()?)
     }
     fn rx(task: &Task, name: &str) -> Outcome<Reader<E>> {
-        Ok(attach::<E>(task, name, Wait::BusySpin)?.reader(STAGE)?)
+        Ok(attach(task, name, Wait::BusySpin)?.reader(STAGE)?)
     }
     #[inline(always)]
     fn send(tx: &mut Producer<E>, number: u64) {
@@ -114,10 +114,10 @@ impl Link<u64> for Blocking {
         <Spinning as Link<u64>>::make(task, name)
     }
     fn tx(task: &Task, name: &str) -> Outcome<Producer<u64>> {
-        Ok(attach::<u64>(task, name, Wait::Blocking)?.producer()?)
+        Ok(attach(task, name, Wait::Blocking)?.producer()?)
     }
     fn rx(task: &Task, name: &str) -> Outcome<Reader<u64>> {
-        Ok(attach::<u64>(task, name, Wait::Blocking)?.reader(STAGE)?)
+        Ok(attach(task, name, Wait::Blocking)?.reader(STAGE)?)
     }
     fn send(tx: &mut Producer<u64>, number: u64) {
         tx.publish(|slot| *slot = number).expect("the ring is open");
