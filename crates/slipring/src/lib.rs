@@ -32,6 +32,7 @@
 //! | needs one producer and one reader, or has a loop with other work | **leases**: [`unicast`], [`Producer`], [`Consumer`] |
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
+//! | hands over a single value, as an answer to a request | no ring: a [`promise`](promise()) |
 //!
 //! A *front* is a way to use a ring. One program can combine several fronts, because all fronts use
 //! the same kind of ring. A chain declares stages by these calls:
@@ -53,6 +54,7 @@
 //! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`], [`Pool`] |
 //! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`] |
 //! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`], [`Waitable`] |
+//! | How do I hand over a single value? | [promises](guide::promises) | [`promise`](promise()), [`Promise`], [`Awaited`] |
 //! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`], [`WriteHandler`] |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`], [`Chain::sample_latency`] |
@@ -112,6 +114,7 @@ mod live;
 mod loom_models;
 mod observe;
 mod producer;
+mod promise;
 #[cfg(all(test, not(slipring_loom)))]
 mod refresh_tests;
 mod ring;
@@ -144,6 +147,7 @@ pub use observe::words::Plain;
 pub use producer::claim::*;
 pub use producer::conflate::*;
 pub use producer::*;
+pub use promise::{Awaited, Promise, promise};
 pub use ring::events::*;
 pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
 pub use ring::slots::{Contiguous, Interleaved, Layout};

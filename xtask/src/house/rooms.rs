@@ -13,11 +13,12 @@ use crate::findings::Findings;
 const ENFORCED: bool = true;
 
 /// Each room with the rooms that it may import, lowest first.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("guide", &[]),
     ("base", &[]),
     ("wait", &["base"]),
     ("errors", &["base"]),
+    ("promise", &["base", "wait", "errors"]),
     ("ring", &["base", "wait", "errors"]),
     ("producer", &["base", "wait", "errors", "ring"]),
     ("consumer", &["base", "wait", "errors", "ring"]),

@@ -21,7 +21,7 @@ mod chosen {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread::yield_now;
+    pub(crate) use std::thread::{Thread, current as this_thread, park, park_timeout, yield_now};
 }
 
 #[cfg(slipring_loom)]
@@ -29,7 +29,12 @@ mod chosen {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use loom::thread::yield_now;
+    pub(crate) use loom::thread::{Thread, current as this_thread, park, yield_now};
+
+    /// Parks without a limit, because the model checker has no time.
+    pub(crate) fn park_timeout(_limit: std::time::Duration) {
+        park();
+    }
 
     /// Issues a fence of the model checker. If the fence is `SeqCst`, records the thread for
     /// [`super::fencing_threads`].

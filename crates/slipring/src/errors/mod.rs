@@ -7,12 +7,15 @@
 //!   failed.
 //! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
 //! - [`Error`] is the error of building or running a graph.
+//! - [`AwaitError`] says why a promise brought no value; [`Abandoned`] gives a value back that no
+//!   thread waits for.
 //! - [`Report`] holds the counts of each stage, and how long the stages waited for each other.
 
 mod build;
 mod calls;
 mod error;
 mod failure;
+mod promise;
 mod report;
 mod wait;
 
@@ -20,5 +23,6 @@ pub use build::{BuildError, MAX_STAGE_HANDLES};
 pub use calls::{BatchError, ClaimError, NotHeld};
 pub use error::{Error, ErrorKind};
 pub use failure::{Cause, Failure};
+pub use promise::{Abandoned, AwaitError};
 pub use report::{Latency, Report, StageReport};
 pub use wait::{PeerDead, SubscribeError, WaitError};

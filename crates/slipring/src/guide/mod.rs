@@ -10,6 +10,7 @@
 //! | add readers and workers to a running graph, and let them go | [`joining`] |
 //! | decide what a producer does while the ring is full | [`full_rings`] |
 //! | use a ring from tasks and event loops | [`tasks`] |
+//! | hand over a single value, once | [`promises`] |
 //! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
 //! | test handlers without threads | [`testing`] |
 //! | make it faster, and measure whether it is | [`performance`] |
@@ -31,6 +32,7 @@
 //! | batch | events that a stage may use and has not released |
 //! | release | the end of a stage's use of an event; later stages and producers go on from there |
 //! | handle | a value through which one thread publishes or reads: [`Producer`], [`Consumer`] |
+//! | promise | one value that one thread owes another; no part of a ring |
 //! | front | one of the ways to use a ring: chain, graph, leases, raw positions, tasks |
 //! | tap | a declared place where readers join and leave |
 //! | park | sleep until another thread's progress wakes the sleeper |
@@ -64,6 +66,9 @@ pub mod migrating {}
 
 #[doc = include_str!("performance.md")]
 pub mod performance {}
+
+#[doc = include_str!("promises.md")]
+pub mod promises {}
 
 #[doc = include_str!("shapes.md")]
 pub mod shapes {}

@@ -66,6 +66,7 @@ mod observe;
 mod policy;
 mod pool;
 mod processes;
+mod promise;
 mod publish;
 mod recovery;
 mod select;

@@ -117,7 +117,7 @@ impl Waits {
             wait,
             polls: u64::from(polls),
             oversubscribed,
-            queue: plan.parks(party).then(|| self.queue_of(plan, party)),
+            queue: plan.parks(party).then(|| self.queue_of(plan, party) as _),
             deadline: own.into_iter().chain(theirs).min(),
             // A caller's own deadline replaces the strategy's timeout.
             timeout: if theirs.is_none() { wait.timeout() } else { None },

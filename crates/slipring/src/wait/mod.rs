@@ -40,4 +40,4 @@ pub use alias::UnknownWait;
 pub use built_in::Wait;
 pub(crate) use hardware::{cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
-pub(crate) use wait_loop::{HandleLearner, WaitOptions, WaitStats, wait_until};
+pub(crate) use wait_loop::{HandleLearner, SleepPlace, WaitOptions, WaitStats, wait_until};

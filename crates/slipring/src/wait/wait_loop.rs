@@ -53,6 +53,20 @@ impl Drop for HandleLearner {
     }
 }
 
+/// A place where waiters sleep until progress notifies them.
+pub(crate) trait SleepPlace {
+    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
+    /// end before `limit` without a notification. Returns the time since the notification, if it
+    /// is known that one ended the sleep.
+    fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration>;
+}
+
+impl SleepPlace for WaitQueue {
+    fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
+        WaitQueue::sleep(self, limit, ready)
+    }
+}
+
 /// The rules of one wait.
 pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
@@ -60,8 +74,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) polls: u64,
     /// Whether the graph has more threads than cores.
     pub(crate) oversubscribed: bool,
-    /// The queue that progress notifies; `None`: progress notifies no queue.
-    pub(crate) queue: Option<&'a WaitQueue>,
+    /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
+    pub(crate) queue: Option<&'a dyn SleepPlace>,
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
     pub(crate) timeout: Option<Duration>,
@@ -198,7 +212,7 @@ mod tests {
             wait,
             polls: 0,
             oversubscribed: false,
-            queue,
+            queue: queue.map(|queue| queue as _),
             deadline: None,
             timeout: None,
             notice: None,

@@ -8,6 +8,7 @@ mod common;
 mod drops;
 mod leases;
 mod places;
+mod promises;
 mod self_wait;
 mod strategies;
 mod threads;

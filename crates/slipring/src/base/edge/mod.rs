@@ -594,3 +594,63 @@ pub(crate) mod mirror_closed {
         closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed))
     }
 }
+
+/// A promise and its waiter meet in one word, which each of them changes by additions. The promise
+/// settles the word: it adds that the value is there, or that there will be none. The waiter adds
+/// that it sleeps.
+pub(crate) mod settled {
+    use super::*;
+
+    /// Settles a promise, after its value was written. Returns the word before. If the word says
+    /// that a sleeper is registered, the caller may read the sleeper; if it says that the waiter is
+    /// gone, the caller may free the allocation.
+    #[inline(always)]
+    pub(crate) fn settle(word: &AtomicU32, outcome: u32) -> u32 {
+        let order = twin!("settled-unreleased": AcqRel => Acquire);
+        let order = twin!("settled-unacquired": order => Release);
+        word.fetch_add(outcome, order)
+    }
+
+    /// Loads the word, before the waiter reads the value or frees the allocation.
+    #[inline(always)]
+    pub(crate) fn see(word: &AtomicU32) -> u32 {
+        word.load(twin!("settled-seen-relaxed": Acquire => Relaxed))
+    }
+
+    /// Registers a sleeper, after it was stored, unless the promise is settled.
+    #[inline(always)]
+    pub(crate) fn register(word: &AtomicU32, pending: u32, asleep: u32) -> bool {
+        let order = twin!("sleeper-unreleased": Release => Relaxed);
+        twin!("registered-by-store": word.compare_exchange(pending, asleep, order, Relaxed).is_ok()
+            => {
+                word.store(asleep, Release);
+                true
+            }
+        )
+    }
+}
+
+/// Of a promise and its waiter, the last one that uses their allocation frees it, after all uses by
+/// the other one.
+pub(crate) mod last_used {
+    use super::*;
+
+    /// Adds that the waiter uses the allocation no more. Returns the word before, which says
+    /// whether the promise still uses the allocation. If it does not, the caller may read the value
+    /// and free the allocation.
+    #[inline(always)]
+    pub(crate) fn abandon(word: &AtomicU32, abandoned: u32) -> u32 {
+        let order = twin!("abandoned-unreleased": AcqRel => Acquire);
+        let order = twin!("abandoned-unacquired": order => Release);
+        word.fetch_add(abandoned, order)
+    }
+
+    /// Subtracts the sleeper, after the settled promise has taken it out of the allocation. Returns
+    /// the word before, which says whether the waiter still uses the allocation.
+    #[inline(always)]
+    pub(crate) fn take_sleeper(word: &AtomicU32, asleep: u32) -> u32 {
+        let order = twin!("sleeper-taken-unreleased": AcqRel => Acquire);
+        let order = twin!("sleeper-taken-unacquired": order => Release);
+        word.fetch_sub(asleep, order)
+    }
+}

@@ -1,0 +1,366 @@
+//! The allocation that a promise and its waiter share, and the two halves that own it.
+//!
+//! # Protocol
+//!
+//! The word is a sum of [`ASLEEP`], [`FULFILLED`] or [`BROKEN`], and [`ABANDONED`]. It begins as 0.
+//!
+//! The promise's half settles:
+//!
+//! 1. It writes the value, and adds [`FULFILLED`]; or it adds [`BROKEN`]. This addition is
+//!    wait-free.
+//! 2. If the word before was 0, the half is done, and the allocation belongs to the waiter's half.
+//! 3. If the word before was [`ASLEEP`], the half takes the sleeper out of the allocation, and
+//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], it frees the
+//!    allocation. Then it wakes the sleeper.
+//! 4. If the word before was [`ABANDONED`], the half takes the value back, and frees the allocation.
+//!
+//! The waiter's half sleeps:
+//!
+//! 1. If the word is 0, it stores the sleeper, and swaps the word from 0 to [`ASLEEP`]. If the word
+//!    is not 0 or the swap fails, the promise is settled, and there is no sleep.
+//! 2. After the sleep it swaps the word from [`ASLEEP`] to 0. If that succeeds, it takes its sleeper
+//!    back. If that fails, the promise is settled, and the sleeper belongs to the promise's half.
+//!
+//! The waiter's half leaves:
+//!
+//! 1. It takes back a sleeper that is registered.
+//! 2. If the promise is settled, it takes the value. Without [`ASLEEP`] in the word, it frees the
+//!    allocation. Else it adds [`ABANDONED`], and frees the allocation if [`ASLEEP`] was gone by
+//!    then.
+//! 3. If the promise is not settled, it adds [`ABANDONED`]. If the word before was 0, the allocation
+//!    belongs to the promise's half. Else the promise is settled by now; the half takes the value
+//!    and frees the allocation.
+//!
+//! # Invariants
+//!
+//! - I1: there are one [`PromiseHalf`] and one [`WaiterHalf`] of each allocation. Only the waiter's
+//!   half swaps [`ASLEEP`] into the word, and only a word that is 0.
+//! - I2: the value is written before the promise is settled, by the promise's half. After that it is
+//!   read once: by the waiter's half, which leaves by it; or by the promise's half, if the word
+//!   before was [`ABANDONED`].
+//! - I3: the sleeper belongs to the waiter's half while the word lacks [`ASLEEP`] and is not
+//!   settled. It belongs to the promise's half from the settling of a word with [`ASLEEP`] on, until
+//!   that half subtracts [`ASLEEP`].
+//! - I4: the half that frees the allocation is the last one that uses it, and there is one such
+//!   half. A half uses the allocation no more after it has settled a word of 0, after it has
+//!   subtracted [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`]
+//!   to a word that is 0 or has [`ASLEEP`].
+
+use std::cell::UnsafeCell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use super::sleeper::Sleeper;
+use crate::base::edge::{last_used, settled};
+use crate::base::panics::drop_contained;
+use crate::base::sync::{AtomicU32, Relaxed, park, park_timeout, twin};
+use crate::wait::SleepPlace;
+
+/// The promise is not settled, and no sleeper is registered.
+const PENDING: u32 = 0;
+/// A sleeper is registered.
+const ASLEEP: u32 = 1;
+/// The value is there.
+const FULFILLED: u32 = 2;
+/// The promise was dropped without a value.
+const BROKEN: u32 = 4;
+/// The waiter's half uses the allocation no more.
+const ABANDONED: u32 = 8;
+
+/// What a promise and its waiter share.
+struct Handover<T> {
+    word: AtomicU32,
+    sleeper: Guarded<Option<Sleeper>>,
+    value: Guarded<MaybeUninit<T>>,
+    /// In a model, stands for the allocation: using it is a read, and freeing it is a write.
+    memory: Guarded<()>,
+    /// In a model, fails the model if the allocation is never freed.
+    #[cfg(slipring_loom)]
+    leak: UnsafeCell<Option<loom::alloc::Track<()>>>,
+}
+
+/// A value that the protocol guards. The model checker reports two accesses that race.
+struct Guarded<V> {
+    value: UnsafeCell<V>,
+    #[cfg(slipring_loom)]
+    watched: loom::cell::UnsafeCell<()>,
+}
+
+impl<V> Guarded<V> {
+    fn new(value: V) -> Guarded<V> {
+        Guarded {
+            value: UnsafeCell::new(value),
+            #[cfg(slipring_loom)]
+            watched: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// Returns the address for an access that no other access may race with.
+    #[inline(always)]
+    fn exclusive(&self) -> *mut V {
+        #[cfg(slipring_loom)]
+        self.watched.with_mut(|_| ());
+        self.value.get()
+    }
+
+    /// Tells the model checker of an access beside which there may be others like it.
+    #[inline(always)]
+    fn touch(&self) {
+        #[cfg(slipring_loom)]
+        self.watched.with(|_| ());
+    }
+}
+
+/// The end of a settled promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Fulfilled,
+    Broken,
+}
+
+/// Allocates a handover, and returns its halves.
+pub(super) fn halves<T>() -> (PromiseHalf<T>, WaiterHalf<T>) {
+    let handover = Handover {
+        word: AtomicU32::new(PENDING),
+        sleeper: Guarded::new(None),
+        value: Guarded::new(MaybeUninit::uninit()),
+        memory: Guarded::new(()),
+        #[cfg(slipring_loom)]
+        leak: UnsafeCell::new(Some(loom::alloc::Track::new(()))),
+    };
+    // The halves keep a raw pointer, because a `Box` would claim sole access.
+    let at = NonNull::from(Box::leak(Box::new(handover)));
+    (PromiseHalf(at), WaiterHalf(at))
+}
+
+/// Frees the allocation, without the value. The sleeper's place is empty or was read out.
+///
+/// # Safety
+/// The caller is the last one that uses the allocation (I4).
+unsafe fn free<T>(at: NonNull<Handover<T>>) {
+    // SAFETY: the allocation is still there.
+    let handover = unsafe { at.as_ref() };
+    handover.memory.exclusive();
+    // In a model the memory stays, so that a twin that uses it later is caught by the model checker.
+    #[cfg(slipring_loom)]
+    // SAFETY: the model checker has found no other use of the allocation.
+    drop(unsafe { (*handover.leak.get()).take() });
+    #[cfg(not(slipring_loom))]
+    // SAFETY: `halves` made the allocation as a `Box`, and this call frees it once (I4).
+    drop(unsafe { Box::from_raw(at.as_ptr()) });
+}
+
+/// The half of a promise's owner.
+pub(super) struct PromiseHalf<T>(NonNull<Handover<T>>);
+
+impl<T> PromiseHalf<T> {
+    /// Settles the promise: with a value, or as broken. Returns the value if no waiter is left.
+    #[inline]
+    pub(super) fn settle(self, value: Option<T>) -> Option<T> {
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: this half uses the allocation until it is settled (I4).
+        let handover = unsafe { at.as_ref() };
+        handover.memory.touch();
+        let outcome = match value {
+            Some(value) => {
+                // SAFETY: before the settling this half alone uses the value's place (I2).
+                unsafe { (*handover.value.exclusive()).write(value) };
+                FULFILLED
+            }
+            None => BROKEN,
+        };
+        match settled::settle(&handover.word, outcome) {
+            PENDING => None,
+            ABANDONED => {
+                // SAFETY: the value was written above if the promise was fulfilled, and the
+                // waiter's half, which is gone, has not read it (I2).
+                let value = (outcome == FULFILLED)
+                    .then(|| unsafe { (*handover.value.exclusive()).assume_init_read() });
+                // SAFETY: the waiter's half uses the allocation no more (I4).
+                unsafe { free(at) };
+                value
+            }
+            _ => {
+                // SAFETY: the word before was ASLEEP (I1), so the allocation is kept until this
+                // half subtracts ASLEEP (I4).
+                unsafe { wake(at) };
+                None
+            }
+        }
+    }
+
+    /// Returns whether the waiter's half is gone.
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        // SAFETY: this half uses the allocation until it is settled (I4).
+        let handover = unsafe { self.0.as_ref() };
+        handover.memory.touch();
+        handover.word.load(Relaxed) == ABANDONED
+    }
+}
+
+/// Takes the sleeper out of a promise that was settled while it slept, and wakes it.
+///
+/// # Safety
+/// The caller is the promise's half, and has settled a word that was `ASLEEP`.
+#[cold]
+unsafe fn wake<T>(at: NonNull<Handover<T>>) {
+    // SAFETY: this half uses the allocation until it subtracts ASLEEP (I4).
+    let handover = unsafe { at.as_ref() };
+    handover.memory.touch();
+    // SAFETY: the sleeper belongs to this half (I3).
+    let sleeper = unsafe { (*handover.sleeper.exclusive()).take() };
+    let is_last = last_used::take_sleeper(&handover.word, ASLEEP) & ABANDONED != 0;
+    if twin!("freed-by-none": is_last => false) {
+        // SAFETY: the waiter's half uses the allocation no more (I4).
+        unsafe { free(at) };
+    }
+    // The wake-up comes last, because it may run the user's code.
+    if let Some(sleeper) = sleeper {
+        twin!("settled-unnotified": sleeper.wake() => drop(sleeper));
+    }
+}
+
+impl<T> Drop for PromiseHalf<T> {
+    fn drop(&mut self) {
+        PromiseHalf(self.0).settle(None);
+    }
+}
+
+/// The half of the waiter.
+pub(super) struct WaiterHalf<T>(NonNull<Handover<T>>);
+
+impl<T> WaiterHalf<T> {
+    fn handover(&self) -> &Handover<T> {
+        // SAFETY: this half uses the allocation until it leaves (I4).
+        let handover = unsafe { self.0.as_ref() };
+        handover.memory.touch();
+        handover
+    }
+
+    /// Returns how the promise was settled; `None`: it is not settled yet.
+    #[inline]
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        let word = settled::see(&self.handover().word);
+        if word & FULFILLED != 0 {
+            Some(Outcome::Fulfilled)
+        } else if word & BROKEN != 0 {
+            Some(Outcome::Broken)
+        } else {
+            None
+        }
+    }
+
+    /// Registers a sleeper, which the settling wakes. Returns `false`, and drops the sleeper, if the
+    /// promise is settled.
+    ///
+    /// # Safety
+    /// No other thread uses this half meanwhile, and no sleeper is registered, unless the promise is
+    /// settled.
+    pub(super) unsafe fn register(&self, sleeper: Sleeper) -> bool {
+        let handover = self.handover();
+        // The promise's half may be reading the sleeper that was registered before.
+        if twin!("registered-unasked": settled::see(&handover.word) != PENDING => false) {
+            drop_contained(sleeper);
+            return false;
+        }
+        // SAFETY: the word was 0, so the sleeper's place belongs to this half (I1, I3).
+        unsafe { *handover.sleeper.exclusive() = Some(sleeper) };
+        let registered = settled::register(&handover.word, PENDING, ASLEEP);
+        if !registered {
+            // SAFETY: as above. The promise's half has settled a word without ASLEEP.
+            drop_contained(unsafe { (*handover.sleeper.exclusive()).take() });
+        }
+        registered
+    }
+
+    /// Takes back the registered sleeper. `None`: none is registered, or the promise is settled.
+    ///
+    /// # Safety
+    /// No other thread uses this half meanwhile.
+    pub(super) unsafe fn withdraw(&self) -> Option<Sleeper> {
+        let handover = self.handover();
+        // The swap orders nothing: it takes back what this half has stored.
+        if handover.word.compare_exchange(ASLEEP, PENDING, Relaxed, Relaxed).is_err() {
+            return None;
+        }
+        // SAFETY: the word lacks ASLEEP and was not settled, so the sleeper belongs to this half
+        // (I3).
+        unsafe { (*handover.sleeper.exclusive()).take() }
+    }
+
+    /// Gives the half up, and returns the value if there is one.
+    pub(super) fn leave(self) -> Option<T> {
+        let at = ManuallyDrop::new(self).0;
+        // SAFETY: this half is consumed, so the call is its last use.
+        unsafe { leave(at) }
+    }
+}
+
+/// Leaves, as the [protocol](self) says, and returns the value if there is one.
+///
+/// # Safety
+/// The caller is the waiter's half, and uses the allocation no more.
+unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
+    let half = ManuallyDrop::new(WaiterHalf(at));
+    // SAFETY: this thread alone uses the half.
+    let own = unsafe { half.withdraw() };
+    let handover = half.handover();
+    // SAFETY: called once, after the promise was settled as fulfilled (I2).
+    let take = || unsafe { (*handover.value.exclusive()).assume_init_read() };
+    let (value, is_last) = match settled::see(&handover.word) {
+        PENDING => match last_used::abandon(&handover.word, ABANDONED) {
+            PENDING => (None, false),
+            // No sleeper is registered, so the promise's half was done when it settled.
+            word => ((word & FULFILLED != 0).then(take), true),
+        },
+        word => {
+            // The value is read before ABANDONED, after which the promise's half may free it.
+            let value = (word & FULFILLED != 0).then(take);
+            let asked = twin!("freed-unasked": word & ASLEEP != 0 => false);
+            let kept = asked && last_used::abandon(&handover.word, ABANDONED) & ASLEEP != 0;
+            (value, !kept)
+        }
+    };
+    if is_last {
+        // SAFETY: the promise's half uses the allocation no more (I4).
+        unsafe { free(at) };
+    }
+    drop_contained(own);
+    value
+}
+
+impl<T> Drop for WaiterHalf<T> {
+    fn drop(&mut self) {
+        // SAFETY: the drop is this half's last use. The value is dropped last, because its drop may
+        // panic.
+        drop(unsafe { leave(self.0) });
+    }
+}
+
+/// Puts the calling thread to sleep until the promise is settled.
+///
+/// Each sleep is one registration: a thread that wakes for another reason takes it back.
+pub(super) struct Sleep<'a, T>(pub(super) &'a mut WaiterHalf<T>);
+
+impl<T> SleepPlace for Sleep<'_, T> {
+    fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
+        #[cfg(all(test, slipring_loom))]
+        let _asleep = crate::loom_models::asleep("awaited");
+        // SAFETY: `self` borrows the half alone. The waker of a task that has polled before is
+        // replaced: the thread polls in its place.
+        drop_contained(unsafe { self.0.withdraw() });
+        // SAFETY: as above.
+        if ready() || !unsafe { self.0.register(Sleeper::this_thread()) } {
+            return None;
+        }
+        match limit {
+            None => park(),
+            Some(limit) => park_timeout(limit),
+        }
+        // SAFETY: as above.
+        drop(unsafe { self.0.withdraw() });
+        None
+    }
+}

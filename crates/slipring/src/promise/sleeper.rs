@@ -1,0 +1,35 @@
+//! The sleeper of a promise: a thread or a task that waits for one notification.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+use crate::base::panics::drop_payload;
+use crate::base::sync::{Thread, this_thread};
+
+/// A thread or a task that waits for a promise.
+pub(super) enum Sleeper {
+    Thread(Thread),
+    Task(Waker),
+}
+
+impl Sleeper {
+    /// Returns the calling thread as a sleeper.
+    pub(super) fn this_thread() -> Sleeper {
+        Sleeper::Thread(this_thread())
+    }
+
+    /// Wakes the sleeper. The wake-up of a thread that has not fallen asleep yet ends that thread's
+    /// next sleep at once. A panic of a task's waker is contained, because the caller has fulfilled
+    /// its promise.
+    #[cold]
+    pub(super) fn wake(self) {
+        match self {
+            Sleeper::Thread(thread) => thread.unpark(),
+            Sleeper::Task(waker) => {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                    drop_payload(panic);
+                }
+            }
+        }
+    }
+}

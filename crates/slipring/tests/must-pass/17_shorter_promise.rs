@@ -1,0 +1,13 @@
+//! A promise of a reference is kept by a reference that lives as long.
+use slipring::Promise;
+fn fulfil<'a>(promise: Promise<&'a str>, value: &'a str) {
+    promise.fulfil(value).unwrap();
+}
+fn main() {
+    let (promise, mut answer) = slipring::promise::<&'static str>();
+    {
+        let local = "there";
+        fulfil(promise, local);
+    }
+    println!("{}", answer.wait().unwrap());
+}
