@@ -13,6 +13,7 @@ use slipring::{Report, Wait};
 use crate::contents::Contents;
 use crate::errors::{Problem, SegmentError};
 use crate::graph;
+use crate::layout::Checked;
 use crate::participant::{Liveness, Participation};
 use crate::ring::{self, Ring};
 
@@ -71,6 +72,24 @@ impl<C: Contents> Attached<C> {
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
         Ok(self)
+    }
+
+    /// Checks the head of the segment that is attached.
+    pub(crate) fn check(
+        &self,
+        check: fn(&Checked) -> Result<(), Problem>,
+    ) -> Result<(), SegmentError> {
+        check(self.inner.checked()).map_err(|problem| self.failed(problem))
+    }
+
+    /// Returns the position of the first event.
+    pub(crate) fn first_seq(&self) -> u64 {
+        self.inner.checked().header.first
+    }
+
+    /// Returns the last position of a ring that was closed, and neither halted nor failed.
+    pub(crate) fn last_position(&self) -> Option<u64> {
+        self.ring.as_ref().and_then(|(ring, _)| ring.last_position())
     }
 
     pub(crate) fn failed(&self, problem: Problem) -> SegmentError {

@@ -5,14 +5,14 @@ use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use slipring::segment::OnDeath;
-use slipring::{Producer, Report, StartAt, Wait};
+use slipring::{Producer, Report, StartAt, Wait, WaitError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::contents::{Blocks, Contents, Messages};
-use crate::errors::{Problem, SegmentError};
+use crate::errors::{Problem, PromiseError, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
 use crate::{
@@ -364,4 +364,154 @@ pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
 /// Returns [`Problem::Unsupported`].
 pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
     unsupported(Ok(Place::Path(path.into())))
+}
+
+/// The shared memory of one promise. This system has none.
+#[derive(Debug)]
+pub struct PromiseSegment<T>(Infallible, PhantomData<fn() -> T>);
+
+/// A promise between processes as declared.
+#[derive(Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct PromiseBuilder<T>(Builder<T>);
+
+/// The place of the process that owes the value. This system has none.
+#[derive(Debug)]
+pub struct Promise<T>(Infallible, PhantomData<fn() -> T>);
+
+/// The place of the process that waits for the value. This system has none.
+#[derive(Debug)]
+pub struct Awaited<T>(Infallible, PhantomData<fn() -> T>);
+
+/// The value of a promise, lent where it lies. This system has none.
+#[derive(Debug)]
+pub struct Promised<'a, T>(Infallible, PhantomData<&'a T>);
+
+impl<T: Event> PromiseSegment<T> {
+    /// Declares a new promise of that name.
+    pub fn create(name: impl AsRef<OsStr>) -> PromiseBuilder<T> {
+        PromiseBuilder(Segment::create(name))
+    }
+
+    /// Declares a new promise at `path`.
+    pub fn create_at(path: impl Into<PathBuf>) -> PromiseBuilder<T> {
+        PromiseBuilder(Segment::create_at(path))
+    }
+
+    /// Declares a new promise without a name.
+    pub fn create_memfd(label: impl Into<String>) -> PromiseBuilder<T> {
+        PromiseBuilder(Segment::create_memfd(label))
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn open(name: impl AsRef<OsStr>) -> Result<PromiseSegment<T>, SegmentError> {
+        unsupported(named(name))
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn open_at(path: impl Into<PathBuf>) -> Result<PromiseSegment<T>, SegmentError> {
+        unsupported(Ok(Place::Path(path.into())))
+    }
+
+    /// Never called: there is no segment.
+    pub fn with_wait(self, _wait: Wait) -> PromiseSegment<T> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    ///
+    /// # Safety
+    /// As on 64-bit Linux.
+    pub unsafe fn promise(&self) -> Result<Promise<T>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    ///
+    /// # Safety
+    /// As on 64-bit Linux.
+    pub unsafe fn awaited(&self) -> Result<Awaited<T>, SegmentError> {
+        match self.0 {}
+    }
+}
+
+impl<T: Event> PromiseBuilder<T> {
+    /// Sets what a waiter gets when the process that owns the promise dies.
+    pub fn on_death(self, _on_death: OnDeath) -> PromiseBuilder<T> {
+        self
+    }
+
+    /// Sets the longest time between a waiter's checks for a death.
+    pub fn notice(self, _time: Duration) -> PromiseBuilder<T> {
+        self
+    }
+
+    /// Sets the number of processes that can be attached at once.
+    pub fn participants(self, _places: u32) -> PromiseBuilder<T> {
+        self
+    }
+
+    /// Returns [`Problem::Unsupported`].
+    pub fn build(self) -> Result<PromiseSegment<T>, SegmentError> {
+        unsupported(self.0.0)
+    }
+}
+
+impl<T: Event> Promise<T> {
+    /// Never called: there is no segment.
+    pub fn fulfil(self, _value: T) -> Result<(), WaitError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn fulfil_with(self, _fill: impl FnOnce(&mut T)) -> Result<(), WaitError> {
+        match self.0 {}
+    }
+}
+
+impl<T: Event> Awaited<T> {
+    /// Never called: there is no segment.
+    pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn wait_for(&mut self, _time: Duration) -> Result<Promised<'_, T>, PromiseError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn wait_until(&mut self, _deadline: Instant) -> Result<Promised<'_, T>, PromiseError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn try_take(&mut self) -> Result<Option<Promised<'_, T>>, PromiseError> {
+        match self.0 {}
+    }
+}
+
+impl<T: Event> Promised<'_, T> {
+    /// Never called: there is no segment.
+    pub fn is_redelivered(&self) -> bool {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn release(self) {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn take(self) -> T {
+        match self.0 {}
+    }
+}
+
+impl<T: Event> std::ops::Deref for Promised<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self.0 {}
+    }
 }

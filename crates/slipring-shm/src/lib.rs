@@ -62,6 +62,11 @@
 //!   full of events that the dead one has not passed.
 //! - A panic that drops a handle leaves its place to another process, as a death does.
 //!
+//! # A single value
+//!
+//! A [`PromiseSegment`] holds one value, which one process hands to another, once. It survives a
+//! killed process on either side.
+//!
 //! # Alive or dead
 //!
 //! Each participant holds a lock on one byte far behind the file's end. The kernel frees the lock
@@ -104,6 +109,8 @@ mod step;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod attached;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod awaited;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod builder;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
@@ -132,6 +139,8 @@ mod participant;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod places;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod promise;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod recover;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod remove;
@@ -146,7 +155,9 @@ mod sys;
 mod elsewhere;
 
 pub use contents::{Blocks, Contents, Messages};
-pub use errors::{EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, SegmentError};
+pub use errors::{
+    EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, PromiseError, SegmentError,
+};
 pub use event::Event;
 pub use slipring::segment::{
     BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
@@ -164,19 +175,24 @@ pub use slipring::segment::{
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
     attached::Attached,
+    awaited::{Awaited, Promised},
     builder::Builder,
     evict::{Eviction, Occupant, evict},
     inspect::{
         FailureSummary, Liveness, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
         inspect, inspect_at, list,
     },
+    promise::{Promise, PromiseBuilder, PromiseSegment},
     remove::{remove, remove_at},
     segment::Segment,
     slipring::segment::copied::Counts,
 };
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-pub use elsewhere::{Attached, Builder, Segment, remove, remove_at};
+pub use elsewhere::{
+    Attached, Awaited, Builder, Promise, PromiseBuilder, PromiseSegment, Promised, Segment, remove,
+    remove_at,
+};
 
 /// Parts for the handles of a ring, and for this crate's tests. No promise of stability: other
 /// crates use exactly this version.

@@ -251,6 +251,14 @@ impl<C: Contents> Segment<C> {
         }
     }
 
+    /// Checks the head of the file that was opened.
+    pub(crate) fn check(
+        &self,
+        check: fn(&Checked) -> Result<(), Problem>,
+    ) -> Result<(), SegmentError> {
+        check(&self.opened().checked).map_err(|problem| SegmentError::at(&self.place, problem))
+    }
+
     fn opened(&self) -> Arc<Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -2,6 +2,7 @@
 
 mod evict;
 mod file;
+mod promise;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,6 +14,7 @@ use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, STAGE_NAME};
 
 pub use evict::EvictProblem;
 pub use file::{FileProblem, HeaderProblem, NameProblem};
+pub use promise::PromiseError;
 
 /// Why a segment could not be made, opened, attached to, inspected or removed, or a participant of
 /// it not evicted, and which segment.
@@ -204,6 +206,15 @@ pub enum Problem {
     },
     /// The ring was closed or halted, or has failed, so it takes no producer.
     Over,
+    /// The segment holds a ring that is no promise.
+    NotPromise {
+        /// What a promise has, and the ring has not.
+        expected: &'static str,
+    },
+    /// The promise is fulfilled already.
+    Fulfilled,
+    /// The promise was broken: its owner gave it up, so it cannot be fulfilled any more.
+    Broken,
     /// A segment of this name exists already.
     Exists,
     /// There is no segment of this name.
@@ -414,6 +425,16 @@ impl fmt::Display for Problem {
             ),
             Problem::Over => f.write_str(
                 "its ring was closed, halted or has failed, so it takes no producer: remove it and make it anew",
+            ),
+            Problem::NotPromise { expected } => write!(
+                f,
+                "it holds a ring, and no promise, which has {expected}: open it as a `Segment`, or compare the names (`slipring ls`)"
+            ),
+            Problem::Fulfilled => f.write_str(
+                "its promise is fulfilled already, and a promise has a single value: take that value, or make a new promise under another name",
+            ),
+            Problem::Broken => f.write_str(
+                "its promise was broken by the process that owned it, and the waiter is told so: make a new promise under another name",
             ),
             Problem::Exists => f.write_str(
                 "it exists already: open it instead, or remove it if no process uses it (`slipring rm`)",

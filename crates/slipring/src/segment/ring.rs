@@ -149,6 +149,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.core.control.status.is_over()
     }
 
+    /// Returns the last position of a ring that was closed, and was not halted and has not failed.
+    pub fn last_position(&self) -> Option<u64> {
+        self.core.control.status.last_position()
+    }
+
     /// Returns the positions and counts of all parties.
     pub fn report(&self) -> Report {
         self.core.report()

@@ -1,0 +1,90 @@
+//! Why a promise between processes brings no value.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use slipring::{BatchError, PeerDead, WaitError};
+
+/// Why a call of [`Awaited`](crate::Awaited) returned no value.
+///
+/// After [`PromiseError::TimedOut`] and [`PromiseError::PeerDead`] a later call may succeed. After
+/// all others each later call returns an error, too.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::{PromiseError, PromiseSegment};
+/// let segment = PromiseSegment::<u64>::create_memfd("broken").build()?;
+/// // SAFETY: no other process has the memfd.
+/// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
+/// drop(promise);
+/// assert!(matches!(answer.wait(), Err(PromiseError::Broken)));
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PromiseError {
+    /// The owner of the promise dropped it before it was fulfilled.
+    Broken,
+    /// The deadline of the call passed, or the timeout of the waiting strategy.
+    TimedOut,
+    /// This handle or an earlier one has released the value.
+    Taken,
+    /// The process that owned the promise has died, and the promise was declared to tell so
+    /// ([`OnDeath::Tell`](crate::OnDeath::Tell)). Another process may still fulfil it.
+    PeerDead(Box<PeerDead>),
+    /// The ring of the promise has ended otherwise: it failed
+    /// ([`OnDeath::Fail`](crate::OnDeath::Fail)), or its words are damaged.
+    Ended(WaitError),
+}
+
+impl From<WaitError> for PromiseError {
+    fn from(reason: WaitError) -> PromiseError {
+        match reason {
+            WaitError::Closed => PromiseError::Broken,
+            WaitError::TimedOut(_) => PromiseError::TimedOut,
+            WaitError::PeerDead(dead) => PromiseError::PeerDead(dead),
+            other => PromiseError::Ended(other),
+        }
+    }
+}
+
+impl From<BatchError> for PromiseError {
+    fn from(reason: BatchError) -> PromiseError {
+        match reason {
+            BatchError::Wait(reason) => reason.into(),
+            _ => PromiseError::TimedOut,
+        }
+    }
+}
+
+impl fmt::Display for PromiseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PromiseError::Broken => f.write_str(
+                "the promise was dropped before it was fulfilled: see how its owner ended, and make a new promise",
+            ),
+            PromiseError::TimedOut => f.write_str(
+                "the promise was not fulfilled in time: call again, or wait for longer",
+            ),
+            PromiseError::Taken => f.write_str(
+                "the value of the promise was taken and released already, by this process or by one before it: make a new promise",
+            ),
+            PromiseError::PeerDead(dead) => write!(
+                f,
+                "process {}, which owned the promise, has died and has not fulfilled it: start it again, and wait again",
+                dead.pid
+            ),
+            PromiseError::Ended(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl StdError for PromiseError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            PromiseError::Ended(reason) => reason.source(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! A promise between processes: one value, handed over once, which survives a killed process on
+//! either side.
+//!
+//! A promise is a ring of one slot, with a single producer and a single stage, whose producer
+//! publishes one event and closes the ring. So it has no protocol of its own, and no recovery of its
+//! own: a dead owner's place goes to its successor, and a dead waiter's event comes again, as in any
+//! ring.
+//!
+//! Invariants
+//! - I1: the only position that a promise publishes is the first one. [`Promise::fulfil`] consumes
+//!   the handle; a handle is made only while the first position is unpublished.
+//! - I2: only a published first position fulfils a promise. A ring that is closed at its first
+//!   position is a broken promise.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slipring::{ClaimError, Producer, Wait, WaitError};
+
+use crate::OnDeath;
+use crate::attached::Attached;
+use crate::awaited::Awaited;
+use crate::builder::Builder;
+use crate::errors::{Problem, SegmentError};
+use crate::event::Event;
+use crate::layout::Checked;
+use crate::segment::Segment;
+
+/// Name of the stage that waits, in `slipring ls` and in the segment.
+const WAITER: &str = "waiter";
+/// Number of processes that can be attached at once, unless stated.
+const PARTICIPANTS: u32 = 8;
+
+/// The shared memory of one promise, made or opened, and not mapped yet.
+///
+/// A promise hands one value of plain data from one process to another, once. Either process may be
+/// killed at any moment, and be followed by another one.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::PromiseSegment;
+///
+/// // One program.
+/// let name = format!("answer-{}", std::process::id());
+/// let asked = PromiseSegment::<u64>::create(&name).build()?;
+/// // SAFETY: only our programs open the segment.
+/// let mut answer = unsafe { asked.awaited()? };
+///
+/// // Another program.
+/// // SAFETY: as above.
+/// let promise = unsafe { PromiseSegment::<u64>::open(&name)?.promise()? };
+/// promise.fulfil(42)?;
+///
+/// // The first one again.
+/// let value = answer.wait()?;
+/// assert_eq!((*value, value.is_redelivered()), (42, false));
+/// value.release();
+///
+/// drop((asked, answer));
+/// slipring_shm::remove(&name)?;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What becomes of it
+///
+/// | what happens | the waiter | the next process that asks for the promise |
+/// |---|---|---|
+/// | it is fulfilled | gets the value, also if the owner is gone by then | [`Problem::Fulfilled`] |
+/// | its owner is killed, or panics | waits on, or is told, or fails ([`PromiseBuilder::on_death`]) | may fulfil it |
+/// | its owner drops it | [`Broken`](crate::PromiseError::Broken) | [`Problem::Broken`] |
+/// | its waiter is killed, or leaves | its successor gets the value, again if it was lent before, and is told so ([`is_redelivered`](crate::Promised::is_redelivered)) | is not concerned |
+/// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and each successor, too | [`Problem::Fulfilled`] |
+/// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
+///
+/// A named segment stays until it is removed ([`remove`](crate::remove)), also with its value inside.
+/// A fulfilled promise without any process is stale for `slipring rm --stale`.
+pub struct PromiseSegment<T> {
+    segment: Segment<T>,
+    wait: Wait,
+}
+
+impl<T: Event> PromiseSegment<T> {
+    /// Declares a new promise of that name, in `/dev/shm`. Nothing is made before
+    /// [`build`](PromiseBuilder::build).
+    ///
+    /// Example: [`PromiseSegment`].
+    pub fn create(name: impl AsRef<OsStr>) -> PromiseBuilder<T> {
+        PromiseBuilder::new(Segment::create(name))
+    }
+
+    /// Declares a new promise at `path`, on tmpfs or ext4.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::PromiseSegment;
+    /// let path = format!("/dev/shm/promise-{}.slipring", std::process::id());
+    /// let made = PromiseSegment::<u64>::create_at(&path).build()?;
+    /// let opened = PromiseSegment::<u64>::open_at(&path)?;
+    /// drop((made, opened));
+    /// slipring_shm::remove_at(&path)?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn create_at(path: impl Into<PathBuf>) -> PromiseBuilder<T> {
+        PromiseBuilder::new(Segment::create_at(path))
+    }
+
+    /// Declares a new promise without a name: a memfd, which other processes open by a descriptor
+    /// that they inherit or are sent. `label` is for people.
+    ///
+    /// Example: [`PromiseSegment::open_memfd`].
+    pub fn create_memfd(label: impl Into<String>) -> PromiseBuilder<T> {
+        PromiseBuilder::new(Segment::create_memfd(label))
+    }
+
+    /// Opens the promise of that name, and checks file, header, type and shape. Maps nothing.
+    ///
+    /// Example: [`PromiseSegment`].
+    ///
+    /// # Errors
+    /// As for [`Segment::open`]; [`Problem::NotPromise`], if the segment holds another ring.
+    pub fn open(name: impl AsRef<OsStr>) -> Result<PromiseSegment<T>, SegmentError> {
+        PromiseSegment::checked(Segment::open(name)?)
+    }
+
+    /// Opens the promise at `path`, as [`open`](PromiseSegment::open) does.
+    ///
+    /// Example: [`PromiseSegment::create_at`].
+    ///
+    /// # Errors
+    /// As for [`open`](PromiseSegment::open).
+    pub fn open_at(path: impl Into<PathBuf>) -> Result<PromiseSegment<T>, SegmentError> {
+        PromiseSegment::checked(Segment::open_at(path)?)
+    }
+
+    /// Opens the promise behind the descriptor of a memfd, which it opens anew: the passed
+    /// descriptor can be closed.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::PromiseSegment;
+    /// let made = PromiseSegment::<u64>::create_memfd("answer").build()?;
+    /// let fd = made.memfd().unwrap(); // a child inherits it, or a socket sends it
+    /// let opened = PromiseSegment::<u64>::open_memfd(fd, "answer")?;
+    /// // SAFETY: no other process has the memfd.
+    /// unsafe { opened.promise()? }.fulfil(42)?;
+    /// // SAFETY: as above.
+    /// assert_eq!(unsafe { made.awaited()? }.wait()?.take(), 42);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`open`](PromiseSegment::open).
+    pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<PromiseSegment<T>, SegmentError> {
+        PromiseSegment::checked(Segment::open_memfd(fd, label)?)
+    }
+
+    fn checked(segment: Segment<T>) -> Result<PromiseSegment<T>, SegmentError> {
+        segment.check(shape)?;
+        Ok(PromiseSegment { segment, wait: Wait::Blocking })
+    }
+
+    /// Chooses how the handles that are made from now on wait; [`Wait::Blocking`] unless stated.
+    /// Other processes choose for themselves.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::Wait;
+    /// use slipring_shm::PromiseSegment;
+    /// let segment = PromiseSegment::<u64>::create_memfd("soon").build()?.with_wait(Wait::BusySpin);
+    /// // SAFETY: no other process has the memfd.
+    /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
+    /// promise.fulfil(7)?;
+    /// assert_eq!(*answer.wait()?, 7);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_wait(self, wait: Wait) -> PromiseSegment<T> {
+        PromiseSegment { wait, ..self }
+    }
+
+    /// Returns the descriptor of a memfd, to pass it on, or `None` for a promise with a name.
+    ///
+    /// Example: [`PromiseSegment::open_memfd`].
+    pub fn memfd(&self) -> Option<impl AsFd> {
+        self.segment.memfd()
+    }
+
+    /// Attaches, and takes the place of the one who owes the value. If its owner before was killed
+    /// or panicked, this handle takes its place. What that owner may have half-written is never
+    /// seen.
+    ///
+    /// Example: [`PromiseSegment`].
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process owns the promise; [`Problem::Fulfilled`];
+    /// [`Problem::Broken`]; [`Problem::Over`], if the ring has failed; and as for
+    /// [`Segment::attach`].
+    ///
+    /// # Cost
+    /// As for [`Segment::attach`], and a few system calls.
+    ///
+    /// # Safety
+    /// As for [`Segment::attach`], for as long as the handle lives.
+    pub unsafe fn promise(&self) -> Result<Promise<T>, SegmentError> {
+        // SAFETY: the caller's promise.
+        let attached = unsafe { self.attach()? };
+        let mut tx = match attached.producer() {
+            Err(error) if matches!(error.problem(), Problem::Over) => {
+                let first = attached.first_seq();
+                return Err(match attached.last_position() {
+                    Some(last) if last == first => attached.failed(Problem::Broken),
+                    Some(_) => attached.failed(Problem::Fulfilled),
+                    None => error,
+                });
+            }
+            other => other?,
+        };
+        step!("promise-owned");
+        // The owner before may have died between its publication and the close.
+        let fulfilled = match tx.try_claim() {
+            Ok(slot) => slot.seq() != attached.first_seq(),
+            Err(ClaimError::Gated { .. }) => true,
+            Err(_) => return Err(attached.failed(Problem::Over)),
+        };
+        if fulfilled {
+            tx.close();
+            return Err(attached.failed(Problem::Fulfilled));
+        }
+        Ok(Promise { tx })
+    }
+
+    /// Attaches, and takes the place of the waiter. If the waiter before was killed or has left,
+    /// this handle takes its place.
+    ///
+    /// Example: [`PromiseSegment`].
+    ///
+    /// # Errors
+    /// [`Problem::Taken`], if a living process waits; and as for [`Segment::attach`].
+    ///
+    /// # Cost
+    /// As for [`PromiseSegment::promise`].
+    ///
+    /// # Safety
+    /// As for [`PromiseSegment::promise`].
+    pub unsafe fn awaited(&self) -> Result<Awaited<T>, SegmentError> {
+        // SAFETY: the caller's promise.
+        let attached = unsafe { self.attach()? };
+        let reader = attached.reader(WAITER)?;
+        step!("promise-awaited");
+        Ok(Awaited::new(reader, attached.first_seq()))
+    }
+
+    /// # Safety
+    /// As for [`Segment::attach`].
+    unsafe fn attach(&self) -> Result<Attached<T>, SegmentError> {
+        // SAFETY: the caller's promise.
+        let attached = unsafe { self.segment.attach()? };
+        // The name may mean another segment by now.
+        attached.check(shape)?;
+        attached.wait(self.wait.clone())
+    }
+}
+
+/// Compares a segment with a promise's shape. Returns what a promise has, and the segment has not.
+fn shape(checked: &Checked) -> Result<(), Problem> {
+    let lacks = |expected| Err(Problem::NotPromise { expected });
+    let [stage] = &checked.stages[..] else { return lacks("a single stage") };
+    if stage.name() != WAITER || stage.access != 0 || stage.delivery != 0 {
+        return lacks("a stage `waiter`, which reads");
+    }
+    if checked.shape.capacity != 1 {
+        return lacks("a single slot");
+    }
+    if checked.header.producers > 1 {
+        return lacks("a single producer");
+    }
+    Ok(())
+}
+
+impl<T> fmt::Debug for PromiseSegment<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PromiseSegment").field(&self.segment).finish()
+    }
+}
+
+/// A promise between processes as declared, not made yet.
+///
+/// Example: [`PromiseSegment`].
+#[derive(Debug)]
+#[must_use = "nothing is made before `build`"]
+pub struct PromiseBuilder<T>(Builder<T>);
+
+impl<T: Event> PromiseBuilder<T> {
+    fn new(builder: Builder<T>) -> PromiseBuilder<T> {
+        PromiseBuilder(builder.capacity(1).reader(WAITER).participants(PARTICIPANTS))
+    }
+
+    /// Sets what a waiter gets when the process that owns the promise dies: it waits for a
+    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise fails for good
+    /// ([`Ended`](crate::PromiseError::Ended)).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{OnDeath, PromiseSegment};
+    /// let segment =
+    ///     PromiseSegment::<u64>::create_memfd("told").on_death(OnDeath::Tell).build()?;
+    /// # let _ = segment;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_death(self, on_death: OnDeath) -> PromiseBuilder<T> {
+        PromiseBuilder(self.0.producer_on_death(on_death))
+    }
+
+    /// Sets the longest time between a waiter's checks for a death: 1 ms to 1 s, 20 ms unless
+    /// stated.
+    ///
+    /// Example: [`PromiseBuilder::participants`].
+    pub fn notice(self, time: Duration) -> PromiseBuilder<T> {
+        PromiseBuilder(self.0.notice(time))
+    }
+
+    /// Sets the number of processes that can be attached at once: 1 to 1,024, 8 unless stated. Dead
+    /// ones count until their places are needed.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::PromiseSegment;
+    /// use std::time::Duration;
+    /// let segment = PromiseSegment::<u64>::create_memfd("two")
+    ///     .participants(2)
+    ///     .notice(Duration::from_millis(5))
+    ///     .build()?;
+    /// # let _ = segment;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn participants(self, places: u32) -> PromiseBuilder<T> {
+        PromiseBuilder(self.0.participants(places))
+    }
+
+    /// Makes the segment: whole, or not at all.
+    ///
+    /// Example: [`PromiseSegment`].
+    ///
+    /// # Errors
+    /// As for [`Builder::build`].
+    ///
+    /// # Cost
+    /// A file of some 80 KiB and the value, allocated and zeroed by the kernel.
+    pub fn build(self) -> Result<PromiseSegment<T>, SegmentError> {
+        Ok(PromiseSegment { segment: self.0.build()?, wait: Wait::Blocking })
+    }
+}
+
+/// The place of the process that owes the value.
+///
+/// Dropping it breaks the promise. A panic that drops it, and a kill, leave the promise to a
+/// successor.
+///
+/// Example: [`PromiseSegment`].
+#[must_use = "a promise that is dropped is broken"]
+pub struct Promise<T> {
+    tx: Producer<T>,
+}
+
+impl<T: Event> Promise<T> {
+    /// Hands the value over, and wakes the waiter if it sleeps. The segment keeps the value if no
+    /// process waits yet.
+    ///
+    /// Example: [`PromiseSegment`].
+    ///
+    /// # Errors
+    /// The ring of the promise has failed, or is damaged.
+    ///
+    /// # Cost
+    /// A copy of the value, and the publication and the close of a ring; never a wait. A waiter that
+    /// sleeps costs a system call.
+    pub fn fulfil(self, value: T) -> Result<(), WaitError> {
+        self.fulfil_with(|slot| *slot = value)
+    }
+
+    /// Has `fill` write the value where the waiter reads it, without a copy, and hands it over. The
+    /// slot holds any bytes before: zeros, or what an owner before has left.
+    ///
+    /// A panic of `fill` leaves the promise to a successor.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::PromiseSegment;
+    /// let segment = PromiseSegment::<u64>::create_memfd("filled").build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
+    /// promise.fulfil_with(|value| *value = 42)?;
+    /// assert_eq!(*answer.wait()?, 42);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`fulfil`](Promise::fulfil).
+    ///
+    /// # Cost
+    /// As for [`fulfil`](Promise::fulfil), without the copy.
+    pub fn fulfil_with(mut self, fill: impl FnOnce(&mut T)) -> Result<(), WaitError> {
+        step!("fulfilling");
+        self.tx.publish(|slot| {
+            fill(slot);
+            step!("filled-in");
+        })?;
+        step!("fulfilled");
+        self.tx.close();
+        step!("settled");
+        Ok(())
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise").finish_non_exhaustive()
+    }
+}
