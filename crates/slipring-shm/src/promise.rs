@@ -76,8 +76,8 @@ const PARTICIPANTS: u32 = 8;
 /// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and each successor, too | [`Problem::Fulfilled`] |
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
 ///
-/// A named segment stays until it is removed ([`remove`](crate::remove)), also with its value inside.
-/// A fulfilled promise without any process is stale for `slipring rm --stale`.
+/// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is attached,
+/// it is stale, so `slipring rm --stale` removes it, also with a value that no process has taken.
 pub struct PromiseSegment<T> {
     segment: Segment<T>,
     wait: Wait,

@@ -208,6 +208,11 @@ impl Role {
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Says something to the role, which may be dead already.
+    pub fn try_tell(&mut self, line: &str) {
+        let _ = writeln!(self.to.as_mut().unwrap(), "{line}");
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
