@@ -8,13 +8,14 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const WAYS: [&str; 12] = [
+const WAYS: [&str; 13] = [
     "one-thread",
     "file",
     "threads-atomics",
     "processes-atomics",
     "threads-promises",
     "processes-semaphores",
+    "threads-promises-slipring",
     "threads-ring-busy-spin",
     "processes-ring-busy-spin",
     "threads-ring-blocking",

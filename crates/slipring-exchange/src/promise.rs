@@ -1,42 +1,92 @@
 //! Turns by promises: each is kept once, and wakes the end that waits for it.
+//!
+//! The paper's way has promises of C++. Here it has those of the crate `oneshot`; beside it stand
+//! those of slipring, which do the same work: one new promise for each turn.
 
 use std::io;
-
-use oneshot::{Receiver, Sender, channel};
+use std::time::Instant;
 
 use crate::block::Turn;
 use crate::{PATIENCE, impatient};
 
-/// A kept promise brings the one that is kept next.
-struct Kept(Receiver<Kept>);
+/// The two halves of a promise that brings the promise of the next turn.
+pub trait Halves: Sized + Send {
+    /// The half that is kept.
+    type Own: Send;
+    /// Makes a promise: the half that waits, and the half that is kept.
+    fn new() -> (Self, Self::Own);
+    /// Keeps a promise. An end that has gone awaits nothing.
+    fn keep(own: Self::Own, next: Self);
+    /// Waits for the promise, at most until the deadline.
+    fn wait(&mut self, deadline: Instant) -> Option<Self>;
+}
+
+/// A promise of the crate `oneshot`.
+pub struct Oneshot(oneshot::Receiver<Oneshot>);
+
+impl Halves for Oneshot {
+    type Own = oneshot::Sender<Oneshot>;
+
+    fn new() -> (Oneshot, Self::Own) {
+        let (own, awaited) = oneshot::channel();
+        (Oneshot(awaited), own)
+    }
+
+    fn keep(own: Self::Own, next: Oneshot) {
+        let _ = own.send(next);
+    }
+
+    fn wait(&mut self, deadline: Instant) -> Option<Oneshot> {
+        self.0.recv_deadline(deadline).ok()
+    }
+}
+
+/// A promise of slipring.
+pub struct Slipring(slipring::Awaited<Slipring>);
+
+impl Halves for Slipring {
+    type Own = slipring::Promise<Slipring>;
+
+    fn new() -> (Slipring, Self::Own) {
+        let (own, awaited) = slipring::promise();
+        (Slipring(awaited), own)
+    }
+
+    fn keep(own: Self::Own, next: Slipring) {
+        let _ = own.fulfil(next);
+    }
+
+    fn wait(&mut self, deadline: Instant) -> Option<Slipring> {
+        self.0.wait_until(deadline).ok()
+    }
+}
 
 /// One end's turns.
-pub struct Promises {
-    awaited: Receiver<Kept>,
-    own: Option<Sender<Kept>>,
+pub struct Promises<H: Halves> {
+    awaited: H,
+    own: Option<H::Own>,
 }
 
 /// Makes the turns of the writer, which has the first turn, and of the reader.
-pub fn promises() -> io::Result<(Promises, Promises)> {
-    let ((free, freed), (full, filled)) = (channel(), channel());
+pub fn promises<H: Halves>() -> io::Result<(Promises<H>, Promises<H>)> {
+    let ((freed, free), (filled, full)) = (H::new(), H::new());
     let mut reader = Promises { awaited: filled, own: Some(free) };
     // The first block is free.
     reader.pass()?;
     Ok((Promises { awaited: freed, own: Some(full) }, reader))
 }
 
-impl Turn for Promises {
+impl<H: Halves> Turn for Promises<H> {
     fn take(&mut self) -> io::Result<()> {
-        let Ok(Kept(next)) = self.awaited.recv_timeout(PATIENCE) else { return Err(impatient()) };
-        self.awaited = next;
+        let next = self.awaited.wait(Instant::now() + PATIENCE);
+        self.awaited = next.ok_or_else(impatient)?;
         Ok(())
     }
 
     fn pass(&mut self) -> io::Result<()> {
-        let (sender, receiver) = channel();
-        let Some(own) = self.own.replace(sender) else { return Err(impatient()) };
-        // An end that has gone awaits nothing.
-        let _ = own.send(Kept(receiver));
+        let (awaited, next) = H::new();
+        let own = self.own.replace(next).ok_or_else(impatient)?;
+        H::keep(own, awaited);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use slipring::Wait;
 use crate::block::End;
 use crate::file::Files;
 use crate::memory::Memory;
-use crate::promise::promises;
+use crate::promise::{self, Halves};
 use crate::semaphore::Semaphores;
 use crate::spin::Spin;
 use crate::{Reader, Writer, ring};
@@ -31,6 +31,8 @@ pub enum Way {
     ProcessesAtomics,
     /// Two threads, and a promise for each block and for each free block.
     ThreadsPromises,
+    /// The same with promises of slipring.
+    ThreadsOwnPromises,
     /// Two processes, and two named semaphores.
     ProcessesSemaphores,
     /// Two threads, and a ring of one slot.
@@ -40,7 +42,8 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns the six ways of the paper, and rings that spin, block, and adapt.
+    /// Returns the six ways of the paper, promises of slipring, and rings that spin, block, and
+    /// adapt.
     #[must_use]
     pub fn all() -> Vec<Way> {
         let paper = [
@@ -55,7 +58,7 @@ impl Way {
         let rings = waits
             .into_iter()
             .flat_map(|wait| [Way::ThreadsRing(wait.clone()), Way::ProcessesRing(wait)]);
-        paper.into_iter().chain(rings).collect()
+        paper.into_iter().chain([Way::ThreadsOwnPromises]).chain(rings).collect()
     }
 
     /// Returns whether the ends are in two processes.
@@ -81,12 +84,8 @@ impl Way {
                 });
                 Ok((Box::new(writer), Box::new(reader)))
             }
-            Way::ThreadsPromises => {
-                let memory = Arc::new(Memory::private(words)?);
-                let (writer, reader) = promises()?;
-                let writer = End { memory: memory.clone(), turn: writer };
-                Ok((Box::new(writer), Box::new(End { memory, turn: reader })))
-            }
+            Way::ThreadsPromises => promises::<promise::Oneshot>(words),
+            Way::ThreadsOwnPromises => promises::<promise::Slipring>(words),
             Way::ThreadsRing(wait) => ring::threads(words, wait),
             _ => Err(io::Error::other(format!("{self} needs two processes"))),
         }
@@ -134,6 +133,14 @@ impl Way {
     }
 }
 
+/// Makes both ends of an exchange by promises.
+fn promises<H: Halves + 'static>(words: usize) -> io::Result<Ends> {
+    let memory = Arc::new(Memory::private(words)?);
+    let (writer, reader) = promise::promises::<H>()?;
+    let writer = End { memory: memory.clone(), turn: writer };
+    Ok((Box::new(writer), Box::new(End { memory, turn: reader })))
+}
+
 /// Returns the name of an exchange's semaphores: that of its folder.
 fn name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -147,6 +154,7 @@ impl fmt::Display for Way {
             Way::ThreadsAtomics => f.write_str("threads-atomics"),
             Way::ProcessesAtomics => f.write_str("processes-atomics"),
             Way::ThreadsPromises => f.write_str("threads-promises"),
+            Way::ThreadsOwnPromises => f.write_str("threads-promises-slipring"),
             Way::ProcessesSemaphores => f.write_str("processes-semaphores"),
             Way::ThreadsRing(wait) => write!(f, "threads-ring-{}", kind(wait)),
             Way::ProcessesRing(wait) => write!(f, "processes-ring-{}", kind(wait)),

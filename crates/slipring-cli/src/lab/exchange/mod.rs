@@ -41,7 +41,8 @@ const PAPER_BLOCK: usize = (1 << 20) / WORD;
 /// A writer fills a block with ones, and a reader sums it: the experiment of
 /// Dokulil and Benkner. The ways are theirs (one thread; a file; two threads or
 /// two processes by atomics; two threads by promises; two processes by named
-/// semaphores) and rings of one slot that spin, block, or adapt.
+/// semaphores), promises of slipring, and rings of one slot that spin, block, or
+/// adapt.
 ///
 /// Prints how long the reading takes and how long after the writing it begins:
 /// for 1 MiB with the reader on each core, with warm and with cold caches, and
