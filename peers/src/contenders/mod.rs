@@ -1,6 +1,7 @@
 //! Contenders with one producer and one consumer, and the common frame of their measurement.
 
 pub mod foreign;
+pub mod one_shot;
 pub mod ours;
 pub mod queues;
 pub mod rejected;

@@ -5,6 +5,7 @@ mod behind_stage;
 mod busy;
 mod layouts;
 mod one_by_one;
+mod one_shot;
 mod oversubscribed;
 mod pools;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -25,6 +26,7 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         busy::shapes::figures(size, programs),
         busy::open::figures(size, programs),
         round_trip::figures(size, programs),
+        one_shot::figures(size),
         behind_stage::figures(size),
         producers::figures(size, programs),
         pools::figures(size, programs),
