@@ -32,7 +32,8 @@ use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 pub struct Awaited<T> {
     /// `None`: the value was taken.
     half: Option<WaiterHalf<T>>,
-    wait: Contained<Wait>,
+    /// `None`: [`Wait::Blocking`].
+    wait: Option<Contained<Wait>>,
 }
 
 // SAFETY: the value is moved from the thread that fulfils the promise. All other parts of the
@@ -43,7 +44,7 @@ unsafe impl<T: Send> Sync for Awaited<T> {}
 
 impl<T> Awaited<T> {
     pub(super) fn new(half: WaiterHalf<T>) -> Awaited<T> {
-        Awaited { half: Some(half), wait: Contained::new(Wait::Blocking) }
+        Awaited { half: Some(half), wait: None }
     }
 
     /// Chooses how threads wait for the value; [`Wait::Blocking`] unless stated. A promise has one
@@ -59,7 +60,7 @@ impl<T> Awaited<T> {
     /// # Ok::<(), slipring::AwaitError>(())
     /// ```
     pub fn with_wait(self, wait: Wait) -> Awaited<T> {
-        Awaited { wait: Contained::new(wait), ..self }
+        Awaited { wait: Some(Contained::new(wait)), ..self }
     }
 
     /// Waits for the value, and returns it.
@@ -183,7 +184,7 @@ impl<T> Awaited<T> {
     #[inline(never)]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<T, AwaitError> {
         let half = self.half.as_mut().ok_or(AwaitError::Taken)?;
-        let wait: &Wait = &self.wait;
+        let wait = self.wait.as_deref().unwrap_or(&Wait::Blocking);
         let sleep = Sleep(half);
         let options = WaitOptions {
             wait,

@@ -281,8 +281,10 @@ impl<T> WaiterHalf<T> {
     /// No other thread uses this half meanwhile.
     pub(super) unsafe fn withdraw(&self) -> Option<Sleeper> {
         let handover = self.handover();
-        // The swap orders nothing: it takes back what this half has stored.
-        if handover.word.compare_exchange(ASLEEP, PENDING, Relaxed, Relaxed).is_err() {
+        // The load and the swap order nothing: they take back what this half has stored.
+        if handover.word.load(Relaxed) != ASLEEP
+            || handover.word.compare_exchange(ASLEEP, PENDING, Relaxed, Relaxed).is_err()
+        {
             return None;
         }
         // SAFETY: the word lacks ASLEEP and was not settled, so the sleeper belongs to this half
@@ -327,7 +329,9 @@ unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
         // SAFETY: the promise's half uses the allocation no more (I4).
         unsafe { free(at) };
     }
-    drop_contained(own);
+    if own.is_some() {
+        drop_contained(own);
+    }
     value
 }
 
