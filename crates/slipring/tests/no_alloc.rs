@@ -76,12 +76,14 @@ fn take_count() -> u64 {
 fn a_million_events_pass_without_an_allocation() {
     let _watched = crate::common::watched();
     let begun = Instant::now();
-    let parts: [(&str, fn()); 3] = [
-        ("chain", || chain(Wait::Blocking)),
-        ("leases", || leases(Wait::YIELDING)),
-        ("members and shards", || members_and_shards(Wait::YIELDING)),
+    let parts: [(&str, fn(), u64); 4] = [
+        ("chain", || chain(Wait::Blocking), 0),
+        ("leases", || leases(Wait::YIELDING), 0),
+        ("members and shards", || members_and_shards(Wait::YIELDING), 0),
+        // Each promise is allocated once, and freed once.
+        ("promises", promises, 2 * PROMISES),
     ];
-    for (name, part) in parts {
+    for (name, part, expected) in parts {
         let before = begun.elapsed();
         part();
         let mut counted = take_count();
@@ -90,11 +92,40 @@ fn a_million_events_pass_without_an_allocation() {
             part();
             counted = take_count();
         }
-        assert_eq!(counted, 0, "{name}");
+        assert_eq!(counted, expected, "{name}");
     }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// Number of counted promises.
+const PROMISES: u64 = 1000;
+
+/// Answers to requests. The asking thread sleeps at every eighth one, as a rule.
+fn promises() {
+    let (mut asks, mut requests) = {
+        let graph = Graph::new(1, || (0u64, None::<slipring::Promise<u64>>)).wait(Wait::Blocking);
+        let key = graph.writer("answers");
+        let ring = graph.build().unwrap();
+        (ring.producer(), ring.writer(key))
+    };
+    let answering = thread::spawn(move || {
+        requests.for_each(|(number, promise), _| {
+            if *number % 8 == 0 {
+                thread::sleep(Duration::from_micros(200));
+            }
+            promise.take().expect("each request has a promise").fulfil(*number).unwrap();
+        })
+    });
+    for number in 0..PROMISES + 2 {
+        COUNTING.store((1..=PROMISES).contains(&number), SeqCst);
+        let (promise, mut answer) = slipring::promise();
+        asks.publish(|slot| *slot = (number, Some(promise))).unwrap();
+        assert_eq!(answer.wait(), Ok(number));
+    }
+    drop(asks);
+    assert!(answering.join().unwrap().is_ok());
+}
 
 fn chain(wait: Wait) {
     let begun = AtomicU64::new(0);
