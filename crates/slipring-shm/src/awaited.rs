@@ -43,7 +43,7 @@ impl<T: Event> Awaited<T> {
     /// A few loads and a store if the value is there. While it waits, a probe of the owner's lock
     /// each notice.
     pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
-        self.lend(|reader| Ok(reader.batch(1)?))
+        self.lend(|reader| reader.batch(1).map(|_| ()).map_err(PromiseError::from))
     }
 
     /// Waits for the value as [`wait`](Awaited::wait) does, at most for the given time.
@@ -88,7 +88,7 @@ impl<T: Event> Awaited<T> {
     /// # Cost
     /// As for [`wait`](Awaited::wait).
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Promised<'_, T>, PromiseError> {
-        self.lend(|reader| Ok(reader.batch_by(1, deadline)?))
+        self.lend(|reader| reader.batch_by(1, deadline).map(|_| ()).map_err(PromiseError::from))
     }
 
     /// Lends the value if it is there; `None`: not yet. Never waits. At each 256th call without a
@@ -102,31 +102,36 @@ impl<T: Event> Awaited<T> {
     /// # Cost
     /// A few loads, and a store if the value is there.
     pub fn try_take(&mut self) -> Result<Option<Promised<'_, T>>, PromiseError> {
-        let mut unavailable = false;
-        let lent = self.lend(|reader| {
-            reader.try_batch(1).map_err(|error| {
-                unavailable = matches!(error, BatchError::Unavailable);
-                error.into()
-            })
-        });
-        match lent {
-            Err(_) if unavailable => Ok(None),
-            lent => lent.map(Some),
-        }
+        let is_taken = self.reader.next_seq() != self.first;
+        let found = match self.reader.try_batch(1) {
+            Err(BatchError::Unavailable) if !is_taken => return Ok(None),
+            found => found.map(|_| ()).map_err(PromiseError::from),
+        };
+        self.lend(|_| found).map(Some)
     }
 
     /// Lends the value that `wait` waits for.
-    fn lend<'a>(
-        &'a mut self,
-        wait: impl FnOnce(&'a mut Reader<T>) -> Result<Lent<'a, T>, PromiseError>,
-    ) -> Result<Promised<'a, T>, PromiseError> {
+    fn lend(
+        &mut self,
+        wait: impl FnOnce(&mut Reader<T>) -> Result<(), PromiseError>,
+    ) -> Result<Promised<'_, T>, PromiseError> {
         if self.reader.next_seq() != self.first {
             return Err(PromiseError::Taken); // I1
         }
+        let told = match wait(&mut self.reader) {
+            Ok(()) => None,
+            // The owner may have fulfilled the promise between the last poll and its death.
+            Err(told @ PromiseError::PeerDead(_)) => Some(told),
+            Err(error) => return Err(error),
+        };
         let redelivered = !self.reader.redelivered().is_empty();
-        let batch = wait(&mut self.reader)?;
-        step!("promise-lent");
-        Ok(Promised { batch, redelivered })
+        match self.reader.try_batch(1) {
+            Ok(batch) => {
+                step!("promise-lent");
+                Ok(Promised { batch, redelivered })
+            }
+            Err(error) => Err(told.unwrap_or_else(|| error.into())),
+        }
     }
 }
 

@@ -302,8 +302,11 @@ impl<T: Event> PromiseBuilder<T> {
     }
 
     /// Sets what a waiter gets when the process that owns the promise dies: it waits for a
-    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise fails for good
-    /// ([`Ended`](crate::PromiseError::Ended)).
+    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise
+    /// fails for good ([`Ended`](crate::PromiseError::Ended)).
+    ///
+    /// A promise that is to fail may also fail by an owner that dies right after it has fulfilled it,
+    /// while the waiter looks for deaths.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -419,6 +419,40 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
     }
 }
 
+/// A waiter that comes after the death is told, too, as often as it asks, by each call that waits;
+/// and a value that was published before the death comes in any case.
+#[test]
+fn a_waiter_that_comes_after_a_death_is_told() {
+    let _watched = watched();
+    let promise = Named::with(OnDeath::Tell);
+    promise.owner().kill();
+    let mut awaited = waiter(&promise.segment).unwrap();
+    for _ in 0..2 {
+        let error = awaited.wait().unwrap_err();
+        assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
+        assert!(error.to_string().contains("has died"), "{error}");
+        let error = awaited.wait_for(Duration::from_secs(60)).unwrap_err();
+        assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
+    }
+    // A loop of calls that do not wait hears of it, too.
+    until(|| matches!(awaited.try_take(), Err(PromiseError::PeerDead(_))));
+    owner(&promise.segment).unwrap().fulfil(Whole::of(7)).unwrap();
+    assert_eq!(awaited.try_take().unwrap().unwrap().take(), Whole::of(7));
+    assert!(matches!(awaited.try_take(), Err(PromiseError::Taken)));
+
+    for on_death in [OnDeath::Tell, OnDeath::Fail] {
+        for step in ["fulfilled", "settled"] {
+            let promise = Named::with(on_death);
+            let mut owns =
+                promise.start("own", &[("SLIPRING_SHM_TEST_STEP", &format!("kill {step}"))]);
+            owns.try_tell("5");
+            assert!(!owns.wait().success());
+            assert_eq!(promise.take().unwrap(), (5, false));
+            promise.assert_over();
+        }
+    }
+}
+
 /// A panic leaves the promise to a successor, as a kill does; also one in the middle of the value.
 #[test]
 fn a_panic_of_the_owner_leaves_the_promise() {

@@ -70,11 +70,15 @@ impl fmt::Display for PromiseError {
             PromiseError::Taken => f.write_str(
                 "the value of the promise was taken and released already, by this process or by one before it: make a new promise",
             ),
-            PromiseError::PeerDead(dead) => write!(
-                f,
-                "process {}, which owned the promise, has died and has not fulfilled it: start it again, and wait again",
-                dead.pid
-            ),
+            PromiseError::PeerDead(dead) => {
+                match dead.pid {
+                    0 => f.write_str("the process that owned the promise")?,
+                    pid => write!(f, "process {pid}, which owned the promise,")?,
+                }
+                f.write_str(
+                    " has died and has not fulfilled it: start it again, and wait again",
+                )
+            }
             PromiseError::Ended(reason) => reason.fmt(f),
         }
     }
