@@ -12,36 +12,26 @@ use slipring::{Report, Wait};
 
 use crate::contents::Contents;
 use crate::errors::{Problem, SegmentError};
-use crate::graph;
 use crate::layout::Checked;
 use crate::participant::{Liveness, Participation};
-use crate::ring::{self, Ring};
+use crate::places::Places;
+use crate::ring;
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
 ///
 /// Example: the [first page](crate).
 pub struct Attached<C: Contents> {
-    pub(crate) inner: Arc<Participation>,
-    /// The ring, and what it was made from; `None`: the segment has no ring.
-    pub(crate) ring: Option<(Ring<C>, ring::Made)>,
+    pub(crate) places: Places<C::Slot, C::Layout>,
 }
 
 impl<C: Contents> Attached<C> {
     /// # Safety
     /// As [`Segment::attach`](crate::Segment::attach).
     pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<C>, Problem> {
-        let made = graph::declaration::<C>(inner.checked())?;
-        let made = made.map(|(declaration, needs)| ring::Made { declaration, needs });
-        let ring = match made {
-            Some(made) => {
-                // SAFETY: the caller's promise.
-                let ring = unsafe { ring::over::<C>(&inner, &made, Default::default())? };
-                Some((ring, made))
-            }
-            None => None,
-        };
-        Ok(Attached { inner, ring })
+        // SAFETY: the caller's promise.
+        let over = |inner: &_, made: &_, wait| unsafe { ring::over::<C>(inner, made, wait) };
+        Ok(Attached { places: Places::new::<C>(inner, over)? })
     }
 
     /// Chooses how the handles that this process makes from now on wait: stages for events, and the
@@ -66,11 +56,9 @@ impl<C: Contents> Attached<C> {
     /// # Errors
     /// There is no memory for the strategy's state.
     pub fn wait(mut self, wait: Wait) -> Result<Attached<C>, SegmentError> {
-        if let Some((ring, made)) = &mut self.ring {
-            // SAFETY: the caller of `attach` has promised what a ring asks for.
-            let over = unsafe { ring::over::<C>(&self.inner, made, (wait.clone(), wait)) };
-            *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
-        }
+        // SAFETY: the caller of `attach` has promised what a ring asks for.
+        self.places
+            .wait(wait, |inner, made, wait| unsafe { ring::over::<C>(inner, made, wait) })?;
         Ok(self)
     }
 
@@ -79,44 +67,42 @@ impl<C: Contents> Attached<C> {
         &self,
         check: fn(&Checked) -> Result<(), Problem>,
     ) -> Result<(), SegmentError> {
-        check(self.inner.checked()).map_err(|problem| self.failed(problem))
+        check(self.participation().checked()).map_err(|problem| self.failed(problem))
     }
 
     /// Returns the position of the first event.
     pub(crate) fn first_seq(&self) -> u64 {
-        self.inner.checked().header.first
+        self.participation().checked().header.first
     }
 
     /// Returns the last position of a ring that was closed, and neither halted nor failed.
     pub(crate) fn last_position(&self) -> Option<u64> {
-        self.ring.as_ref().and_then(|(ring, _)| ring.last_position())
+        self.places.last_position()
     }
 
     pub(crate) fn failed(&self, problem: Problem) -> SegmentError {
-        let place =
-            self.inner.path().map_or_else(|| "(memfd)".into(), |path| path.display().to_string());
-        SegmentError::new(place, problem)
+        self.places.failed(problem)
     }
 
     /// Returns positions and counts of all parties, of all processes.
     ///
     /// Example: the [first page](crate).
     pub fn report(&self) -> Option<Report> {
-        self.ring.as_ref().map(|(ring, _)| ring.report())
+        self.places.report()
     }
 
     /// Returns the number of this participant, from 1.
     ///
     /// Example: the [first page](crate).
     pub fn participant(&self) -> u32 {
-        self.inner.number()
+        self.participation().number()
     }
 
     /// Returns the number of slots.
     ///
     /// Example: [`Segment::open_memfd`](crate::Segment::open_memfd).
     pub fn capacity(&self) -> u64 {
-        self.inner.checked().shape.capacity
+        self.participation().checked().shape.capacity
     }
 
     /// Returns what is known of participant `number`. Two system calls at most, or a few reads of
@@ -145,19 +131,18 @@ impl<C: Contents> Attached<C> {
     /// # Errors
     /// The kernel refuses to probe the lock.
     pub fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
-        let place = format!("of participant {}", self.participant());
-        self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
+        self.places.liveness(number)
     }
 
     /// Returns what keeps the segment mapped.
     #[doc(hidden)]
     pub fn participation(&self) -> &Arc<Participation> {
-        &self.inner
+        self.places.participation()
     }
 }
 
 impl<C: Contents> fmt::Debug for Attached<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attached").field("participant", &self.inner.number()).finish()
+        f.debug_struct("Attached").field("participant", &self.participant()).finish()
     }
 }

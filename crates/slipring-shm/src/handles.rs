@@ -9,6 +9,7 @@ use crate::contents::{Blocks, Messages};
 use crate::errors::Problem;
 use crate::errors::SegmentError;
 use crate::event::Event;
+use crate::places::{EACH, POOL};
 use crate::{
     BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockSubscription,
     BlockWriter, MessageConsumer, MessageProducer, MessageReader, MessageSubscription, PoolReader,
@@ -30,7 +31,8 @@ impl<E: Event> Attached<E> {
     /// # Cost
     /// A few system calls, and a load of each slot's stamp.
     pub fn producer(&self) -> Result<Producer<E>, SegmentError> {
-        self.take_producer()
+        // SAFETY: the seat was just taken, so no other handle exists.
+        self.places.take_producer().map(|ring| unsafe { ring.producer() })
     }
 
     /// Takes the place of one of several producers, and returns its handle. What a dead producer had
@@ -47,7 +49,9 @@ impl<E: Event> Attached<E> {
     /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
     /// each place.
     pub fn shared_producer(&self) -> Result<SharedProducer<E>, SegmentError> {
-        self.take_shared_producer()
+        let (ring, seat) = self.places.take_shared_producer()?;
+        // SAFETY: the seat was just taken, so no other handle of it exists. There are several.
+        Ok(unsafe { ring.shared_producer(seat) })
     }
 
     /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
@@ -60,7 +64,9 @@ impl<E: Event> Attached<E> {
     /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
     /// [`Problem::Access`].
     pub fn reader(&self, stage: &str) -> Result<Reader<E>, SegmentError> {
-        self.take_reader(stage)
+        let (ring, number, _) = self.places.take(stage, EACH, false)?;
+        // SAFETY: the seat was just taken, so no other handle exists.
+        Ok(unsafe { ring.reader(number) })
     }
 
     /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
@@ -74,7 +80,9 @@ impl<E: Event> Attached<E> {
     /// # Errors
     /// As [`reader`](Attached::reader).
     pub fn writer(&self, stage: &str) -> Result<Writer<E>, SegmentError> {
-        self.take_writer(stage)
+        let (ring, number, _) = self.places.take(stage, EACH, true)?;
+        // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
+        Ok(unsafe { ring.writer(number) })
     }
 
     /// Adds a reader to a tap, as [`Tap::subscribe`](slipring::Tap::subscribe) does within one
@@ -95,7 +103,7 @@ impl<E: Event> Attached<E> {
     /// A compare-and-swap for each place until a free one, and a fence. If none is free, a few
     /// system calls for each place.
     pub fn subscribe(&self, tap: &str, start: StartAt) -> Result<Subscription<E>, SegmentError> {
-        self.join_tap(tap, start)
+        self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))
     }
 
     /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
@@ -114,7 +122,9 @@ impl<E: Event> Attached<E> {
     /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
     /// each place.
     pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<E>, SegmentError> {
-        self.take_pool_reader(pool)
+        let (ring, number, seat) = self.places.take(pool, POOL, false)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists.
+        Ok(unsafe { ring.pool_reader(number, seat) })
     }
 
     /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in one
@@ -126,7 +136,9 @@ impl<E: Event> Attached<E> {
     /// # Errors
     /// As [`pool_reader`](Attached::pool_reader).
     pub fn pool_writer(&self, pool: &str) -> Result<PoolWriter<E>, SegmentError> {
-        self.take_pool_writer(pool)
+        let (ring, number, seat) = self.places.take(pool, POOL, true)?;
+        // SAFETY: the seat was just taken, so no other handle of it exists. The pool writes.
+        Ok(unsafe { ring.pool_writer(number, seat) })
     }
 
     /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
@@ -146,7 +158,7 @@ impl<E: Event> Attached<E> {
     /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event of
     /// the other shards.
     pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<E>, SegmentError> {
-        let (ring, number) = self.take_shard(stage, shard, false)?;
+        let (ring, number) = self.places.take_shard(stage, shard, false)?;
         // SAFETY: the seat was just taken, so no other handle of it exists.
         Ok(unsafe { ring.shard_reader(number, shard) })
     }
@@ -160,7 +172,7 @@ impl<E: Event> Attached<E> {
     /// # Errors
     /// As [`shard_reader`](Attached::shard_reader).
     pub fn shard_writer(&self, stage: &str, shard: usize) -> Result<ShardWriter<E>, SegmentError> {
-        let (ring, number) = self.take_shard(stage, shard, true)?;
+        let (ring, number) = self.places.take_shard(stage, shard, true)?;
         // SAFETY: the seat was just taken, so no other handle of it exists. The stage writes.
         Ok(unsafe { ring.shard_writer(number, shard) })
     }
@@ -169,7 +181,7 @@ impl<E: Event> Attached<E> {
 /// Places in a ring of blocks. Each call has the errors and the cost of the call for a ring of events.
 impl Attached<Blocks> {
     fn block_size(&self) -> usize {
-        self.inner.checked().shape.event_size as usize
+        self.participation().checked().shape.event_size as usize
     }
 
     /// Takes the producer's place, as in a ring of events.
@@ -179,10 +191,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
-        let handle = self.take_producer()?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let ring = self.places.take_producer()?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockProducer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockProducer::over(ring.producer(), self.block_size()) })
     }
 
     /// Takes the place of one of several producers.
@@ -192,10 +204,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
-        let handle = self.take_shared_producer()?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let (ring, seat) = self.places.take_shared_producer()?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockProducer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockProducer::over(ring.shared_producer(seat), self.block_size()) })
     }
 
     /// Takes the place of a stage that reads.
@@ -205,10 +217,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn block_reader(&self, stage: &str) -> Result<BlockReader, SegmentError> {
-        let handle = self.take_reader(stage)?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let (ring, number, _) = self.places.take(stage, EACH, false)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockConsumer::over(ring.reader(number), self.block_size()) })
     }
 
     /// Takes the place of a stage that may write.
@@ -218,10 +230,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn block_writer(&self, stage: &str) -> Result<BlockWriter, SegmentError> {
-        let handle = self.take_writer(stage)?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let (ring, number, _) = self.places.take(stage, EACH, true)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockConsumer::over(ring.writer(number), self.block_size()) })
     }
 
     /// Adds a reader to a tap.
@@ -235,8 +247,8 @@ impl Attached<Blocks> {
         tap: &str,
         start: StartAt,
     ) -> Result<BlockSubscription, SegmentError> {
-        let handle = self.join_tap(tap, start)?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let handle = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
     }
@@ -248,10 +260,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn block_pool_reader(&self, pool: &str) -> Result<BlockPoolReader, SegmentError> {
-        let handle = self.take_pool_reader(pool)?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let (ring, number, seat) = self.places.take(pool, POOL, false)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockConsumer::over(ring.pool_reader(number, seat), self.block_size()) })
     }
 
     /// Takes a place in a pool that may write.
@@ -261,10 +273,10 @@ impl Attached<Blocks> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn block_pool_writer(&self, pool: &str) -> Result<BlockPoolWriter, SegmentError> {
-        let handle = self.take_pool_writer(pool)?;
-        // SAFETY: the slots have blocks of the size that the head says (contents::I1), and the
+        let (ring, number, seat) = self.places.take(pool, POOL, true)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
+        Ok(unsafe { BlockConsumer::over(ring.pool_writer(number, seat), self.block_size()) })
     }
 }
 
@@ -272,7 +284,7 @@ impl Attached<Blocks> {
 impl Attached<Messages> {
     /// Size of a cell, as `contents::I1` says.
     fn cell(&self) -> usize {
-        self.inner.checked().shape.event_size as usize
+        self.participation().checked().shape.event_size as usize
     }
 
     /// Takes the producer's place.
@@ -282,9 +294,9 @@ impl Attached<Messages> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn message_producer(&self) -> Result<MessageProducer, SegmentError> {
-        let handle = self.take_producer()?;
-        // SAFETY: as for blocks, which are cells here.
-        Ok(MessageProducer::over(unsafe { BlockProducer::over(handle, self.cell()) }))
+        let ring = self.places.take_producer()?;
+        // SAFETY: the seat was just taken. As for blocks, which are cells here.
+        Ok(MessageProducer::over(unsafe { BlockProducer::over(ring.producer(), self.cell()) }))
     }
 
     /// Takes the place of one of several producers.
@@ -294,9 +306,11 @@ impl Attached<Messages> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn shared_message_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
-        let handle = self.take_shared_producer()?;
-        // SAFETY: as for blocks, which are cells here.
-        Ok(MessageProducer::over(unsafe { BlockProducer::over(handle, self.cell()) }))
+        let (ring, seat) = self.places.take_shared_producer()?;
+        // SAFETY: the seat was just taken. As for blocks, which are cells here.
+        Ok(MessageProducer::over(unsafe {
+            BlockProducer::over(ring.shared_producer(seat), self.cell())
+        }))
     }
 
     /// Takes the place of a stage.
@@ -306,9 +320,9 @@ impl Attached<Messages> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn message_reader(&self, stage: &str) -> Result<MessageReader, SegmentError> {
-        let handle = self.take_reader(stage)?;
-        // SAFETY: as for blocks, which are cells here.
-        Ok(MessageConsumer::over(unsafe { BlockConsumer::over(handle, self.cell()) }))
+        let (ring, number, _) = self.places.take(stage, EACH, false)?;
+        // SAFETY: the seat was just taken. As for blocks, which are cells here.
+        Ok(MessageConsumer::over(unsafe { BlockConsumer::over(ring.reader(number), self.cell()) }))
     }
 
     /// Adds a reader to a tap. It begins with the next message: an earlier position may lie inside of a
@@ -319,8 +333,9 @@ impl Attached<Messages> {
     /// # Errors
     /// As the call for events of that name, without the prefix.
     pub fn message_subscription(&self, tap: &str) -> Result<MessageSubscription, SegmentError> {
-        let handle = self.join_tap(tap, StartAt::Now)?;
-        // SAFETY: as for blocks, which are cells here.
+        let handle =
+            self.places.subscribe(tap, |ring, number| ring.subscribe(number, StartAt::Now))?;
+        // SAFETY: the seat was just taken. As for blocks, which are cells here.
         Ok(MessageConsumer::over(unsafe { BlockConsumer::over(handle, self.cell()) }))
     }
 }

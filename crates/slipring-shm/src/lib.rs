@@ -113,6 +113,8 @@ mod awaited;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod builder;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod copies;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod evict;
@@ -166,10 +168,12 @@ pub use slipring::segment::{
     RawBlockConsumer, RawBlockProducer, SharedBlockProducer, SharedMessageProducer, Stretch,
 };
 pub use slipring::segment::{
-    Ending, OnDeath, SegmentPoolReader as PoolReader, SegmentPoolWriter as PoolWriter,
-    SegmentReader as Reader, SegmentShardReader as ShardReader, SegmentShardWriter as ShardWriter,
-    SegmentSharedProducer as SharedProducer, SegmentSubscription as Subscription,
-    SegmentWriter as Writer,
+    CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader,
+    CopyingShardReader, CopyingShardWriter, CopyingSharedProducer, CopyingSubscription,
+    CopyingWriter, Ending, OnDeath, SegmentPoolReader as PoolReader,
+    SegmentPoolWriter as PoolWriter, SegmentReader as Reader, SegmentShardReader as ShardReader,
+    SegmentShardWriter as ShardWriter, SegmentSharedProducer as SharedProducer,
+    SegmentSubscription as Subscription, SegmentWriter as Writer,
 };
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -177,6 +181,7 @@ pub use {
     attached::Attached,
     awaited::{Awaited, Promised},
     builder::Builder,
+    copies::Copies,
     evict::{Eviction, Occupant, evict},
     inspect::{
         FailureSummary, Liveness, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,

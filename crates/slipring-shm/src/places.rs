@@ -1,33 +1,73 @@
-//! Taking places in a ring: this process takes a seat, and then makes the seat's handle. What the
-//! handle lends (events, blocks, messages) is for `handles.rs`.
+//! Taking the places of a segment's ring: the seats of producers and stages, found by name. Handles
+//! that lend events ([`Attached`](crate::Attached)) and handles that copy them
+//! ([`Copies`](crate::Copies)) take their places by the same code.
+//!
+//! Invariants
+//! - I1: a call returns a stage and a seat only after this process took the seat.
 
-use slipring::segment::{
-    SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader, SegmentSharedProducer,
-    SegmentSubscription, SegmentWriter, StageDeclaration, StageDelivery,
-};
-use slipring::{PRODUCER, StartAt, SubscribeError};
+use std::sync::Arc;
 
-use crate::attached::Attached;
-use crate::contents::{Contents, Kind};
+use slipring::segment::{Interleaved, SegmentLayout, SegmentRing, StageDeclaration, StageDelivery};
+use slipring::{PRODUCER, Report, SubscribeError, Wait};
+
+use crate::contents::Kind;
 use crate::errors::{Problem, SegmentError};
 use crate::graph;
-use crate::ring::{self, Ring};
+use crate::participant::{Liveness, Participation};
+use crate::ring::{self, Made};
 
 /// The kinds of deliveries that calls serve. The number of places is that of the stage.
-const EACH: StageDelivery = StageDelivery::Each;
-const POOL: StageDelivery = StageDelivery::Pool(0);
+pub(crate) const EACH: StageDelivery = StageDelivery::Each;
+pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
-/// The result of taking a place: a handle of the ring's protocol.
-type Taken<T> = Result<T, SegmentError>;
-/// The event of a slot, and the layout of the slots.
-type Slot<C> = <C as Kind>::Slot;
-type Layout<C> = <C as Kind>::Layout;
+/// The places of an attached process's ring, whose events are of type `T`.
+pub(crate) struct Places<T, L: SegmentLayout = Interleaved> {
+    inner: Arc<Participation>,
+    /// The ring, and what it was made from; `None`: the segment has no ring.
+    ring: Option<(SegmentRing<T, L>, Made)>,
+}
 
-impl<C: Contents> Attached<C> {
-    /// Takes the place of the only producer.
-    pub(crate) fn take_producer(&self) -> Taken<SegmentProducer<Slot<C>, Layout<C>>> {
+impl<T, L: SegmentLayout> Places<T, L> {
+    /// Makes the ring of a process by `over`, which gets what the head says of a ring of `C`, and
+    /// how stages and producers wait.
+    pub(crate) fn new<C: Kind>(
+        inner: Arc<Participation>,
+        over: impl FnOnce(
+            &Arc<Participation>,
+            &Made,
+            (Wait, Wait),
+        ) -> Result<SegmentRing<T, L>, Problem>,
+    ) -> Result<Places<T, L>, Problem> {
+        let made = graph::declaration::<C>(inner.checked())?;
+        let made = made.map(|(declaration, needs)| Made { declaration, needs });
+        let ring = match made {
+            Some(made) => Some((over(&inner, &made, Default::default())?, made)),
+            None => None,
+        };
+        Ok(Places { inner, ring })
+    }
+
+    /// Makes the ring anew, whose later handles wait by `wait`.
+    pub(crate) fn wait(
+        &mut self,
+        wait: Wait,
+        over: impl FnOnce(
+            &Arc<Participation>,
+            &Made,
+            (Wait, Wait),
+        ) -> Result<SegmentRing<T, L>, Problem>,
+    ) -> Result<(), SegmentError> {
+        if let Some((ring, made)) = &mut self.ring {
+            let over = over(&self.inner, made, (wait.clone(), wait));
+            *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the seat of the only producer.
+    pub(crate) fn take_producer(&self) -> Result<&SegmentRing<T, L>, SegmentError> {
         let (ring, _) = self.ring(PRODUCER)?;
         if ring.is_over() {
             return Err(self.failed(Problem::Over));
@@ -41,15 +81,14 @@ impl<C: Contents> Attached<C> {
         // The producer before may have closed the ring since, and closes it before it frees the
         // place.
         if ring.is_over() {
-            ring.seat(seat).free(self.participant());
+            ring.seat(seat).free(self.inner.number());
             return Err(self.failed(Problem::Over));
         }
-        // SAFETY: the seat was just taken, so no other handle exists.
-        Ok(unsafe { ring.producer() })
+        Ok(ring)
     }
 
-    /// Takes the place of one of several producers.
-    pub(crate) fn take_shared_producer(&self) -> Taken<SegmentSharedProducer<Slot<C>, Layout<C>>> {
+    /// Takes the seat of one of several producers.
+    pub(crate) fn take_shared_producer(&self) -> Result<(&SegmentRing<T, L>, usize), SegmentError> {
         let (ring, _) = self.ring(PRODUCER)?;
         let seats = ring.seats_of(ring.producer_party());
         if seats.len() == 1 {
@@ -60,35 +99,21 @@ impl<C: Contents> Attached<C> {
         }
         let seat = ring::take_any(&self.inner, ring, seats, PRODUCER);
         let seat = seat.map_err(|problem| self.failed(problem))?;
-        // SAFETY: the seat was just taken, so no other handle of it exists. There are several.
-        Ok(unsafe { ring.shared_producer(seat) })
+        Ok((ring, seat))
     }
 
-    /// Takes the place of a stage that reads.
-    pub(crate) fn take_reader(&self, stage: &str) -> Taken<SegmentReader<Slot<C>, Layout<C>>> {
-        let (ring, number, _) = self.take(stage, EACH, false)?;
-        // SAFETY: the seat was just taken, so no other handle exists.
-        Ok(unsafe { ring.reader(number) })
-    }
-
-    /// Takes the place of a stage that may write.
-    pub(crate) fn take_writer(&self, stage: &str) -> Taken<SegmentWriter<Slot<C>, Layout<C>>> {
-        let (ring, number, _) = self.take(stage, EACH, true)?;
-        // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
-        Ok(unsafe { ring.writer(number) })
-    }
-
-    /// Joins a tap.
-    pub(crate) fn join_tap(
-        &self,
+    /// Joins a tap by `join`, which gets the tap's index. Recovers dead readers if all places are
+    /// taken.
+    pub(crate) fn subscribe<'a, M>(
+        &'a self,
         tap: &str,
-        start: StartAt,
-    ) -> Taken<SegmentSubscription<Slot<C>, Layout<C>>> {
+        join: impl Fn(&'a SegmentRing<T, L>, usize) -> Result<M, SubscribeError>,
+    ) -> Result<M, SegmentError> {
         let (ring, number, _) = self.stage(tap, TAP)?;
         // Each round but the last follows the death or the leaving of a reader.
         for _ in 0..64 {
             step!("subscribing");
-            match ring.subscribe(number, start) {
+            match join(ring, number) {
                 Ok(member) => {
                     step!("subscribed");
                     return Ok(member);
@@ -96,7 +121,7 @@ impl<C: Contents> Attached<C> {
                 Err(SubscribeError::Full { .. }) => {
                     let seat = ring::take_any(&self.inner, ring, ring.seats_of(number), tap);
                     let seat = seat.map_err(|problem| self.failed(problem))?;
-                    ring.seat(seat).free(self.participant());
+                    ring.seat(seat).free(self.inner.number());
                 }
                 Err(reason) => {
                     return Err(self.failed(Problem::Subscribe { tap: tap.into(), reason }));
@@ -106,33 +131,13 @@ impl<C: Contents> Attached<C> {
         Err(self.failed(Problem::Busy))
     }
 
-    /// Takes a place in a pool that reads.
-    pub(crate) fn take_pool_reader(
-        &self,
-        pool: &str,
-    ) -> Taken<SegmentPoolReader<Slot<C>, Layout<C>>> {
-        let (ring, number, seat) = self.take(pool, POOL, false)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists.
-        Ok(unsafe { ring.pool_reader(number, seat) })
-    }
-
-    /// Takes a place in a pool that may write.
-    pub(crate) fn take_pool_writer(
-        &self,
-        pool: &str,
-    ) -> Taken<SegmentPoolWriter<Slot<C>, Layout<C>>> {
-        let (ring, number, seat) = self.take(pool, POOL, true)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists. The pool writes.
-        Ok(unsafe { ring.pool_writer(number, seat) })
-    }
-
     /// Takes the seat of one shard. Returns the stage.
     pub(crate) fn take_shard(
         &self,
         stage: &str,
         shard: usize,
         writes: bool,
-    ) -> Result<(&Ring<C>, usize), SegmentError> {
+    ) -> Result<(&SegmentRing<T, L>, usize), SegmentError> {
         let (ring, number) = self.stage_of(stage, SHARDS, writes)?;
         let seats = ring.seats_of(number);
         let (name, shards) = (stage.to_owned(), seats.len());
@@ -149,7 +154,7 @@ impl<C: Contents> Attached<C> {
         &self,
         stage: &str,
         delivery: StageDelivery,
-    ) -> Result<(&Ring<C>, usize, &StageDeclaration), SegmentError> {
+    ) -> Result<(&SegmentRing<T, L>, usize, &StageDeclaration), SegmentError> {
         let (ring, made) = self.ring(stage)?;
         let stages = &made.declaration.stages;
         let number = stages.iter().position(|known| known.name == stage);
@@ -171,7 +176,7 @@ impl<C: Contents> Attached<C> {
         stage: &str,
         delivery: StageDelivery,
         writes: bool,
-    ) -> Result<(&Ring<C>, usize), SegmentError> {
+    ) -> Result<(&SegmentRing<T, L>, usize), SegmentError> {
         let (ring, number, declared) = self.stage(stage, delivery)?;
         if declared.writes != writes {
             let stage = stage.into();
@@ -181,12 +186,12 @@ impl<C: Contents> Attached<C> {
     }
 
     /// Takes a seat of a stage of the kind of `delivery`. Returns the stage and the seat.
-    fn take(
+    pub(crate) fn take(
         &self,
         stage: &str,
         delivery: StageDelivery,
         writes: bool,
-    ) -> Result<(&Ring<C>, usize, usize), SegmentError> {
+    ) -> Result<(&SegmentRing<T, L>, usize, usize), SegmentError> {
         let (ring, number) = self.stage_of(stage, delivery, writes)?;
         let seats = ring.seats_of(number);
         let seat = match delivery {
@@ -198,9 +203,36 @@ impl<C: Contents> Attached<C> {
         Ok((ring, number, seat.map_err(|problem| self.failed(problem))?))
     }
 
-    fn ring(&self, asked: &str) -> Result<(&Ring<C>, &ring::Made), SegmentError> {
+    fn ring(&self, asked: &str) -> Result<(&SegmentRing<T, L>, &ring::Made), SegmentError> {
         let none = || Problem::NoStage { asked: asked.into(), known: Vec::new() };
         let (ring, made) = self.ring.as_ref().ok_or_else(|| self.failed(none()))?;
         Ok((ring, made))
+    }
+
+    /// Returns the last position of a ring that was closed, and neither halted nor failed.
+    pub(crate) fn last_position(&self) -> Option<u64> {
+        self.ring.as_ref().and_then(|(ring, _)| ring.last_position())
+    }
+
+    pub(crate) fn failed(&self, problem: Problem) -> SegmentError {
+        let place =
+            self.inner.path().map_or_else(|| "(memfd)".into(), |path| path.display().to_string());
+        SegmentError::new(place, problem)
+    }
+
+    /// Returns positions and counts of all parties, of all processes.
+    pub(crate) fn report(&self) -> Option<Report> {
+        self.ring.as_ref().map(|(ring, _)| ring.report())
+    }
+
+    /// Returns what is known of participant `number`.
+    pub(crate) fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
+        let place = format!("of participant {}", self.inner.number());
+        self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
+    }
+
+    /// Returns what keeps the segment mapped.
+    pub(crate) fn participation(&self) -> &Arc<Participation> {
+        &self.inner
     }
 }

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use slipring::Wait;
 use slipring::segment::{
-    Areas as Words, Declaration, Mapping as Keeps, Needs, Participant as Party, Proof, Seat,
-    SegmentLayout, SegmentRing, begin,
+    Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs,
+    Participant as Party, Proof, Seat, SegmentLayout, SegmentRing, Strided, begin,
 };
 
 use crate::contents::Kind;
 use crate::create::Initial;
 use crate::errors::Problem;
+use crate::event::Event;
 use crate::graph;
 use crate::layout::records::Participant;
 use crate::layout::{Area, Areas, Checked, HEAD, LINE};
@@ -137,15 +138,42 @@ pub(crate) fn initial(
     Ok(Initial { at: HEAD, bytes })
 }
 
-/// Makes the ring of an attached process.
+/// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
 /// As for `Segment::attach`, and the head that `declaration` was read from is that of the segment.
 pub(crate) unsafe fn over<C: Kind>(
     participation: &Arc<Participation>,
-    Made { declaration, needs }: &Made,
+    made: &Made,
     wait: (Wait, Wait),
 ) -> Result<Ring<C>, Problem> {
+    let (words, party) = parts(participation, made, wait)?;
+    // SAFETY: the checked areas have the sizes that the declaration needs, as `graph::declaration`
+    // compared; the creator has stored their first words; the rest is the caller's promise.
+    unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
+}
+
+/// Makes the ring of an attached process, whose handles copy events. The head that `made` was read
+/// from is that of the participation's segment, and its type is `E`.
+pub(crate) fn over_copies<E: Event>(
+    participation: &Arc<Participation>,
+    made: &Made,
+    wait: (Wait, Wait),
+) -> Result<SegmentRing<AtomicBytes<E>>, Problem> {
+    let (words, party) = parts(participation, made, wait)?;
+    // SAFETY: the checked areas lie in the mapping, are aligned, and have the sizes that the
+    // declaration needs, as `graph::declaration` compared. `Participation` keeps them mapped. This
+    // process accesses them by atomic words only (I1 of `records`, I2 of `slipring`'s `shared`), or
+    // as a user of the unsafe `attach` has promised. What other processes store there is any value.
+    unsafe { SegmentRing::over_copies(&made.declaration, &words, &party) }.map_err(Problem::Graph)
+}
+
+/// Returns the words of a ring in the mapping of a participation, and how this process takes part.
+fn parts(
+    participation: &Arc<Participation>,
+    Made { needs, .. }: &Made,
+    wait: (Wait, Wait),
+) -> Result<(Words, Party), Problem> {
     let checked = participation.checked();
     let mapping = participation.mapping();
     let at = |offset: u64| mapping.address(offset, 0);
@@ -160,9 +188,7 @@ pub(crate) unsafe fn over<C: Kind>(
         wait: wait.0,
         producer_wait: wait.1,
     };
-    // SAFETY: the checked areas have the sizes that the declaration needs, as `graph::declaration`
-    // compared; the creator has stored their first words; the rest is the caller's promise.
-    unsafe { SegmentRing::over(declaration, &words, &party) }.map_err(Problem::Graph)
+    Ok((words, party))
 }
 
 /// Stands for the deaths of other participants, for a process that is not attached yet.
@@ -201,8 +227,9 @@ pub(crate) fn settle_unattached<C: Kind>(mapping: &Mapping, checked: &Checked, d
         wait: Wait::default(),
         producer_wait: Wait::default(),
     };
-    // SAFETY: as in `over`. The ring does not leave this function, and the mapping outlives it.
-    let ring = unsafe { Ring::<C>::over(&declaration, &words, &party) };
+    // SAFETY: as in `over_copies`: settling accesses no event, which in this ring have no size. The
+    // ring does not leave this function, and the mapping outlives it.
+    let ring = unsafe { SegmentRing::<BlockStart, Strided>::over(&declaration, &words, &party) };
     ring.is_ok_and(|ring| {
         settle(&ring, dead);
         true

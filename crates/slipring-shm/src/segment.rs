@@ -14,14 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attached::Attached;
 use crate::contents::{self, Contents};
+use crate::copies::Copies;
 use crate::errors::{Problem, SegmentError};
+use crate::event::Event;
 use crate::file::{Access, File};
 use crate::fork::Owner;
 use crate::layout::Checked;
 use crate::lock::{self, GUARD};
 use crate::machine;
 use crate::open::read_head;
-use crate::participant::{self, Attempt, Recover};
+use crate::participant::{self, Attempt, Participation, Recover};
 use crate::place::Place;
 use crate::ring;
 
@@ -182,7 +184,22 @@ impl<C: Contents> Segment<C> {
         name: &str,
         recover: Recover<'_>,
     ) -> Result<Attached<C>, SegmentError> {
-        let failed = |problem| SegmentError::at(&self.place, problem);
+        let participation = self.participate(name, recover)?;
+        // SAFETY: the caller's promise.
+        unsafe { Attached::new(participation) }.map_err(|problem| self.failed(problem))
+    }
+
+    fn failed(&self, problem: Problem) -> SegmentError {
+        SegmentError::at(&self.place, problem)
+    }
+
+    /// Makes this process a participant.
+    fn participate(
+        &self,
+        name: &str,
+        recover: Recover<'_>,
+    ) -> Result<Arc<Participation>, SegmentError> {
+        let failed = |problem| self.failed(problem);
         for _ in 0..FOLLOWS {
             let opened = self.opened();
             let path = self.place.path();
@@ -191,8 +208,7 @@ impl<C: Contents> Segment<C> {
             match result.map_err(failed)? {
                 Attempt::Attached(participation) => {
                     opened.release();
-                    // SAFETY: the caller's promise.
-                    return unsafe { Attached::new(participation) }.map_err(failed);
+                    return Ok(participation);
                 }
                 Attempt::Replaced => {
                     let opened = open_checked::<C>(&self.place).map_err(failed)?;
@@ -261,6 +277,53 @@ impl<C: Contents> Segment<C> {
 
     fn opened(&self) -> Arc<Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<E: Event> Segment<E> {
+    /// Attaches this process to the segment, without the promise of [`attach`](Segment::attach): its
+    /// handles copy events in and out, and lend none. Whatever other processes store in the segment,
+    /// a call returns a wrong event or an error at most.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let made = Segment::<u64>::create_memfd("numbers").capacity(8).reader("sum").build()?;
+    /// // A process that is not trusted gets the descriptor.
+    /// let copies = made.attach_copies()?;
+    /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+    /// tx.publish(&7)?;
+    /// assert_eq!(sum.next()?, (7, 0));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// What stays with the other processes is listed on the [first page](crate#trust). One thing
+    /// ends this process: if the file is shortened, an access behind its end is SIGBUS. A memfd that
+    /// this crate makes or opens is sealed against that.
+    ///
+    /// A child that `fork` made, which takes `unsafe`, must not use the result: the memory is not
+    /// mapped there.
+    ///
+    /// # Cost
+    /// As of [`attach`](Segment::attach). Of each event: one load or store for eight bytes.
+    ///
+    /// # Errors
+    /// As [`attach`](Segment::attach).
+    pub fn attach_copies(&self) -> Result<Copies<E>, SegmentError> {
+        self.attach_copies_as(&machine::program())
+    }
+
+    /// Attaches as [`attach_copies`](Segment::attach_copies) does, under a name of up to 64 bytes for
+    /// people.
+    ///
+    /// Example: [`attach_copies`](Segment::attach_copies).
+    ///
+    /// # Errors
+    /// As [`attach`](Segment::attach).
+    pub fn attach_copies_as(&self, name: &str) -> Result<Copies<E>, SegmentError> {
+        let participation = self.participate(name, &mut ring::settle_unattached::<E>)?;
+        Copies::new(participation).map_err(|problem| self.failed(problem))
     }
 }
 

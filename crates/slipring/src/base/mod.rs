@@ -1,6 +1,7 @@
 //! The modules on which all other modules depend: atomics and locks, ordering edges, system calls,
 //! names, user errors, and the containment of panics.
 
+pub(crate) mod atomic_bytes;
 pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod name;

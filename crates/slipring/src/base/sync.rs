@@ -9,6 +9,11 @@
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
+/// Atomics of the machine, also in models, for [`AtomicBytes`](super::atomic_bytes::AtomicBytes).
+/// A model watches the accesses to events by stand-ins instead.
+pub(crate) mod machine {
+    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+}
 pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
 #[cfg(not(all(test, slipring_loom)))]

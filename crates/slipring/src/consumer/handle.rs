@@ -268,6 +268,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Waits until events are available, and returns the number of available events, at most `max`.
     #[inline]
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
+        let mut waited = false;
         loop {
             let len = self.available(max)?;
             if len != 0 || max == 0 {
@@ -279,7 +280,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if self.position.holds_whole_ring() {
                 return Err(WaitError::WaitsForItself(Box::new(self.stage())).into());
             }
+            // A wait that ends because an event is there does not look at the deadline. Other
+            // processes may show an event again and again that is then not there.
+            if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(BatchError::TimedOut);
+            }
             self.position.wait(deadline)?;
+            waited = true;
         }
     }
 
@@ -345,6 +352,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub(crate) fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
         // SAFETY: I2.
         unsafe { Batch::new(&mut self.position, len) }
+    }
+
+    /// Releases the next `len` events, which the last call lent and which were not released since.
+    pub(crate) fn release_next(&mut self, len: u64) {
+        self.position.count_batch();
+        self.position.advance(len, len);
+        self.position.release();
     }
 
     /// Handles and releases up to `max` available events, and returns the number of handled events.

@@ -36,6 +36,9 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
 use crate::wait::HandleLearner;
 
+/// Number of rounds of a search for a chunk, besides one for each slot of the ring.
+const SPARE_ROUNDS: u64 = 64;
+
 /// The role of a worker of a segment. After the drop of its handle, another process may take its
 /// seat, or its chunk.
 pub struct SeatedRole {
@@ -101,14 +104,16 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         edge::chunk_taken::see(claim) != word.0
     }
 
-    /// Takes the next chunk from the claim word.
+    /// Takes the next chunk from the claim word. A round that takes none passes over a tombstone, or
+    /// comes after another worker's step. The number of rounds is bounded, because another process
+    /// could go on with both for ever.
     fn take_next(&mut self) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
         let (claim, own) = (control.line(self.claim_line), control.line(self.own_line));
         let cells = &control.membership.cells[self.state.stage];
         let shift = core.slots.shift();
-        loop {
+        for _ in 0..=core.capacity() + SPARE_ROUNDS {
             let word = PoolWord(edge::chunk_taken::see(claim));
             let seq = word.seq(self.known());
             self.last_seen = seq;
@@ -170,6 +175,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.state.counts.tombstones += len;
             self.bind(IDLE);
         }
+        (self.contended, self.chunk_ended) = (true, None);
+        false
     }
 
     /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if that is

@@ -18,6 +18,10 @@ use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 use crate::wait::HandleLearner;
 
+/// Largest number of times that a search of a seated handle passes over tombstones, at most a lap of
+/// them each time.
+const TOMBSTONE_ROUNDS: u32 = 64;
+
 /// The position of a stage that sees every event.
 pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 
@@ -208,6 +212,27 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.passed_over += len;
     }
 
+    /// Looks for an event until one is known, or until none is available. Returns whether one is
+    /// known.
+    #[inline(always)]
+    fn find_any(&mut self) -> bool {
+        let mut rounds = 0;
+        while self.next == self.live_end {
+            // A round that finds no event passes over tombstones. Another process could stamp
+            // tombstones as fast as this one passes over them.
+            if R::SEATED {
+                if rounds == TOMBSTONE_ROUNDS {
+                    return false;
+                }
+                rounds += 1;
+            }
+            if !self.extend() || !self.keep_within_ring() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Loads a stamp or a frontier, then moves `live_end` or passes over a tombstone. Returns
     /// `true` if the position made progress; another call may then find more events.
     #[inline(always)]
@@ -313,10 +338,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             self.find_to_limit(least);
             return if self.keep_within_ring() { self.known() } else { 0 };
         }
-        while self.next == self.live_end {
-            if !self.extend() || !self.keep_within_ring() {
-                return 0;
-            }
+        if !self.find_any() {
+            return 0;
         }
         let (slots, mut end) = (self.state.slots, self.live_end);
         // Other processes write the stamps of a segment, so the walk is bounded by the ring.
@@ -369,6 +392,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                     }
                     self.run_end = end;
                 }
+                // All handles of a segment may start in the middle of a run, so no word that another
+                // process writes leads here.
                 Run::Unpublished => {
                     unreachable!("a dependency released a position that is not published")
                 }
@@ -393,7 +418,12 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         // Stages and members of taps can stop inside of a tombstone, so the frontier `limit` can
         // lie inside of a tombstone. The loop stops at `limit`. Each slot of a tombstone has a
         // stamp, so a later call can continue inside of a tombstone.
+        let begin = self.next;
         while self.reads_stamps || self.next != self.limit {
+            // No lap has more tombstones than slots, unless another process stamps more meanwhile.
+            if R::SEATED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
+                break;
+            }
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
                 run
@@ -527,10 +557,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[inline(always)]
     fn poll(&mut self, max: u64) -> u64 {
-        while self.next == self.live_end {
-            if !self.extend() || !self.keep_within_ring() {
-                return 0;
-            }
+        if !self.find_any() {
+            return 0;
         }
         self.lend(self.known().min(max))
     }
@@ -554,7 +582,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
                     self.state.slots.run_at(self.live_end) != Run::Unpublished
                         || R::STARTS_MID_RUN && self.is_midway()
                 }
-                false if self.follows_cursor => core.control.cursor() != self.live_end,
+                false if self.follows_cursor => ahead(core.control.cursor(), self.live_end) > 0,
                 false => {
                     self.limit != self.live_end
                         || ahead(core.upstream(self.state.stage, self.limit).0, self.limit) > 0

@@ -174,6 +174,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
     }
 
     fn poll(&mut self, max: u64) -> u64 {
+        let begin = self.sequence.next();
         while self.own == 0 {
             if self.sequence.known() == 0 {
                 self.find();
@@ -186,7 +187,12 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
             if !self.handled && (ended || held >= share) {
                 twin!("others-held": self.release() => ());
             }
-            if ended {
+            // Another process could publish events of other shards as fast as this one passes over
+            // them.
+            let passed = self.sequence.next().wrapping_sub(begin);
+            let stops =
+                R::SEATED && self.own == 0 && passed > self.sequence.state().core.capacity();
+            if ended || stops {
                 return 0;
             }
         }

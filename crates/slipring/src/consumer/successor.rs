@@ -124,15 +124,18 @@ pub(crate) fn position<E, L: Layout>(
     let line = control.plan.stages[stage].line + shard;
     let (released, held) = (control.positions.released(line), seat.held());
     let boundary = seat.boundary();
+    // A handle is lent at most a lap of events that it has not released.
+    let lent = ahead(held, released);
+    let damaged = lent > core.capacity() as i64;
     let role = SeatRole {
         seat: NonNull::from(seat),
         participant,
         shard,
-        again: (released, if ahead(held, released) > 0 { held } else { released }),
+        again: (released, if lent > 0 && !damaged { held } else { released }),
         boundary: Cell::new(boundary),
         fenced: Cell::new(false),
         held: Cell::new(twin!("held-back": held => released)),
-        damaged: Cell::new(false),
+        damaged: Cell::new(damaged),
     };
     let learned = control.learner(stage);
     let mut position = SequentialPosition::begin(core, stage, role, (line, 0), released, learned);

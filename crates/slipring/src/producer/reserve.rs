@@ -223,16 +223,30 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         mut refusal: Refusal,
         deadline: Option<Instant>,
     ) -> Result<u64, ClaimError> {
+        // A round that ends because a position seemed free, and was not, has not looked at the
+        // deadline. Other producers can cause any number of such rounds.
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let mut round = 0u64;
         loop {
             match refusal {
                 Refusal::Wait(error) => return Err(error.into()),
+                Refusal::Contended if round % 64 == 63 && is_over() => {
+                    let control = &self.core.control;
+                    return Err(ClaimError::TimedOut {
+                        stage: control.name(control.producer_party()),
+                    });
+                }
                 Refusal::Contended => spin_loop(),
+                Refusal::Gated(slowest) if round != 0 && is_over() => {
+                    return Err(ClaimError::TimedOut { stage: self.core.control.name(slowest) });
+                }
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
             match self.reserve(len) {
                 Ok(seq) => return Ok(seq),
                 Err(again) => refusal = again,
             }
+            round = round.wrapping_add(1);
         }
     }
 

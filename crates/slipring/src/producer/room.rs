@@ -42,6 +42,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
+        // No stage releases an event that its only producer has not published, but another process
+        // of a segment may say so. Believed once, it would lift the gate for ever.
+        let is_beyond = || ahead(limit, self.next.wrapping_add(capacity)) > 0;
+        if !S::MANY && self.core.control.peers.is_some() && is_beyond() {
+            return Err(Refusal::Wait(WaitError::Damaged));
+        }
         // The limit of a single producer never decreases, even if `gate` is lower than at an
         // earlier call. A joining member can lower `gate` for a moment, and so can a worker that
         // lost a race for a chunk. If `limit` fell to a position inside of an open claim, `commit`

@@ -263,10 +263,13 @@ impl<E, L: Layout> Core<E, L> {
     /// If no stage gates the producers, the sentinel gates them: a producer claims a slot again
     /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
     /// producers that are a lap apart could write the same slot at once.
+    ///
+    /// One call takes at most two steps per slot, so that no other process of a segment can hold the
+    /// call up. The sentinel may then be behind a published event, which a later call passes.
     pub(crate) fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
-        loop {
+        for _ in 0..=self.capacity() * 2 {
             let len = match self.slots.run_at(seq) {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
@@ -276,6 +279,7 @@ impl<E, L: Layout> Core<E, L> {
                 Err(moved) => seq = moved,
             }
         }
+        seq
     }
 
     /// Returns whether the shared words show that the position `seq` is claimed. If `seq` is

@@ -8,6 +8,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::panics::Contained;
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, Relaxed, array};
@@ -59,6 +60,23 @@ pub(crate) unsafe fn bytes_partitioner<E>(
         // SAFETY: the caller's promise.
         let key = unsafe { std::slice::from_raw_parts(first.add(offset), length) };
         shard_of_bytes(key, shards)
+    })
+}
+
+/// Works as [`bytes_partitioner`], for events that other processes may write at any time. The key is
+/// copied, eight bytes at a time.
+pub(crate) fn copying_partitioner<E: PlainBytes>(
+    shards: usize,
+    (offset, length): (usize, usize),
+) -> Partitioner<AtomicBytes<E>> {
+    Box::new(move |event| {
+        let mut mixer = Mixer(0);
+        for done in (0..length).step_by(8) {
+            let (mut word, len) = ([0; 8], (length - done).min(8));
+            event.load_part(offset + done, &mut word[..len]);
+            mixer.write(&word[..len]);
+        }
+        shard_of_hash(mixer.finish(), shards)
     })
 }
 
@@ -172,6 +190,20 @@ mod tests {
                 (0u64..200)
                     .all(|key| { (shard_of_bytes(&key.to_ne_bytes(), shards) as usize) < shards })
             );
+        }
+    }
+
+    /// Processes that copy events and processes that lend them agree on each event's shard.
+    #[test]
+    fn copied_keys_have_the_same_shards() {
+        for (offset, length) in [(0, 1), (0, 23), (3, 8), (3, 9), (5, 17), (15, 1), (7, 16)] {
+            // SAFETY: the bytes lie in the array.
+            let lent = unsafe { bytes_partitioner::<[u8; 23]>(1_000_000, (offset, length)) };
+            let copied = copying_partitioner::<[u8; 23]>(1_000_000, (offset, length));
+            for seed in 0..20u8 {
+                let event: [u8; 23] = std::array::from_fn(|i| seed.wrapping_mul(i as u8 | 3));
+                assert_eq!(copied(&AtomicBytes::new(event)), lent(&event));
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
-use crate::ring::partition::{ShardIds, bytes_partitioner};
+use crate::ring::partition::{Partitioner, ShardIds};
 use crate::ring::peers::{OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
@@ -103,14 +103,15 @@ impl Areas {
         unsafe { Shared::mapped_slice(self.seats, plan.seats(), &self.mapping) }
     }
 
-    /// Returns the shard ids of each stage; `None`: the stage has no shards.
+    /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes the
+    /// partitioner of so many shards, whose keys have an offset and a length.
     ///
     /// # Safety
-    /// The areas are those of the declaration, which was checked for `E` (`Declaration::needs`), and
-    /// no byte of an `E` is padding.
+    /// The areas are those of the declaration.
     pub(super) unsafe fn shard_ids<E>(
         &self,
         declaration: &Declaration,
+        partitioner: &dyn Fn(usize, (usize, usize)) -> Partitioner<E>,
     ) -> Box<[Option<ShardIds<E>>]> {
         let (mut arrays, capacity) = (0, declaration.capacity);
         let ids_of = |stage: &StageDeclaration| {
@@ -119,12 +120,12 @@ impl Areas {
             };
             arrays += 1;
             // SAFETY: the caller's promise: each sharded stage has an id per slot, which lie behind
-            // those of the sharded stages before. The key lies in the event.
-            let (partitioner, ids) = unsafe {
+            // those of the sharded stages before.
+            let ids = unsafe {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
-                let ids = Shared::mapped_slice(first.cast(), capacity, &self.mapping);
-                (bytes_partitioner(shards, (key_offset, key_length)), ids)
+                Shared::mapped_slice(first.cast(), capacity, &self.mapping)
             };
+            let partitioner = partitioner(shards, (key_offset, key_length));
             Some(ShardIds::over(Contained::new(partitioner), ids))
         };
         declaration.stages.iter().map(ids_of).collect()

@@ -24,6 +24,10 @@ mod blocks_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod combined_tests;
 pub mod copied;
+#[cfg(all(test, not(slipring_loom)))]
+mod copies_tests;
+mod copying;
+mod copying_producer;
 mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
@@ -47,6 +51,11 @@ pub use blocks::{
     BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
     BlockReader, BlockSubscription, BlockWriter, SharedBlockProducer,
 };
+pub use copying::{
+    CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingReader, CopyingShardReader,
+    CopyingShardWriter, CopyingSubscription, CopyingWriter,
+};
+pub use copying_producer::{CopyingProducer, CopyingSharedProducer};
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use messages::{
     CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
@@ -60,6 +69,7 @@ pub use ring::{
     SegmentWriter,
 };
 
+pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::shared::Mapping;
 pub use crate::ring::partition::shard_of_bytes;
 pub use crate::ring::peers::{OnDeath, Proof};

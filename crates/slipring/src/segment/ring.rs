@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::areas::{Areas, SegmentLayout};
 use super::declaration::Declaration;
 use super::participant::Participant;
+use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{
@@ -20,6 +21,7 @@ use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::owner::Owner;
+use crate::ring::partition::{Partitioner, bytes_partitioner, copying_partitioner};
 use crate::ring::plan::Plan;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
@@ -51,6 +53,39 @@ pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<t
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
     core: Owner<E, L>,
     participant: u32,
+}
+
+impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
+    /// Makes the ring of one process whose handles copy events in and out. The ring's events are
+    /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Nothing but the
+    /// handles of [`copying`](super::copying) and their producers is to be made of the ring.
+    ///
+    /// # Errors
+    /// Returns why no ring can be made from the declaration.
+    ///
+    /// # Safety
+    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin` has
+    ///   stored their first words, with an equal declaration.
+    /// - The threads of this process access the words of the areas by atomic accesses of the words'
+    ///   sizes, and the events by this ring's handles, or by handles of a
+    ///   [`SegmentRing<E>`](SegmentRing::over) whose maker promised that all processes follow the
+    ///   protocol. Other processes may store anything at any time.
+    pub unsafe fn over_copies(
+        declaration: &Declaration,
+        areas: &Areas,
+        participant: &Participant,
+    ) -> Result<SegmentRing<AtomicBytes<E>>, BuildError> {
+        // Checks the keys, too, for the size of `E`.
+        declaration.needs::<E>()?;
+        let mut plan = declaration.plan()?;
+        plan.choose_wait(&participant.wait, &participant.producer_wait);
+        // SAFETY: the caller's promise. A slot of `AtomicBytes<E>` has the size of a slot of `E`,
+        // and its event the same place (`AtomicBytes`). Every access to an event is atomic.
+        unsafe {
+            let partitioner = &copying_partitioner::<E>;
+            SegmentRing::partitioned(plan, declaration, areas, participant, partitioner)
+        }
+    }
 }
 
 impl<E, L: SegmentLayout> SegmentRing<E, L> {
@@ -86,6 +121,27 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         areas: &Areas,
         participant: &Participant,
     ) -> Result<SegmentRing<E, L>, BuildError> {
+        // SAFETY: the key lies in the event, as `Declaration::needs` has checked. No byte of an `E`
+        // is padding, by the caller's promise. A ring of blocks has no shards.
+        let partitioner = |shards, key| unsafe { bytes_partitioner(shards, key) };
+        // SAFETY: the caller's promise.
+        unsafe { SegmentRing::partitioned(plan, declaration, areas, participant, &partitioner) }
+    }
+
+    /// Makes the ring of one process from a plan, and from what makes the partitioner of a sharded
+    /// stage.
+    ///
+    /// # Safety
+    /// The areas are those of the declaration, for events with size and alignment of `E`. The plan
+    /// has the lines and queues of the declaration's. What is done with an event is sound, whatever
+    /// other processes do.
+    unsafe fn partitioned(
+        plan: Plan,
+        declaration: &Declaration,
+        areas: &Areas,
+        participant: &Participant,
+        partitioner: &dyn Fn(usize, (usize, usize)) -> Partitioner<E>,
+    ) -> Result<SegmentRing<E, L>, BuildError> {
         let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
         // SAFETY: the caller's promise.
         let board = unsafe { areas.board(&plan, declaration, participant) };
@@ -97,7 +153,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         let slots = unsafe { areas.slots::<E, L>(declaration.capacity) };
         // SAFETY: as above.
         let core = unsafe {
-            let shard_ids = areas.shard_ids(declaration);
+            let shard_ids = areas.shard_ids(declaration, partitioner);
             Core::over(control, slots, shard_ids, areas.mapping.clone())
         };
         Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
@@ -164,6 +220,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// This process owns the producer's seat, and has no other producer's handle.
     pub unsafe fn producer(&self) -> SegmentProducer<E, L> {
+        self.next_producer()
+    }
+
+    pub(super) fn next_producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, self.boundary());
         if control.plan.cursor {
@@ -201,6 +261,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// This process owns the seat, which is one of the producers', and has no other handle of it.
     /// The declaration has several producers.
     pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
+        self.seated_producer(seat)
+    }
+
+    pub(super) fn seated_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.producer_party());
         let boundary = heads::boundary(&self.core);
@@ -261,7 +325,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.worker(pool, seat)
     }
 
-    fn worker<A: sealed::Access>(
+    pub(super) fn worker<A: sealed::Access>(
         &self,
         pool: usize,
         seat: usize,
@@ -288,7 +352,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         self.shard(stage, shard)
     }
 
-    fn shard<A: sealed::Access>(
+    pub(super) fn shard<A: sealed::Access>(
         &self,
         stage: usize,
         shard: usize,
@@ -297,7 +361,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         Consumer::over(ShardPosition::over(position, shard))
     }
 
-    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
+    pub(super) fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
         Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

@@ -1,0 +1,444 @@
+//! Handles that copy events out of a segment, whose other processes need not be trusted.
+//!
+//! A handle of this module is one of `consumer` over [`AtomicBytes`] events: it finds events and
+//! releases them by the same code, and lends none. The user gets copies.
+//!
+//! Invariants
+//! - I1: bytes of an event are accessed through `&AtomicBytes` only, so no other process can make
+//!   an access undefined. The other words of a segment are atomic.
+//! - I2: the `read` events from the inner handle's next event on were found by its last call, were
+//!   copied, and are not released.
+//! - I3: a call that does not wait takes a number of steps that the ring's capacity and its number
+//!   of seats bound. A call with a deadline ends by it. Both hold whatever other processes store.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
+use crate::base::name::Name;
+use crate::consumer::batch::Batch;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{
+    Joined, Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed,
+};
+use crate::errors::{BatchError, SubscribeError, WaitError};
+use crate::live::tap::StartAt;
+use crate::segment::ring::SegmentRing;
+
+/// A handle of a stage that gets copies of the stage's events. Other processes cannot make its calls
+/// undefined, whatever they store.
+///
+/// - [`next`](CopyingConsumer::next) returns a copy of one event and the event's position;
+///   [`read_batch`](CopyingConsumer::read_batch) copies several events to a slice.
+/// - The events of a call are released by the next call, or by
+///   [`release`](CopyingConsumer::release). Until then no honest producer overwrites them. If the
+///   handle is dropped before, or its process dies, they are delivered again, to the next handle
+///   ([`redelivered`](CopyingConsumer::redelivered)).
+/// - A stage that writes stores changed copies back
+///   ([`write_back`](CopyingConsumer::write_back)).
+///
+/// | handle | sees |
+/// |---|---|
+/// | [`CopyingReader`], [`CopyingWriter`] | every event |
+/// | [`CopyingPoolReader`], [`CopyingPoolWriter`] | the events that no other worker of the pool takes |
+/// | [`CopyingShardReader`], [`CopyingShardWriter`] | the events of its own keys |
+/// | [`CopyingSubscription`] | every event since it joined |
+///
+/// # Cost
+/// One load for eight bytes of an event, and one store. A release of one event costs as much as one
+/// of many, so [`read_batch`](CopyingConsumer::read_batch) is cheaper for small events.
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::Segment;
+/// let segment = Segment::<u64>::create_memfd("numbers").capacity(8).reader("sum").build()?;
+/// let copies = segment.attach_copies()?;
+/// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+/// for n in 0..3 { tx.publish(&(n * 10))?; }
+/// tx.close();
+/// assert_eq!(sum.next()?, (0, 0));
+/// assert_eq!(sum.next()?, (10, 1)); // releases the event at 0
+/// drop(sum); // the event at 1 was not released
+/// let mut sum = copies.reader("sum")?;
+/// assert_eq!((sum.redelivered(), sum.next()?), (1..2, (10, 1)));
+/// assert_eq!(sum.for_each(|number, at| assert_eq!((number, at), (20, 2)))?, 1);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> {
+    inner: Consumer<AtomicBytes<E>, A, C>,
+    /// Number of events that were copied out and not released (I2).
+    read: u64,
+}
+
+/// The handle with which a stage gets a copy of every event.
+pub type CopyingReader<E> = CopyingConsumer<E, Reading, Seated>;
+/// The handle with which a stage gets a copy of every event, and may change the event.
+pub type CopyingWriter<E> = CopyingConsumer<E, Writing, Seated>;
+/// The handle with which one worker of a pool gets copies of events.
+pub type CopyingPoolReader<E> = CopyingConsumer<E, Reading, SeatedWorker>;
+/// The handle with which one worker of a pool gets copies of events, and may change the events.
+pub type CopyingPoolWriter<E> = CopyingConsumer<E, Writing, SeatedWorker>;
+/// The handle with which one shard of a stage gets copies of the events of its own keys.
+pub type CopyingShardReader<E> = CopyingConsumer<E, Reading, SeatedShard>;
+/// The handle with which one shard of a stage gets copies of the events of its own keys, and may
+/// change the events.
+pub type CopyingShardWriter<E> = CopyingConsumer<E, Writing, SeatedShard>;
+/// A reader that has joined a tap, and gets copies of events.
+pub type CopyingSubscription<E> = CopyingConsumer<E, Reading, Joined<true>>;
+
+impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
+    fn copying<A: sealed::Access, C: sealed::Delivery>(
+        inner: Consumer<AtomicBytes<E>, A, C>,
+    ) -> CopyingConsumer<E, A, C> {
+        CopyingConsumer { inner, read: 0 }
+    }
+
+    /// Makes the handle of a stage that reads. This process owns the stage's seat, and has no other
+    /// handle of the stage: else events come twice or not at all.
+    pub fn copying_reader(&self, stage: usize) -> CopyingReader<E> {
+        Self::copying(self.consumer(stage))
+    }
+
+    /// Makes the handle of a stage that may write, as [`SegmentRing::copying_reader`] does.
+    pub fn copying_writer(&self, stage: usize) -> CopyingWriter<E> {
+        Self::copying(self.consumer(stage))
+    }
+
+    /// Makes the handle of a worker that reads. This process owns the seat with the index `seat`,
+    /// which is one of the pool's.
+    pub fn copying_pool_reader(&self, pool: usize, seat: usize) -> CopyingPoolReader<E> {
+        Self::copying(self.worker(pool, seat))
+    }
+
+    /// Makes the handle of a worker that may write, as [`SegmentRing::copying_pool_reader`] does.
+    pub fn copying_pool_writer(&self, pool: usize, seat: usize) -> CopyingPoolWriter<E> {
+        Self::copying(self.worker(pool, seat))
+    }
+
+    /// Makes the handle of a shard that reads. This process owns the seat of the shard with the
+    /// number `shard`.
+    pub fn copying_shard_reader(&self, stage: usize, shard: usize) -> CopyingShardReader<E> {
+        Self::copying(self.shard(stage, shard))
+    }
+
+    /// Makes the handle of a shard that may write, as [`SegmentRing::copying_shard_reader`] does.
+    pub fn copying_shard_writer(&self, stage: usize, shard: usize) -> CopyingShardWriter<E> {
+        Self::copying(self.shard(stage, shard))
+    }
+
+    /// Adds a reader to the tap with the index `tap`, as [`SegmentRing::subscribe`] does.
+    ///
+    /// # Errors
+    /// As for [`SegmentRing::subscribe`].
+    ///
+    /// # Panics
+    /// The stage with this index is no tap.
+    pub fn copying_subscribe(
+        &self,
+        tap: usize,
+        start: StartAt,
+    ) -> Result<CopyingSubscription<E>, SubscribeError> {
+        self.subscribe(tap, start).map(Self::copying)
+    }
+}
+
+impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
+    /// Returns the stage's name.
+    ///
+    /// Example: [`CopyingConsumer::read_batch`].
+    pub fn stage(&self) -> Name {
+        self.inner.stage()
+    }
+
+    /// Returns a copy of the next event, and the event's position. Waits while no event is
+    /// available. First releases the events of the last call.
+    ///
+    /// Example: [`CopyingConsumer`].
+    ///
+    /// # Errors
+    /// Those of [`Consumer::batch`](crate::Consumer::batch).
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "an iterator has no error of its own")]
+    pub fn next(&mut self) -> Result<(E, u64), WaitError> {
+        self.release();
+        let batch = self.inner.batch(1)?;
+        let event = first(&batch);
+        self.read = batch.len() as u64;
+        Ok(event)
+    }
+
+    /// Works as [`next`](CopyingConsumer::next), but never waits.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::BatchError;
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+    /// assert!(matches!(sum.try_next(), Err(BatchError::Unavailable)));
+    /// tx.publish(&7)?;
+    /// assert_eq!(sum.try_next()?, (7, 0));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Consumer::try_batch`](crate::Consumer::try_batch).
+    #[inline]
+    pub fn try_next(&mut self) -> Result<(E, u64), BatchError> {
+        self.release();
+        let batch = self.inner.try_batch(1)?;
+        let event = first(&batch);
+        self.read = batch.len() as u64;
+        Ok(event)
+    }
+
+    /// Works as [`next`](CopyingConsumer::next), but waits at most until `deadline`, whatever other
+    /// processes store.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::BatchError;
+    /// use std::time::{Duration, Instant};
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert!(matches!(sum.next_by(soon), Err(BatchError::TimedOut)));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Consumer::batch_by`](crate::Consumer::batch_by).
+    pub fn next_by(&mut self, deadline: Instant) -> Result<(E, u64), BatchError> {
+        self.release();
+        let batch = self.inner.batch_by(1, deadline)?;
+        let event = first(&batch);
+        self.read = batch.len() as u64;
+        Ok(event)
+    }
+
+    /// Copies at least one event to `events`, and as many as are available and fit. Returns the
+    /// position of the first event, and the number of events. Waits while no event is available. If
+    /// `events` is empty, returns at once. First releases the events of the last call.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+    /// tx.publish_batch(&[1, 2, 3])?;
+    /// let mut events = [0; 2];
+    /// assert_eq!((sum.read_batch(&mut events)?, events), ((0, 2), [1, 2]));
+    /// assert_eq!((sum.read_batch(&mut events)?, events[0]), ((2, 1), 3));
+    /// sum.release();
+    /// assert_eq!((tx.remaining(), sum.stage().as_str()), (8, "sum"));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Consumer::batch`](crate::Consumer::batch). No event is copied then.
+    pub fn read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), WaitError> {
+        self.release();
+        let batch = self.inner.batch(events.len())?;
+        let read = copy(&batch, events);
+        self.read = batch.len() as u64;
+        Ok(read)
+    }
+
+    /// Works as [`read_batch`](CopyingConsumer::read_batch), but never waits.
+    ///
+    /// Example: [`CopyingConsumer::read_batch`].
+    ///
+    /// # Errors
+    /// Those of [`Consumer::try_batch`](crate::Consumer::try_batch). No event is copied then.
+    pub fn try_read_batch(&mut self, events: &mut [E]) -> Result<(u64, usize), BatchError> {
+        self.release();
+        let batch = self.inner.try_batch(events.len())?;
+        let read = copy(&batch, events);
+        self.read = batch.len() as u64;
+        Ok(read)
+    }
+
+    /// Works as [`read_batch`](CopyingConsumer::read_batch), but waits at most until `deadline`,
+    /// whatever other processes store.
+    ///
+    /// Example: [`CopyingConsumer::read_batch`].
+    ///
+    /// # Errors
+    /// Those of [`Consumer::batch_by`](crate::Consumer::batch_by). No event is copied then.
+    pub fn read_batch_by(
+        &mut self,
+        events: &mut [E],
+        deadline: Instant,
+    ) -> Result<(u64, usize), BatchError> {
+        self.release();
+        let batch = self.inner.batch_by(events.len(), deadline)?;
+        let read = copy(&batch, events);
+        self.read = batch.len() as u64;
+        Ok(read)
+    }
+
+    /// Releases the events of the last call to the next stages, or gives their slots back to the
+    /// producers. Does nothing if the last call returned no event, or if they are released.
+    ///
+    /// Costs as much as [`Batch::release`](crate::Batch::release).
+    ///
+    /// Example: [`CopyingConsumer::read_batch`].
+    #[inline]
+    pub fn release(&mut self) {
+        let read = std::mem::take(&mut self.read);
+        if read != 0 {
+            self.inner.release_next(read); // I2
+        }
+    }
+}
+
+/// Returns a copy of the first event of a batch that has one, and its position.
+fn first<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
+    batch: &Batch<'_, AtomicBytes<E>, A, C>,
+) -> (E, u64) {
+    (batch[0].load(), batch.first_seq())
+}
+
+/// Copies a batch to as many `events`. Returns the position of the first one, and their number.
+fn copy<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
+    batch: &Batch<'_, AtomicBytes<E>, A, C>,
+    events: &mut [E],
+) -> (u64, usize) {
+    events.iter_mut().zip(batch.iter()).for_each(|(event, lent)| lent.load_to(event));
+    (batch.first_seq(), batch.len())
+}
+
+impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
+    /// Calls `f` with a copy of each event and the event's position, until the stream ends. Each
+    /// event is released after `f` has returned. Returns the number of events.
+    ///
+    /// Example: [`CopyingConsumer`].
+    ///
+    /// # Errors
+    /// Those of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    pub fn for_each(&mut self, mut f: impl FnMut(E, u64)) -> Result<u64, WaitError> {
+        let mut count = 0;
+        loop {
+            match self.next() {
+                Ok((event, seq)) => {
+                    // If `f` panics, the next call returns the event again.
+                    let read = std::mem::take(&mut self.read);
+                    f(event, seq);
+                    self.read = read;
+                }
+                Err(WaitError::Closed) => return Ok(count),
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+    }
+}
+
+impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
+    /// Stores a copy of `event` over the event at `seq`, which must be one of the last call's and not
+    /// released. Returns whether it is; if not, nothing is stored.
+    ///
+    /// A handle that is dropped or dies between the call and the release may leave the event
+    /// half-written; see [`redelivered`](CopyingConsumer::redelivered).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .writer("double")
+    ///     .reader("sum")
+    ///     .after(["double"])
+    ///     .build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut double) = (copies.producer()?, copies.writer("double")?);
+    /// let mut sum = copies.reader("sum")?;
+    /// tx.publish(&21)?;
+    /// let (number, seq) = double.next()?;
+    /// assert!(double.write_back(seq, &(2 * number)));
+    /// double.release();
+    /// assert!(!double.write_back(seq, &0)); // released
+    /// assert_eq!(sum.next()?, (42, 0));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_back(&mut self, seq: u64, event: &E) -> bool {
+        let batch = self.inner.lend(self.read); // I2
+        let offset = seq.wrapping_sub(batch.first_seq());
+        let found = usize::try_from(offset).ok().and_then(|offset| batch.get(offset));
+        found.map(|lent| lent.store(event)).is_some()
+    }
+
+    /// Calls `f` with a copy of each event and the event's position, until the stream ends. Stores
+    /// the copy back, and releases the event, after `f` has returned. Returns the number of events.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .writer("double")
+    ///     .reader("sum")
+    ///     .after(["double"])
+    ///     .build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut tx, mut double) = (copies.producer()?, copies.writer("double")?);
+    /// let mut sum = copies.reader("sum")?;
+    /// tx.publish(&21)?;
+    /// tx.close();
+    /// assert_eq!(double.for_each(|number, _| *number *= 2)?, 1);
+    /// assert_eq!(sum.next()?, (42, 0));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`CopyingConsumer::next`], except [`WaitError::Closed`].
+    pub fn for_each(&mut self, mut f: impl FnMut(&mut E, u64)) -> Result<u64, WaitError> {
+        let mut count = 0;
+        loop {
+            match self.next() {
+                Ok((mut event, seq)) => {
+                    // If `f` panics, the next call returns the event again.
+                    let read = std::mem::take(&mut self.read);
+                    f(&mut event, seq);
+                    self.read = read;
+                    self.write_back(seq, &event);
+                }
+                Err(WaitError::Closed) => return Ok(count),
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+    }
+}
+
+impl<E: PlainBytes, A: sealed::Access, C: sealed::Succeeds> CopyingConsumer<E, A, C> {
+    /// Returns the positions of the events that another handle got and did not release, and that
+    /// this handle gets again; see [`Consumer::redelivered`](crate::Consumer::redelivered). If the
+    /// stage writes, each of these events may be half-written. The range has no more positions than
+    /// the ring has slots, whatever other processes store.
+    ///
+    /// Example: [`CopyingConsumer`].
+    pub fn redelivered(&self) -> Range<u64> {
+        self.inner.redelivered()
+    }
+}
+
+impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> fmt::Debug
+    for CopyingConsumer<E, A, C>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyingConsumer")
+            .field("stage", &self.stage())
+            .field("next_seq", &self.inner.next_seq().wrapping_add(self.read))
+            .finish()
+    }
+}

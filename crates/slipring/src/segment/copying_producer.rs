@@ -1,0 +1,251 @@
+//! Producers that copy events into a segment, whose other processes need not be trusted.
+//!
+//! A producer of this module is one of `producer` over [`AtomicBytes`] events. It claims, publishes
+//! and waits by the same code. It lends no slot: it copies the user's value between claim and
+//! publication, where no code of the user runs.
+//!
+//! Invariants
+//! - I1: bytes of an event are accessed through `&AtomicBytes` only.
+//! - I2: no call returns with a claim that is neither published nor given up.
+//! - I3: a call that does not wait takes a bounded number of steps, and a call with a deadline ends
+//!   by it, whatever other processes store.
+
+use std::fmt;
+use std::time::Instant;
+
+use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
+use crate::errors::{ClaimError, WaitError};
+use crate::producer::{Apart, Producer, Single, sealed};
+use crate::ring::slots::Interleaved;
+use crate::segment::ring::SegmentRing;
+
+/// A producer of a segment that publishes copies of values. Other processes cannot make its calls
+/// undefined, whatever they store.
+///
+/// Dropping the last producer closes the ring.
+///
+/// # Cost
+/// A claim, one store for eight bytes of an event, and a publication; see
+/// [`Producer`](crate::Producer).
+///
+/// ```
+/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+/// use slipring_shm::Segment;
+/// let segment = Segment::<[u8; 5]>::create_memfd("words").capacity(8).reader("all").build()?;
+/// let copies = segment.attach_copies()?;
+/// let (mut tx, mut all) = (copies.producer()?, copies.reader("all")?);
+/// assert_eq!(tx.publish(b"hello")?, 0); // the position
+/// assert_eq!(tx.publish_batch(&[*b"other", *b"words"])?, 1);
+/// assert_eq!((all.next()?, all.next()?), ((*b"hello", 0), (*b"other", 1)));
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CopyingProducer<E: PlainBytes, S: sealed::Sharing = Single> {
+    inner: Producer<AtomicBytes<E>, Interleaved, S>,
+}
+
+/// One of several producers of a segment that publish copies of values.
+pub type CopyingSharedProducer<E> = CopyingProducer<E, Apart>;
+
+impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
+    /// Makes the producer's handle, which goes on where the producer before stopped. This process
+    /// owns the producer's seat, and has no other producer's handle: else events are lost.
+    pub fn copying_producer(&self) -> CopyingProducer<E> {
+        CopyingProducer { inner: self.next_producer() }
+    }
+
+    /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
+    pub fn copying_shared_producer(&self, seat: usize) -> CopyingSharedProducer<E> {
+        CopyingProducer { inner: self.seated_producer(seat) }
+    }
+}
+
+impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
+    /// Publishes a copy of `event`. Returns the event's position. Waits while the ring is full.
+    ///
+    /// Example: [`CopyingProducer`].
+    ///
+    /// # Errors
+    /// Those of [`Producer::publish`](crate::Producer::publish). Nothing is published then.
+    #[inline]
+    pub fn publish(&mut self, event: &E) -> Result<u64, WaitError> {
+        let seq = match self.inner.reserve(1) {
+            Ok(seq) => seq,
+            Err(refusal) => self.inner.wait_for_room(1, refusal)?,
+        };
+        Ok(self.put(seq, std::slice::from_ref(event)))
+    }
+
+    /// Works as [`publish`](CopyingProducer::publish), but never waits.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::ClaimError;
+    /// use std::time::{Duration, Instant};
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(2).reader("all").build()?;
+    /// let mut tx = segment.attach_copies()?.producer()?;
+    /// tx.try_publish_batch(&[1, 2])?;
+    /// assert!(matches!(tx.try_publish(&3), Err(ClaimError::Gated { lag: 2, .. })));
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert!(matches!(tx.publish_by(soon, &3), Err(ClaimError::TimedOut { .. })));
+    /// assert!(matches!(tx.publish_batch_by(soon, &[3]), Err(ClaimError::TimedOut { .. })));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Producer::try_publish`](crate::Producer::try_publish).
+    #[inline]
+    pub fn try_publish(&mut self, event: &E) -> Result<u64, ClaimError> {
+        self.try_publish_batch(std::slice::from_ref(event))
+    }
+
+    /// Works as [`publish`](CopyingProducer::publish), but waits at most until `deadline`, whatever
+    /// other processes store.
+    ///
+    /// Example: [`CopyingProducer::try_publish`].
+    ///
+    /// # Errors
+    /// Those of [`Producer::publish_by`](crate::Producer::publish_by).
+    pub fn publish_by(&mut self, deadline: Instant, event: &E) -> Result<u64, ClaimError> {
+        self.publish_batch_by(deadline, std::slice::from_ref(event))
+    }
+
+    /// Publishes copies of all `events` at once, which become visible together. Returns the position
+    /// of the first one. Waits until the ring has room for all of them.
+    ///
+    /// Example: [`CopyingProducer`].
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], if there is no event, or if there are more than the ring has slots;
+    /// else those of [`Producer::claim_n`](crate::Producer::claim_n). Nothing is published then.
+    pub fn publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
+        self.inner.check_length(events.len())?;
+        let seq = self.inner.reserve_by(events.len() as u64, None)?;
+        Ok(self.put(seq, events))
+    }
+
+    /// Works as [`publish_batch`](CopyingProducer::publish_batch), but never waits.
+    ///
+    /// Example: [`CopyingProducer::try_publish`].
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], as above; else those of
+    /// [`Producer::try_claim_n`](crate::Producer::try_claim_n).
+    #[inline]
+    pub fn try_publish_batch(&mut self, events: &[E]) -> Result<u64, ClaimError> {
+        self.inner.check_length(events.len())?;
+        let seq = self.inner.try_reserve(events.len() as u64)?;
+        Ok(self.put(seq, events))
+    }
+
+    /// Works as [`publish_batch`](CopyingProducer::publish_batch), but waits at most until
+    /// `deadline`, whatever other processes store.
+    ///
+    /// Example: [`CopyingProducer::try_publish`].
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], as above; else those of
+    /// [`Producer::claim_n_by`](crate::Producer::claim_n_by).
+    pub fn publish_batch_by(&mut self, deadline: Instant, events: &[E]) -> Result<u64, ClaimError> {
+        self.inner.check_length(events.len())?;
+        let seq = self.inner.reserve_by(events.len() as u64, Some(deadline))?;
+        Ok(self.put(seq, events))
+    }
+
+    /// Copies `events` to the slots from `seq` on, which this handle has just claimed, and publishes
+    /// them. Returns `seq`.
+    #[inline(always)]
+    fn put(&mut self, seq: u64, events: &[E]) -> u64 {
+        for (offset, event) in (0..).zip(events) {
+            let slot = self.inner.cell(seq.wrapping_add(offset));
+            // SAFETY: slots::I1; the handle keeps the core. A `&AtomicBytes` is sound whatever other
+            // processes store (I1).
+            unsafe { &*slot }.store(event);
+        }
+        self.inner.commit(seq, events.len() as u64);
+        seq
+    }
+
+    /// Returns the number of slots that could be claimed at this moment, at most the ring's
+    /// capacity; see [`Producer::remaining`](crate::Producer::remaining).
+    ///
+    /// Example: [`CopyingConsumer::read_batch`](super::CopyingConsumer::read_batch).
+    pub fn remaining(&mut self) -> usize {
+        self.inner.remaining()
+    }
+
+    /// Returns the number of slots of the ring.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("all").build()?;
+    /// assert_eq!(segment.attach_copies()?.producer()?.capacity(), 8);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.inner.capacity()
+    }
+
+    /// Closes this handle, as a drop does; see [`Producer::close`](crate::Producer::close).
+    ///
+    /// Example: [`CopyingConsumer`](super::CopyingConsumer).
+    pub fn close(self) {
+        self.inner.close();
+    }
+
+    /// Ends the graph at once, without draining the ring; see
+    /// [`Producer::halt`](crate::Producer::halt).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment =
+    ///     slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("all").build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (tx, mut all) = (copies.producer()?, copies.reader("all")?);
+    /// tx.halt();
+    /// assert!(matches!(all.next(), Err(slipring::WaitError::Halted)));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn halt(&self) {
+        self.inner.halt();
+    }
+}
+
+impl<E: PlainBytes> CopyingSharedProducer<E> {
+    /// Closes the ring for the producers of all processes; see
+    /// [`Producer::close_all`](crate::Producer::close_all).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .producers(2)
+    ///     .reader("count")
+    ///     .build()?;
+    /// let copies = segment.attach_copies()?;
+    /// let (mut one, mut other) = (copies.shared_producer()?, copies.shared_producer()?);
+    /// one.publish(&1)?;
+    /// one.close_all();
+    /// assert!(matches!(other.publish(&2), Err(slipring::WaitError::Closed)));
+    /// assert_eq!(copies.reader("count")?.for_each(|_, _| ())?, 1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close_all(self) {
+        self.inner.close_all();
+    }
+}
+
+impl<E: PlainBytes, S: sealed::Sharing> fmt::Debug for CopyingProducer<E, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyingProducer")
+            .field("next_seq", &self.inner.next_seq())
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
