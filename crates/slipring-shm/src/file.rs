@@ -241,6 +241,11 @@ pub(crate) fn reopen(
     }
 }
 
+/// Returns the length of the file behind `fd` now, in bytes.
+pub(crate) fn length(fd: BorrowedFd<'_>) -> Result<u64, Problem> {
+    Ok(u64::try_from(stat(fd)?.st_size).unwrap_or(0))
+}
+
 /// Returns the path by which a process reaches what its descriptor means.
 pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())

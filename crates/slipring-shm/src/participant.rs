@@ -22,8 +22,8 @@ use rustix::process::geteuid;
 
 use slipring::segment::register_for_barriers;
 
-use crate::errors::Problem;
-use crate::file::{Access, File};
+use crate::errors::{FileProblem, Problem};
+use crate::file::{self, Access, File};
 use crate::fork::ForkGuard;
 use crate::layout::records::Participant;
 use crate::layout::{Areas, Checked};
@@ -146,6 +146,11 @@ fn try_attach(
         return Ok(Some(Attempt::Replaced));
     }
     step!("compared");
+    // The file may have been shortened since its head was checked.
+    let bytes = file::length(fd)?;
+    if bytes < checked.areas.length {
+        return Err(FileProblem::TooShort { bytes, expected: checked.areas.length }.into());
+    }
     // 3. The mapping keeps the description.
     let mapping = Mapping::new(fd, checked.areas.length)?;
     // 4. Byte k, the proof of life. Byte 0 is unlocked explicitly, as the mapping would keep it.

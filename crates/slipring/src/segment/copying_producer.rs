@@ -31,12 +31,12 @@ use crate::segment::ring::SegmentRing;
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::Segment;
-/// let segment = Segment::<[u8; 5]>::create_memfd("words").capacity(8).reader("all").build()?;
+/// let segment = Segment::<f32>::create_memfd("numbers").capacity(8).reader("all").build()?;
 /// let copies = segment.attach_copies()?;
 /// let (mut tx, mut all) = (copies.producer()?, copies.reader("all")?);
-/// assert_eq!(tx.publish(b"hello")?, 0); // the position
-/// assert_eq!(tx.publish_batch(&[*b"other", *b"words"])?, 1);
-/// assert_eq!((all.next()?, all.next()?), ((*b"hello", 0), (*b"other", 1)));
+/// assert_eq!(tx.publish(&0.5)?, 0); // the position
+/// assert_eq!(tx.publish_batch(&[1.5, 2.5])?, 1);
+/// assert_eq!((all.next()?, all.next()?), ((0.5, 0), (1.5, 1)));
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
