@@ -2,8 +2,9 @@
 //! calls. Each call may fail.
 //!
 //! The words lie on the heap, each area in an allocation of its own. So AddressSanitizer sees each
-//! access outside of them; without it, lines of a known value surround each area. Events are
-//! changed by no other thread: a segment's user promises that (`Segment::attach`).
+//! access outside of them; without it, lines of a known value surround each area. Beside handles that
+//! lend events, no other thread changes events: a segment's user promises that (`Segment::attach`).
+//! Half of the inputs are of handles that copy events (`copies.rs`), whose events change, too.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -16,6 +17,9 @@ use slipring::segment::{
     SegmentWriter, StageDeclaration, StageDelivery, begin,
 };
 use slipring::{ClaimError, Wait, WaitError};
+
+#[path = "copies.rs"]
+mod copies;
 
 /// Size of a line, in bytes.
 const LINE: usize = 128;
@@ -31,11 +35,13 @@ struct Area {
     lines: usize,
     /// Distance between the words that change, in bytes.
     stride: usize,
+    /// Size of the words, in bytes: 4 or 8.
+    word: usize,
     layout: Layout,
 }
 
 impl Area {
-    fn new(lines: usize, stride: usize) -> Area {
+    fn new(lines: usize, stride: usize, word: usize) -> Area {
         let size = (lines + 2 * GUARDS) * LINE;
         let layout = Layout::from_size_align(size.max(LINE), LINE).unwrap();
         // SAFETY: the size is not zero.
@@ -46,7 +52,7 @@ impl Area {
         let first = unsafe { begin.add(GUARDS * LINE) };
         // SAFETY: as above.
         unsafe { first.write_bytes(0, lines * LINE) };
-        Area { first, lines, stride, layout }
+        Area { first, lines, stride, word, layout }
     }
 
     /// Asserts that no byte beside the area was written.
@@ -75,6 +81,11 @@ impl Area {
             let bits = unsafe { at.cast::<AtomicU32>().as_ref() };
             return bits.store(random.u32(..) & random.u32(..) & random.u32(..) & 31, Relaxed);
         }
+        if self.word == 4 {
+            // SAFETY: as above.
+            let word = unsafe { at.cast::<AtomicU32>().as_ref() };
+            return word.store(random.u32(..) >> random.u32(..32), Relaxed);
+        }
         // SAFETY: as above; all threads use the words by atomic accesses.
         let (word, other) = unsafe { (at.as_ref(), word(random).as_ref()) };
         let value = match random.u8(..6) {
@@ -96,10 +107,12 @@ impl Drop for Area {
     }
 }
 
-/// All areas of a segment: lines, queues, seats, status, failure, counters, waits, slots.
-struct Memory([Area; 8]);
+/// All areas of a segment: lines, queues, seats, status, failure, counters, waits, slots, cells, shard
+/// ids.
+struct Memory([Area; 10]);
 
-// SAFETY: the memory holds atomic words, and slots that one thread uses.
+// SAFETY: the memory holds atomic words, and slots that one thread uses, or that all threads use by
+// atomic words.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -107,7 +120,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn change(&self, random: &mut fastrand::Rng) {
         // Counters matter least.
-        let number = [0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 7, 7][random.usize(..12)];
+        let number = [0, 0, 1, 2, 2, 3, 4, 5, 6, 7, 7, 7, 8, 9][random.usize(..14)];
         self.0[number].change(random, number == 3);
     }
 }
@@ -173,7 +186,14 @@ impl World {
             producers: 1,
             producer_on_death: on_death[usize::from(graph) / 18 % 3],
         };
-        let needs = declaration.needs::<u64>().unwrap();
+        // A slot begins with its stamp.
+        let slot = declaration.needs::<u64>().unwrap().slot;
+        World::of(declaration, wait, slot)
+    }
+
+    /// Makes a world, in which every `stride`th byte of a slot begins a word that changes.
+    fn of(declaration: Declaration, wait: Wait, stride: usize) -> World {
+        let (needs, capacity) = (declaration.needs::<u64>().unwrap(), declaration.capacity);
         let lines = [
             needs.lines,
             needs.queues,
@@ -183,10 +203,14 @@ impl World {
             needs.counters,
             needs.waited,
             (needs.slot * capacity).div_ceil(LINE),
+            (needs.cells * capacity * 8).div_ceil(LINE),
+            (needs.shard_ids * capacity * 4).div_ceil(LINE),
         ];
-        // A slot begins with its stamp.
-        let stride = |number: usize| if number == 7 { needs.slot } else { 8 };
-        let area = |number: usize| Area::new(lines[number], stride(number));
+        let area = |number: usize| match number {
+            7 => Area::new(lines[number], stride, 8),
+            9 => Area::new(lines[number], 4, 4),
+            _ => Area::new(lines[number], 8, 8),
+        };
         let memory = Arc::new(Memory(std::array::from_fn(area)));
         let at = |number: usize| memory.0[number].first;
         let areas = Areas {
@@ -200,8 +224,8 @@ impl World {
             stamps: at(7),
             events: at(7),
             strides: (0, 0),
-            cells: NonNull::dangling(),
-            shard_ids: NonNull::dangling(),
+            cells: at(8),
+            shard_ids: at(9),
             mapping: memory.clone(),
         };
         // SAFETY: the areas have the sizes that the declaration needs.
@@ -209,18 +233,22 @@ impl World {
         World { declaration, areas, memory, dead: Arc::new(Dead(AtomicU64::new(0))), wait }
     }
 
-    fn attach(&self, number: u32) -> SegmentRing<u64> {
-        let participant = Participant {
+    fn participant(&self, number: u32) -> Participant {
+        Participant {
             number,
             proof: self.dead.clone(),
             notice: Duration::ZERO,
             always_fences: true,
             wait: self.wait.clone(),
             producer_wait: self.wait.clone(),
-        };
+        }
+    }
+
+    fn attach(&self, number: u32) -> SegmentRing<u64> {
         // SAFETY: as in `new`. What other processes break of the protocol is what is tested; they
         // leave the events alone.
-        unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }.unwrap()
+        unsafe { SegmentRing::over(&self.declaration, &self.areas, &self.participant(number)) }
+            .unwrap()
     }
 
     /// Makes the handle of a stage, whether its seat can be taken or not.
@@ -305,6 +333,9 @@ pub fn run(bytes: &[u8]) {
     let mut random = fastrand::Rng::with_seed(number() << 8 | number());
     // How fast another thread changes words; 0: there is none.
     let speed = number() % 4;
+    if graph / 54 % 2 == 1 {
+        return copies::run((capacity, start, graph), wait, random, speed, &mut next);
+    }
     let world = World::new(capacity, start, graph, wait);
     let stages = world.declaration.stages.len();
     let stop = AtomicBool::new(false);

@@ -211,8 +211,11 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         line.0.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
     }
     for number in 0..plan.queues {
-        // SAFETY: the caller's promise: there are so many states, and no one else uses them yet.
-        unsafe { queues.add(number).write(Line(QueueState::new())) };
+        // The rest of the line stays as it is: a `Line` that is written whole would make its padding
+        // uninitialised.
+        // SAFETY: the caller's promise: there are so many states, and no one else uses them yet. A
+        // line begins with its state.
+        unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
     seats.iter().for_each(|seat| seat.0.begin(declaration.start));
     Ok(())
