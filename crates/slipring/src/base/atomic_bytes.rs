@@ -33,8 +33,13 @@ impl<E: FromBytes + IntoBytes + Immutable + Send + Sync + 'static> PlainBytes fo
 ///
 /// In a slot behind a stamp of eight bytes, it lies where an `E` would lie, and the slot has the
 /// same size: its size is that of `E`, rounded up to its alignment, which is that of `E`, or 8.
+#[repr(transparent)]
+pub struct AtomicBytes<E>(UnsafeCell<Aligned<E>>);
+
+/// The alignment is inside of the cell, so that a `&AtomicBytes` says nothing about the bytes behind
+/// the value (`line::I1`).
 #[repr(C, align(8))]
-pub struct AtomicBytes<E>(UnsafeCell<MaybeUninit<E>>);
+struct Aligned<E>(MaybeUninit<E>);
 
 // SAFETY: the bytes are accessed by atomic words only (I1), and belong to no thread.
 unsafe impl<E: PlainBytes> Sync for AtomicBytes<E> {}
@@ -95,7 +100,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
     /// Makes bytes outside of shared memory, from a value.
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn new(event: E) -> AtomicBytes<E> {
-        AtomicBytes(UnsafeCell::new(MaybeUninit::new(event)))
+        AtomicBytes(UnsafeCell::new(Aligned(MaybeUninit::new(event))))
     }
 
     /// Loads each word of the grid, and stores it at the same offset of `to`.

@@ -4,6 +4,7 @@
 pub(crate) mod atomic_bytes;
 pub(crate) mod edge;
 pub(crate) mod fault;
+pub(crate) mod line;
 pub(crate) mod name;
 pub(crate) mod panics;
 pub(crate) mod shared;

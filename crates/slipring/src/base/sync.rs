@@ -14,6 +14,7 @@ pub(crate) use std::sync::atomic::compiler_fence;
 pub(crate) mod machine {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 }
+pub(crate) use super::line::Line;
 pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
 #[cfg(not(all(test, slipring_loom)))]
@@ -75,12 +76,6 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     all.extend((0..len).map(make));
     Some(all.into_boxed_slice())
 }
-
-/// A value on a 128-byte cache line of its own. x86 processors fetch neighbouring 64-byte lines in
-/// pairs (Intel's optimisation manual, "spatial prefetcher"). Some aarch64 processors have lines of
-/// 128 bytes (Apple's M1).
-#[repr(C, align(128))]
-pub(crate) struct Line<T>(pub(crate) T);
 
 /// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
 /// to `right` everywhere else.

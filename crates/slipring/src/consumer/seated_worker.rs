@@ -83,7 +83,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     /// Returns a seat of the pool.
     fn seat_of(&self, number: usize) -> Option<&Seat> {
         let control = self.state.control();
-        Some(&control.membership.seats_of(self.state.plan()).get(number)?.0)
+        let seat = control.membership.seats_of(self.state.plan()).get(number)?;
+        Some(seat)
     }
 
     /// Moves the claim word from `word`, at `seq`, behind the chunk that a cell says the seat
@@ -146,7 +147,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             };
             let end = seq.wrapping_add(len);
             // I1, I2.
-            let seat = &control.membership.seats_of(self.state.plan())[self.worker].0;
+            let seat = &control.membership.seats_of(self.state.plan())[self.worker];
             let bind = || edge::released::bind(own, seq << 1);
             twin!("bound-before-intent": () => bind());
             seat.intend_chunk(&(seq..end), left);
@@ -203,10 +204,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let core = self.state.core.clone();
         let membership = &core.control.membership;
         for (number, seat) in membership.seats_of(self.state.plan()).iter().enumerate() {
-            if seat.0.is_orphan()
-                && seat.0.adopt_chunk(membership.participant)
-                && self.go_on(number)
-            {
+            if seat.is_orphan() && seat.adopt_chunk(membership.participant) && self.go_on(number) {
                 return true;
             }
         }
@@ -280,7 +278,7 @@ impl WorkerRole for SeatedRole {
 
     fn has_orphans<E, L: Layout>(worker: &SeatedPosition<E, L>) -> bool {
         let seats = worker.state.core.control.membership.seats_of(worker.state.plan());
-        seats.iter().any(|seat| seat.0.is_orphan())
+        seats.iter().any(|seat| seat.is_orphan())
     }
 
     fn chunk_ended(&mut self, now: Instant, notice: impl FnOnce() -> Option<Duration>) {

@@ -120,7 +120,7 @@ pub(crate) fn position<E, L: Layout>(
     participant: u32,
 ) -> SequentialPosition<E, L, SeatRole> {
     let control = &core.control;
-    let seat = &control.seats_of(stage)[shard].0;
+    let seat: &Seat = &control.seats_of(stage)[shard];
     let line = control.plan.stages[stage].line + shard;
     let (released, held) = (control.positions.released(line), seat.held());
     let boundary = seat.boundary();

@@ -17,7 +17,7 @@ use crate::wait::queue_state::QueueState;
 #[test]
 fn loom_a_sleeper_of_another_process() {
     explore(10, None, || {
-        let queue = WaitQueue::between_processes(Shared::new(Line(QueueState::new())));
+        let queue = WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())));
         let shared = Arc::new(([queue], AtomicU64::new(0)));
         let asleep_at = shared.clone();
         let sleeping = thread::spawn(move || {

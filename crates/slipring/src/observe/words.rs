@@ -139,7 +139,7 @@ impl Words {
             mask,
             start,
             closed: AtomicU32::new(0),
-            completed: Line(AtomicU64::new(start)),
+            completed: Line::new(AtomicU64::new(start)),
         })
     }
 
@@ -159,7 +159,7 @@ impl Words {
 
     /// Returns the number of finished puts, times two (see [`PUT`]).
     pub(super) fn completed(&self) -> u64 {
-        edge::completed::see(&self.completed.0)
+        edge::completed::see(&self.completed)
     }
 
     /// Returns twice the index of the oldest put that the slots hold (see [`PUT`]). The writer may
@@ -177,7 +177,7 @@ impl Words {
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
-        (closed != 0).then(|| self.completed.0.load(Relaxed))
+        (closed != 0).then(|| self.completed.load(Relaxed))
     }
 
     /// Copies the value of one put, if the put's slot holds the put's complete value (I2).
@@ -225,7 +225,7 @@ impl Words {
             word.store(u64::from_ne_bytes(bytes), Relaxed);
         }
         edge::mirrored::put(&slot[0], done);
-        edge::completed::complete(&self.completed.0, done);
+        edge::completed::complete(&self.completed, done);
         done
     }
 

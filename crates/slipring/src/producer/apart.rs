@@ -26,7 +26,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn own_seat(&self) -> (u64, &Seat) {
         let control = &self.core.control;
         let number = self.seat.wrapping_sub(control.plan.first_producer_seat);
-        (number as u64, &control.membership.seats[self.seat].0)
+        (number as u64, &control.membership.seats[self.seat])
     }
 
     /// Returns the boundary from which a walk begins: this handle's own, or the one that the last

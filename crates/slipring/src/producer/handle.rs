@@ -481,7 +481,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.flush();
         let control = &self.core.control;
         if control.peers.is_some() && !S::APART {
-            let seat = &control.seats_of(control.producer_party())[0].0;
+            let seat = &control.seats_of(control.producer_party())[0];
             seat.free(control.membership.participant); // SYNC[seated]: last
         }
     }

@@ -51,10 +51,10 @@ impl Board {
     /// Makes the board of a ring of one process, whose first position is `start`. `None`: there is
     /// no memory for so many lines.
     pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
-        let word = |line| Line(AtomicU64::new(Positions::first_word(plan, line, start)));
-        let seats = array(plan.seats(), |_| Line(Seat::default()))?;
+        let word = |line| Line::new(AtomicU64::new(Positions::first_word(plan, line, start)));
+        let seats = array(plan.seats(), |_| Line::new(Seat::default()))?;
         for stage in plan.stages.iter().filter(|stage| stage.delivery.has_bounds()) {
-            for Line(seat) in &seats[stage.first_seat..][..stage.delivery.len()] {
+            for seat in &seats[stage.first_seat..][..stage.delivery.len()] {
                 seat.take(PARTICIPANT).expect("a new seat is free");
             }
         }
@@ -63,7 +63,7 @@ impl Board {
             seats: seats.into(),
             cells: plan.stages.iter().map(|_| Shared::from(Box::default())).collect(),
             participant: PARTICIPANT,
-            status: Shared::new(Line(StatusWords::default())),
+            status: Shared::new(Line::new(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
             always_fences: false,
             failure: None,

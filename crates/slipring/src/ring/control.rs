@@ -409,17 +409,17 @@ impl Control {
             return Some((Some(shard), owner));
         }
         let seats = self.seats_of(party);
-        let lives = |seat: &Line<Seat>| seat.0.owner().is_some_and(|it| !peers.proof.is_dead(it));
+        let lives = |seat: &Line<Seat>| seat.owner().is_some_and(|it| !peers.proof.is_dead(it));
         if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
         // The last producer that has said that it leaves closes, also if it dies before it has.
-        let leaves = |seat: &Line<Seat>| seat.0.is_leaving();
+        let leaves = |seat: &Line<Seat>| seat.is_leaving();
         if party == self.producer_party() && seats.iter().any(leaves) {
             return None;
         }
         // A participant that is not settled yet is told before one that is.
-        let owner = seats.iter().filter_map(|seat| peers.dead_owner(&seat.0)).max()?;
+        let owner = seats.iter().filter_map(|seat| peers.dead_owner(&seat)).max()?;
         Some((None, owner))
     }
 
@@ -429,7 +429,7 @@ impl Control {
         let (line, position) = (self.plan.stages[stage].line, self.position(stage));
         let dead = |shard: usize| {
             let holds_up = self.positions.released(line + shard) == position;
-            let seat = &self.seats_of(stage)[shard].0;
+            let seat = &self.seats_of(stage)[shard];
             if holds_up { Some((shard, peers.dead_owner(seat)?)) } else { None }
         };
         (0..shards).filter_map(dead).max_by_key(|&(_, owner)| owner)
@@ -468,7 +468,7 @@ impl Control {
     /// Has `settle` settle what the dead among the owners of a party's seats left.
     fn settle_dead(&self, peers: &Peers, party: usize, settle: &dyn Fn(u32)) {
         for seat in self.seats_of(party) {
-            if let Some(owner) = seat.0.owner()
+            if let Some(owner) = seat.owner()
                 && owner != self.membership.participant
                 && peers.proof.is_dead(owner)
             {
@@ -551,7 +551,7 @@ impl Control {
     /// queue. The caller owns the seat.
     pub(crate) fn leave_chunk(&self, pool: usize, seat: usize) {
         let stage = &self.plan.stages[pool];
-        self.membership.seats_of(stage)[seat].0.leave_chunk(); // SYNC[orphaned]: before
+        self.membership.seats_of(stage)[seat].leave_chunk(); // SYNC[orphaned]: before
         twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
     }
 

@@ -124,8 +124,8 @@ impl CounterWords {
     pub(crate) fn heap(parties: usize) -> Option<CounterWords> {
         let times = parties.checked_mul(lines_per_party(parties))?;
         Some(CounterWords {
-            parties: array(parties, |_| Line(Party::default()))?.into(),
-            waited: array(times, |_| Line([const { Statistic::new(0) }; PER_LINE]))?.into(),
+            parties: array(parties, |_| Line::new(Party::default()))?.into(),
+            waited: array(times, |_| Line::new([const { Statistic::new(0) }; PER_LINE]))?.into(),
         })
     }
 }
@@ -161,7 +161,7 @@ impl Counters {
     }
 
     pub(crate) fn party(&self, party: usize) -> &Party {
-        &self.words.parties[party].0
+        &self.words.parties[party]
     }
 
     /// Adds a handle's new counts, `now` minus `before`, to the counters of `party`.
@@ -191,7 +191,7 @@ impl Counters {
 
     fn nanos(&self, party: usize, upstream: usize) -> &Statistic {
         let first = party * lines_per_party(self.parties());
-        &self.words.waited[first + upstream / PER_LINE].0[upstream % PER_LINE]
+        &self.words.waited[first + upstream / PER_LINE][upstream % PER_LINE]
     }
 
     pub(crate) fn parties(&self) -> usize {
@@ -235,7 +235,7 @@ impl Samples {
             shift,
             epoch: Instant::now(),
             published: array(usize::try_from(kept).ok()?, |_| Statistic::new(0))?,
-            stages: array(stages, |_| Line(taken()))?,
+            stages: array(stages, |_| Line::new(taken()))?,
         })
     }
 
@@ -280,7 +280,7 @@ impl Samples {
         );
         let Some(first) = self.sampled(from, len) else { return };
         let now = self.epoch.elapsed().as_nanos() as u64;
-        let taken = &self.stages[stage].0;
+        let taken = &self.stages[stage];
         for offset in (first.wrapping_sub(from)..len).step_by(1 << self.shift) {
             let seq = from.wrapping_add(offset);
             let published = self.slot(seq).load(Relaxed);
@@ -293,7 +293,7 @@ impl Samples {
 
     /// Returns quantiles of a stage's latest latencies.
     pub(crate) fn latency(&self, stage: usize) -> Option<Latency> {
-        let taken = &self.stages.get(stage)?.0;
+        let taken = &self.stages.get(stage)?;
         let samples = taken.count.load(Relaxed);
         let kept = (samples as usize).min(LATENCIES);
         let mut nanos: Vec<u64> =

@@ -53,7 +53,8 @@ pub(crate) enum Claim {
 /// Returns a seat of the producers by its number among them.
 #[inline]
 pub(crate) fn producers_seat(control: &Control, number: u64) -> Option<&Seat> {
-    Some(&control.seats_of(control.producer_party()).get(number as usize)?.0)
+    let seat = control.seats_of(control.producer_party()).get(number as usize)?;
+    Some(seat)
 }
 
 /// Returns a boundary before which all positions are published. If another party has released
@@ -74,7 +75,7 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
         let word = PoolWord(edge::chunk_taken::see(control.line(stage.line)));
         return word.seq(lower_bound).wrapping_add(word.left());
     }
-    control.seats_of(first)[0].0.boundary()
+    control.seats_of(first)[0].boundary()
 }
 
 /// Walks from the boundary `from` to the first position that no producer has claimed.

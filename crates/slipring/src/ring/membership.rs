@@ -108,7 +108,7 @@ impl Membership {
             seats,
             cells,
             participant,
-            orphaned: stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
+            orphaned: stages.iter().map(|_| Line::new(AtomicUsize::new(0))).collect(),
         }
     }
 
@@ -120,7 +120,7 @@ impl Membership {
     /// Takes a free seat of a stage. `None`: no seat is free.
     fn take_seat(&self, stage: &Stage) -> Option<usize> {
         let take = |seat: &Line<Seat>| {
-            let taken = seat.0.take(self.participant).is_ok();
+            let taken = seat.take(self.participant).is_ok();
             twin!("bounded-seat": taken => taken || seat.0.adopt(self.participant).is_some())
         };
         self.seats_of(stage).iter().position(take)
@@ -128,7 +128,7 @@ impl Membership {
 
     /// Gives a seat of a worker or member back. The seat's line holds [`IDLE`] (I1).
     pub(crate) fn free_seat(&self, stage: &Stage, seat: usize) {
-        self.seats_of(stage)[seat].0.free(self.participant);
+        self.seats_of(stage)[seat].free(self.participant);
     }
 
     // Producers.
@@ -221,15 +221,15 @@ impl Membership {
     /// adopt. The caller must then notify the pool's queue.
     pub(crate) fn leave_orphan(&self, pool: usize, stage: &Stage, orphan: Orphan) {
         let Orphan { seat, rest } = orphan;
-        self.seats_of(stage)[seat].0.leave_orphan(rest.start, rest.end);
-        edge::orphaned::count(&self.orphaned[pool].0);
+        self.seats_of(stage)[seat].leave_orphan(rest.start, rest.end);
+        edge::orphaned::count(&self.orphaned[pool]);
     }
 
     /// Returns whether the pool has an orphan. Other threads may add or adopt orphans as soon as
     /// the method returns.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
-        edge::orphaned::see(&self.orphaned[pool].0) as isize > 0
+        edge::orphaned::see(&self.orphaned[pool]) as isize > 0
     }
 
     /// Takes over an orphan of the pool; `None`: the pool has no orphan.
@@ -244,10 +244,10 @@ impl Membership {
 
     #[cold]
     fn adopt_any(&self, stage: &Stage, pool: usize) -> Option<Orphan> {
-        let adopt = |seat: &Line<Seat>| seat.0.adopt(self.participant);
+        let adopt = |seat: &Line<Seat>| seat.adopt(self.participant);
         let mut seats = self.seats_of(stage).iter().enumerate();
         let orphan = seats.find_map(|(seat, line)| Some(Orphan { seat, rest: adopt(line)? }))?;
-        self.orphaned[pool].0.fetch_sub(1, Relaxed);
+        self.orphaned[pool].fetch_sub(1, Relaxed);
         Some(orphan)
     }
 
@@ -270,7 +270,7 @@ impl Membership {
     /// seat is free.
     pub(crate) fn acquire_member(&self, positions: &Positions, stage: &Stage) -> Option<usize> {
         let seat = self.take_seat(stage)?;
-        self.seats_of(stage)[seat].0.begin_member();
+        self.seats_of(stage)[seat].begin_member();
         let ticket = positions.line(stage.ticket_line(seat));
         may_die!();
         ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
@@ -299,7 +299,7 @@ impl Membership {
         (seat, dead): (usize, u32),
         unread: Option<u64>,
     ) {
-        let words = &self.seats_of(stage)[seat].0;
+        let words = &self.seats_of(stage)[seat];
         twin!("dead-member-freed-first": () => words.bury(dead));
         let store = || {
             if let Some(unread) = unread {

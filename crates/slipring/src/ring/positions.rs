@@ -61,13 +61,13 @@ impl Positions {
 
     #[inline(always)]
     pub(crate) fn line(&self, line: usize) -> &AtomicU64 {
-        &self.lines[line].0
+        &self.lines[line]
     }
 
     /// Returns the line of the claim word, which only rings with many producers use.
     #[inline(always)]
     pub(crate) fn claim(&self) -> &AtomicU64 {
-        &self.lines[CLAIM_LINE].0
+        &self.lines[CLAIM_LINE]
     }
 
     /// Returns all 64 bits of a claim word's position. The result is right even if other producers
@@ -88,7 +88,7 @@ impl Positions {
             Some(stage) => word.seq(self.position(plan, stage)),
             // If the graph has no stage except taps, the claim word is at most a lap ahead of the
             // sentinel.
-            None => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
+            None => word.seq(self.lines[SENTINEL_LINE].load(Relaxed)),
         }
     }
 
@@ -139,7 +139,7 @@ impl Positions {
     fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
         for bound in &self.lines[stage.bound_line(0)..stage.bound_line(room)] {
-            let bound = edge::released::see_bound(&bound.0);
+            let bound = edge::released::see_bound(&bound);
             if bound & IDLE == 0 {
                 least = least.min(bound_ahead(bound, lower_bound));
             }
@@ -186,19 +186,19 @@ impl Positions {
     /// Returns the cursor of a single producer: the position before which all events are published.
     #[inline]
     pub(crate) fn cursor(&self) -> u64 {
-        edge::cursor_moved::see(&self.lines[CURSOR_LINE].0)
+        edge::cursor_moved::see(&self.lines[CURSOR_LINE])
     }
 
     /// Stores `end` as the producer's cursor; the producer has written the events before `end`.
     #[inline(always)]
     pub(crate) fn move_cursor(&self, end: u64) {
-        edge::cursor_moved::move_to(&self.lines[CURSOR_LINE].0, end);
+        edge::cursor_moved::move_to(&self.lines[CURSOR_LINE], end);
     }
 
     /// Returns the sentinel's line.
     #[inline(always)]
     pub(crate) fn sentinel(&self) -> &AtomicU64 {
-        &self.lines[SENTINEL_LINE].0
+        &self.lines[SENTINEL_LINE]
     }
 
     /// Returns the position up to which `stage` may go, and the slowest party before `stage`. A

@@ -30,7 +30,7 @@ pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
 /// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
     let control = &core.control;
-    let (plan, words) = (&control.plan, &control.membership.seats[seat].0);
+    let (plan, words) = (&control.plan, &control.membership.seats[seat]);
     let (party, number) = plan.place_of(seat);
     // A seat of another owner holds nothing of the dead one.
     let is_own = words.owner() == Some(dead);

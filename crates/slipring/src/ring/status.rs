@@ -65,6 +65,9 @@ impl Ending {
 pub(crate) struct StatusWords {
     /// [`CLOSED`], [`HALTED`], [`FAILED`], [`CLOSING`].
     bits: AtomicU32,
+    /// Never used. Without the word, a `&StatusWords` would cover bytes outside of all words, which
+    /// other processes may store (`line::I1`).
+    _unused: AtomicU32,
     /// The position after the last event.
     final_seq: AtomicU64,
 }
@@ -183,7 +186,7 @@ impl Status {
     /// Stores the last position and then sets the closed bit. After the call, the caller notifies
     /// all queues.
     pub(crate) fn close(&self, final_seq: u64) {
-        let words = &self.words.0;
+        let words = &self.words;
         twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
         may_die!();
         words.final_seq.store(final_seq, Relaxed);
@@ -193,23 +196,23 @@ impl Status {
     /// Sets the closing bit. After the call, the caller notifies all queues.
     pub(crate) fn begin_closing(&self) {
         may_die!();
-        self.words.0.bits.fetch_or(CLOSING, Relaxed); // the fences of `edge::closing` order it
+        self.words.bits.fetch_or(CLOSING, Relaxed); // the fences of `edge::closing` order it
     }
 
     /// Returns whether producers may claim no more.
     #[inline(always)]
     pub(crate) fn is_closing(&self) -> bool {
-        self.words.0.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
+        self.words.bits.load(Relaxed) & (CLOSING | CLOSED) != 0
     }
 
     /// Returns whether the last position is stored.
     pub(crate) fn is_closed(&self) -> bool {
-        self.words.0.bits.load(Relaxed) & CLOSED != 0
+        self.words.bits.load(Relaxed) & CLOSED != 0
     }
 
     /// Sets the halted bit. After the call, the caller notifies all queues.
     pub(crate) fn halt(&self) {
-        self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
+        self.words.bits.fetch_or(HALTED, Relaxed); // no data goes with it
     }
 
     /// Records a failure, unless the graph has failed already. After the call, the caller notifies
@@ -220,7 +223,7 @@ impl Status {
         failure: impl FnOnce(Cause) -> Failure,
         cause: Cause,
     ) -> Result<(), Cause> {
-        let bits = &self.words.0.bits;
+        let bits = &self.words.bits;
         twin!("failed-before-why": () => edge::failed::fail(bits, FAILED));
         let mut first = lock(&self.failure);
         // The drop of a handle after a halt is no failure, because no party needs the handle's
@@ -250,20 +253,20 @@ impl Status {
     }
 
     pub(crate) fn is_halted(&self) -> bool {
-        self.words.0.bits.load(Relaxed) & HALTED != 0
+        self.words.bits.load(Relaxed) & HALTED != 0
     }
 
     /// Returns whether the graph was closed or halted, or has failed.
     #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
-        self.words.0.bits.load(Relaxed) != 0
+        self.words.bits.load(Relaxed) != 0
     }
 
     /// Returns `true` until the graph is halted or fails. The check costs one load of a line that
     /// seldom changes.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
-        self.words.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
+        self.words.bits.load(Relaxed) & (HALTED | FAILED) == 0
     }
 
     /// Fails with the error of [`Status::stopped`] if the graph was halted or has failed.
@@ -276,7 +279,7 @@ impl Status {
     /// has not failed.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<WaitError> {
-        let bits = edge::failed::see(&self.words.0.bits);
+        let bits = edge::failed::see(&self.words.bits);
         if bits & FAILED != 0 {
             // A process that died while it recorded a failure leaves the bit or the record only.
             let unknown = || self.record.is_some().then_some(WaitError::Halted);
@@ -292,7 +295,7 @@ impl Status {
     /// the close, all publications before the close are visible to the stage's next poll.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
-        let bits = edge::closed::see(&self.words.0.bits);
+        let bits = edge::closed::see(&self.words.bits);
         if bits == 0 { None } else { self.ended_by(bits, next) }
     }
 
@@ -304,15 +307,15 @@ impl Status {
         if bits & !self.known != 0 {
             return Some(WaitError::Damaged);
         }
-        (bits & CLOSED != 0 && self.words.0.final_seq.load(Relaxed) == next)
+        (bits & CLOSED != 0 && self.words.final_seq.load(Relaxed) == next)
             .then_some(WaitError::Closed)
     }
 
     /// Returns the last position of a closed graph that was not halted and has not failed. All
     /// publications before the close are visible to the caller's next poll.
     pub(crate) fn last_position(&self) -> Option<u64> {
-        let bits = edge::closed::see(&self.words.0.bits);
-        (bits & !CLOSING == CLOSED).then(|| self.words.0.final_seq.load(Relaxed))
+        let bits = edge::closed::see(&self.words.bits);
+        (bits & !CLOSING == CLOSED).then(|| self.words.final_seq.load(Relaxed))
     }
 
     /// Returns the time at which all waits of the graph end, if the graph has a deadline.

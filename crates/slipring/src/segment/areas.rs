@@ -208,7 +208,7 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         (lines, queues, areas.seats(&plan))
     };
     for (number, line) in lines.iter().enumerate() {
-        line.0.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
+        line.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
     }
     for number in 0..plan.queues {
         // The rest of the line stays as it is: a `Line` that is written whole would make its padding
@@ -217,6 +217,6 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         // line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
-    seats.iter().for_each(|seat| seat.0.begin(declaration.start));
+    seats.iter().for_each(|seat| seat.begin(declaration.start));
     Ok(())
 }

@@ -58,19 +58,19 @@ impl HeapSegment {
     pub(crate) fn new(declaration: Declaration) -> HeapSegment {
         let needs = declaration.needs::<u64>().expect("a sound declaration");
         let counters = |lines| {
-            (0..lines).map(|_| Line([const { Statistic::new(0) }; 16])).collect::<Box<[_]>>()
+            (0..lines).map(|_| Line::new([const { Statistic::new(0) }; 16])).collect::<Box<[_]>>()
         };
         let capacity = declaration.capacity;
         let slots = InterleavedStorage::allocate(capacity, true).expect("memory");
         // SAFETY: no other view exists yet.
         unsafe { slots.fill(declaration.start, &mut || u64::MAX) }.expect("plain events");
         let words = Arc::new(Words {
-            lines: (0..needs.lines).map(|_| Line(AtomicU64::new(0))).collect(),
+            lines: (0..needs.lines).map(|_| Line::new(AtomicU64::new(0))).collect(),
             queues: (0..needs.queues).map(|_| MaybeUninit::uninit()).collect(),
-            seats: (0..needs.seats).map(|_| Line(Seat::default())).collect(),
+            seats: (0..needs.seats).map(|_| Line::new(Seat::default())).collect(),
             cells: (0..needs.cells * capacity).map(|_| AtomicU64::new(0)).collect(),
             shard_ids: (0..needs.shard_ids * capacity).map(|_| AtomicU32::new(0)).collect(),
-            status: Line(StatusWords::default()),
+            status: Line::new(StatusWords::default()),
             failure: FailureRecord::default(),
             counters: counters(needs.counters),
             waited: counters(needs.waited),

@@ -166,7 +166,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
 
     /// Returns the seat with this index.
     pub fn seat(&self, seat: usize) -> &Seat {
-        &self.core.control.membership.seats[seat].0
+        &self.core.control.membership.seats[seat]
     }
 
     /// Returns the indices of a party's seats.

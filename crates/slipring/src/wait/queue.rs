@@ -149,7 +149,7 @@ impl WaitQueue {
         let sleepers =
             Sleepers { threads: 0, wake_ups: 0, tasks: Vec::new(), spare_buffer: Vec::new() };
         WaitQueue {
-            state: Shared::new(Line(QueueState::new())),
+            state: Shared::new(Line::new(QueueState::new())),
             can_be_quiet,
             created: Instant::now(),
             sleepers: Mutex::new(sleepers),
@@ -182,7 +182,7 @@ impl WaitQueue {
     ) -> Option<Duration> {
         if self.between_processes {
             let limit = limit.map_or(LONGEST_SHARED_SLEEP, |limit| limit.min(LONGEST_SHARED_SLEEP));
-            let notified_at = shared_queue::sleep(&self.state.0, limit, ready)?;
+            let notified_at = shared_queue::sleep(&self.state, limit, ready)?;
             // The time is no time of this clock if a process with another clock has stored it.
             let since = Duration::from_nanos(self.now().checked_sub(notified_at)?);
             return (since <= LONGEST_SHARED_SLEEP).then_some(since);
@@ -196,7 +196,7 @@ impl WaitQueue {
         });
         announced::fence_sleeper(); // The announcement comes before the poll (I1).
         if !twin!("sleeper-blind": ready() => false) && ordered {
-            self.state.0.notified_at.store(0, Relaxed);
+            self.state.notified_at.store(0, Relaxed);
             guard.threads += 1;
             let before = guard.wake_ups;
             guard = match limit {
@@ -205,7 +205,7 @@ impl WaitQueue {
             };
             if guard.wake_ups != before {
                 // The notifier that woke this sleeper has withdrawn the sleeper's announcement.
-                let notified_at = self.state.0.notified_at.load(Relaxed);
+                let notified_at = self.state.notified_at.load(Relaxed);
                 return (notified_at != 0)
                     .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
             }
@@ -218,7 +218,7 @@ impl WaitQueue {
     /// Announces one more sleeper; called under the queue's lock (I4). Returns `false` if the
     /// system refused the membarrier; the caller must then not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
-        let state = &self.state.0;
+        let state = &self.state;
         if state.word.fetch_add(u64::from(SLEEPER), Relaxed) as u32 != QUIET {
             return true;
         }
@@ -239,14 +239,14 @@ impl WaitQueue {
 
     /// Withdraws the announcements of `sleepers` threads or tasks.
     fn withdraw(&self, sleepers: usize) {
-        self.state.0.word.fetch_sub(u64::from(SLEEPER) * sleepers as u64, Relaxed);
+        self.state.word.fetch_sub(u64::from(SLEEPER) * sleepers as u64, Relaxed);
     }
 
     /// Continues a notification after its fence: wakes all sleepers, or counts the notification if
     /// no sleeper is announced.
     #[inline]
     fn notify_fenced(&self) {
-        match self.state.0.load() {
+        match self.state.load() {
             QUIET => {}
             FENCED if self.can_be_quiet => self.count_fenced_notify(),
             FENCED => {}
@@ -259,7 +259,7 @@ impl WaitQueue {
     /// too recent. If notifiers overwrite each other's counts, the queue becomes quiet a little
     /// later.
     fn count_fenced_notify(&self) {
-        let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &self.state.0;
+        let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &**self.state;
         // Another process can have stored any number.
         let notifies = fenced_notifies.load(Relaxed).wrapping_add(1);
         fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
@@ -286,13 +286,13 @@ impl WaitQueue {
 
     #[cold]
     fn wake(&self) {
-        self.state.0.fenced_notifies.store(0, Relaxed);
+        self.state.fenced_notifies.store(0, Relaxed);
         if self.between_processes {
-            return shared_queue::wake(&self.state.0);
+            return shared_queue::wake(&self.state);
         }
         // Only the first notification after a thread fell asleep stores its time: the wake latency
         // counts from that notification.
-        let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
+        let _ = self.state.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
         // The notifier, not the woken thread, withdraws the thread's announcement, so that later
         // notifications make no system call to wake the thread again.
         let take = || {
@@ -384,13 +384,13 @@ impl WaitQueue {
 #[cfg(all(test, not(slipring_loom)))]
 impl WaitQueue {
     pub(super) fn word(&self) -> &AtomicU64 {
-        &self.state.0.word
+        &self.state.word
     }
     pub(super) fn fenced_notifies(&self) -> &super::sync::Statistic {
-        &self.state.0.fenced_notifies
+        &self.state.fenced_notifies
     }
     pub(super) fn quiet_after(&self) -> &super::sync::Statistic {
-        &self.state.0.quiet_after
+        &self.state.quiet_after
     }
     pub(super) fn can_be_quiet(&self) -> bool {
         self.can_be_quiet
@@ -399,7 +399,7 @@ impl WaitQueue {
     /// `notified_at`.
     pub(super) fn fill(&self, values: [u64; 5]) {
         let QueueState { word, restless, fenced_notifies, quiet_after, notified_at } =
-            &self.state.0;
+            &**self.state;
         word.store(values[0], Relaxed);
         restless.store(values[1], Relaxed);
         [fenced_notifies, quiet_after, notified_at]
@@ -439,7 +439,7 @@ impl QuietCheck {
             static SEVERAL_QUEUES: AtomicU64 = AtomicU64::new(FENCED as u64);
             QuietCheck(NonNull::from(match notifies {
                 [] => &NO_QUEUE,
-                [one] if !always_fences => &queues[*one].state.0.word,
+                [one] if !always_fences => &queues[*one].state.word,
                 _ => &SEVERAL_QUEUES,
             }))
         };
@@ -471,7 +471,7 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).
     let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
     // In a loom model no queue is quiet, because loom has no membarrier.
-    if cfg!(slipring_loom) || checked.iter().any(|&queue| queues[queue].state.0.load() != QUIET) {
+    if cfg!(slipring_loom) || checked.iter().any(|&queue| queues[queue].state.load() != QUIET) {
         notify_fenced(queues, notifies);
     }
 }

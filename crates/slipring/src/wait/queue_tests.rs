@@ -80,16 +80,16 @@ impl Race {
     /// Runs at most `rounds` rounds, at most for `time`, and at most until a wake-up is lost. If
     /// `barrier` is `false`, the sleeper omits its barrier.
     pub(super) fn run(queue: WaitQueue, rounds: u64, time: Duration, barrier: bool) -> Outcome {
-        let word = || Line(AtomicU64::new(0));
+        let word = || Line::new(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
-        let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
+        let ballast = (0..lines).map(|_| Line::new(Statistic::new(0))).collect();
         let race = Race { queue, asked: word(), answered: word(), notified_at: word(), ballast };
         std::thread::scope(|scope| {
             scope.spawn(|| race.run_notifier());
             BARRIER_OMITTED.set(!barrier);
             let outcome = race.run_sleeper(rounds, time);
             BARRIER_OMITTED.set(false);
-            race.asked.0.store(OVER, Release);
+            race.asked.store(OVER, Release);
             outcome
         })
     }
@@ -122,7 +122,7 @@ impl Race {
             outcome.rounds = round;
             outcome.quiet += u64::from(make_quiet(&self.queue));
             self.queue.fenced_notifies().store(UNNOTIFIED, Relaxed);
-            self.asked.0.store(round, Release);
+            self.asked.store(round, Release);
             // The delay loop ends at about the time when the notifier's store to `answered` reaches
             // memory.
             (0..delay + round % 16).for_each(|step| {
@@ -130,10 +130,10 @@ impl Race {
             });
             let mut saw = false;
             self.queue.sleep(None, &mut || {
-                saw = self.answered.0.load(Acquire) == round;
+                saw = self.answered.load(Acquire) == round;
                 true
             });
-            let together = Self::wait(&self.notified_at.0, round);
+            let together = Self::wait(&self.notified_at, round);
             // A notification that finds the queue not quiet raises `fenced_notifies`, or sets it to
             // zero.
             let notified = self.queue.fenced_notifies().load(Relaxed) != UNNOTIFIED;
@@ -152,17 +152,17 @@ impl Race {
 
     fn run_notifier(&self) {
         for round in 1.. {
-            Self::wait(&self.asked.0, round);
-            if self.asked.0.load(Acquire) == OVER {
+            Self::wait(&self.asked, round);
+            if self.asked.load(Acquire) == OVER {
                 return;
             }
             for store in 0..STORES {
                 let at = (round * STORES + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                self.ballast[at as usize % self.ballast.len()].0.store(round, Relaxed);
+                self.ballast[at as usize % self.ballast.len()].store(round, Relaxed);
             }
-            self.answered.0.store(round, Release);
+            self.answered.store(round, Release);
             notify(&self.queue);
-            self.notified_at.0.store(round, Release);
+            self.notified_at.store(round, Release);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::wait::shared_queue;
 
 /// A queue that processes could share, on the heap.
 fn on_the_heap() -> WaitQueue {
-    WaitQueue::between_processes(Shared::new(Line(QueueState::new())))
+    WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())))
 }
 
 /// Whether this process takes part in barriers of processes. Without them, no queue becomes quiet.
@@ -250,8 +250,8 @@ mod processes {
             .unwrap();
         // The child opens the file by its parent's descriptor, and then stores 1.
         let player = Player(child);
-        wait_for("the child's start", || (mapped.words().quiet.0.load(Acquire) != 0).then_some(()));
-        mapped.words().quiet.0.store(0, Release);
+        wait_for("the child's start", || (mapped.words().quiet.load(Acquire) != 0).then_some(()));
+        mapped.words().quiet.store(0, Release);
         (mapped, player)
     }
 
@@ -276,24 +276,24 @@ mod processes {
         let mapped = Mapped::of(&File::options().read(true).write(true).open(path).unwrap());
         let words = mapped.words();
         register_for_barriers_of_processes();
-        words.quiet.0.store(1, Release);
-        wait_for("the parent", || (words.quiet.0.load(Acquire) == 0).then_some(()));
+        words.quiet.store(1, Release);
+        wait_for("the parent", || (words.quiet.load(Acquire) == 0).then_some(()));
         match role {
             "answers" => answers(&mapped),
-            "sleeps" => sleep_until(&words.there.0, &words.ping.0, 1),
+            "sleeps" => sleep_until(&words.there, &words.ping, 1),
             "dies-waking" => {
-                wait_for("the sleeper", || (words.there.0.load() >= SLEEPER).then_some(()));
-                words.ping.0.store(1, Release);
+                wait_for("the sleeper", || (words.there.load() >= SLEEPER).then_some(()));
+                words.ping.store(1, Release);
                 // A wake-up that ends before the wake of the futex.
                 let raise = |word| Some((word & !0xFFFF_FFFE) + EPOCH);
-                words.there.0.word.fetch_update(Relaxed, Relaxed, raise).unwrap();
-                words.pong.0.store(1, Release);
+                words.there.word.fetch_update(Relaxed, Relaxed, raise).unwrap();
+                words.pong.store(1, Release);
                 wait_for("the end by the parent", || None)
             }
             "notifies" => {
                 let there = mapped.queue(|words| &words.there);
                 for progress in 1.. {
-                    words.ping.0.store(progress, Release);
+                    words.ping.store(progress, Release);
                     notify(&there);
                     if progress % 64 == 0 {
                         make_quiet(&there);
@@ -309,10 +309,10 @@ mod processes {
         let words = mapped.words();
         let [there, back] = [mapped.queue(|words| &words.there), mapped.queue(|words| &words.back)];
         for round in 1..=rounds() {
-            sleep_until(&words.there.0, &words.ping.0, round);
+            sleep_until(&words.there, &words.ping, round);
             let quiet = make_quiet(&there);
-            words.quiet.0.fetch_add(u64::from(quiet), Relaxed);
-            words.pong.0.store(round, Release);
+            words.quiet.fetch_add(u64::from(quiet), Relaxed);
+            words.pong.store(round, Release);
             notify(&back);
         }
     }
@@ -331,14 +331,14 @@ mod processes {
             // The delay varies from round to round: the publication comes before, during or after
             // the other process's poll.
             (0..round * 7 % 509).for_each(|_| std::hint::spin_loop());
-            words.ping.0.store(round, Release);
+            words.ping.store(round, Release);
             notify(&there);
-            sleep_until(&words.back.0, &words.pong.0, round);
+            sleep_until(&words.back, &words.pong, round);
         }
         child.ends_well();
-        let quiet = words.quiet.0.load(Relaxed);
+        let quiet = words.quiet.load(Relaxed);
         assert!(quiet > rounds() / 2, "only {quiet} rounds began with a quiet queue");
-        assert!(words.there.0.load() < SLEEPER && words.back.0.load() < SLEEPER);
+        assert!(words.there.load() < SLEEPER && words.back.load() < SLEEPER);
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod processes {
         there.sleep(Some(Duration::ZERO), &mut || false);
         assert_eq!(word(&there), SLEEPER | FENCED);
         notify(&there);
-        assert_eq!(words.there.0.word.load(Relaxed), EPOCH | u64::from(FENCED));
+        assert_eq!(words.there.word.load(Relaxed), EPOCH | u64::from(FENCED));
     }
 
     /// The notifier dies between raising the epoch and waking the sleepers.
@@ -361,22 +361,22 @@ mod processes {
         let (mapped, child) = start("dies-waking");
         let words = mapped.words();
         let limit = Duration::from_millis(500);
-        let mut ready = || words.ping.0.load(Acquire) == 1;
+        let mut ready = || words.ping.load(Acquire) == 1;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                wait_for("the raised epoch", || (words.pong.0.load(Acquire) == 1).then_some(()));
+                wait_for("the raised epoch", || (words.pong.load(Acquire) == 1).then_some(()));
                 child.kill();
             });
             let mut sleeps = 0;
             while !ready() {
-                let announced = words.there.0.word.load(Relaxed);
-                shared_queue::sleep(&words.there.0, limit, &mut ready);
+                let announced = words.there.word.load(Relaxed);
+                shared_queue::sleep(&words.there, limit, &mut ready);
                 // A sleep whose limit passed before the death is none that the death cost.
-                sleeps += u64::from(words.there.0.word.load(Relaxed) >> 32 != announced >> 32);
+                sleeps += u64::from(words.there.word.load(Relaxed) >> 32 != announced >> 32);
             }
             assert!(sleeps <= 1, "{sleeps} sleeps after the death");
         });
-        assert_eq!(words.there.0.word.load(Relaxed), EPOCH | u64::from(FENCED));
+        assert_eq!(words.there.word.load(Relaxed), EPOCH | u64::from(FENCED));
     }
 
     /// A notifier is killed at any step of its notifications. Afterwards the queue works as before.
@@ -391,15 +391,15 @@ mod processes {
             let mut seen = 0;
             for _ in 0..100 + 37 * round {
                 let limit = Duration::from_millis(20);
-                there.sleep(Some(limit), &mut || words.ping.0.load(Acquire) != seen);
-                seen = words.ping.0.load(Acquire);
+                there.sleep(Some(limit), &mut || words.ping.load(Acquire) != seen);
+                seen = words.ping.load(Acquire);
             }
             child.kill();
-            let last = words.ping.0.load(Acquire);
+            let last = words.ping.load(Acquire);
             std::thread::scope(|scope| {
-                let sleeper = scope.spawn(|| sleep_until(&words.there.0, &words.ping.0, last + 1));
+                let sleeper = scope.spawn(|| sleep_until(&words.there, &words.ping, last + 1));
                 wait_for("the announcement", || (word(&there) >= SLEEPER).then_some(()));
-                words.ping.0.store(last + 1, Release);
+                words.ping.store(last + 1, Release);
                 notify(&there);
                 sleeper.join().unwrap();
             });

@@ -28,7 +28,7 @@ impl Shared {
             quiet_after: Statistic::new(0),
             notified_at: Statistic::new(0),
         };
-        let queue = WaitQueue::between_processes(shared::Shared::new(Line(state)));
+        let queue = WaitQueue::between_processes(shared::Shared::new(Line::new(state)));
         Shared { queues: vec![queue], notifies: vec![0], ..Shared::new(0, notifiers, publications) }
     }
 
