@@ -17,9 +17,10 @@ use crate::event::Event;
 use crate::place::Place;
 use crate::{
     BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockSubscription, BlockWriter,
-    MessageProducer, MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader,
-    ShardReader, ShardWriter, SharedBlockProducer, SharedMessageProducer, SharedProducer,
-    Subscription, Writer,
+    CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader, CopyingShardReader,
+    CopyingShardWriter, CopyingSharedProducer, CopyingSubscription, CopyingWriter, MessageProducer,
+    MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter,
+    SharedBlockProducer, SharedMessageProducer, SharedProducer, Subscription, Writer,
 };
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
@@ -76,6 +77,86 @@ impl<E: Contents> Segment<E> {
     /// # Safety
     /// As on 64-bit Linux.
     pub unsafe fn attach(&self) -> Result<Attached<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn attach_copies(&self) -> Result<Copies<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn capacity(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+/// A mapped segment whose other processes are not trusted. This system has none.
+#[derive(Debug)]
+pub struct Copies<E>(Infallible, PhantomData<fn() -> E>);
+
+impl<E: Event> Copies<E> {
+    /// Never called: there is no segment.
+    pub fn wait(self, _wait: Wait) -> Result<Copies<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn producer(&self) -> Result<CopyingProducer<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shared_producer(&self) -> Result<CopyingSharedProducer<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn reader(&self, _stage: &str) -> Result<CopyingReader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn writer(&self, _stage: &str) -> Result<CopyingWriter<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn subscribe(
+        &self,
+        _tap: &str,
+        _at: StartAt,
+    ) -> Result<CopyingSubscription<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn pool_reader(&self, _pool: &str) -> Result<CopyingPoolReader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn pool_writer(&self, _pool: &str) -> Result<CopyingPoolWriter<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shard_reader(&self, _: &str, _: usize) -> Result<CopyingShardReader<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn shard_writer(&self, _: &str, _: usize) -> Result<CopyingShardWriter<E>, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn report(&self) -> Option<Report> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn participant(&self) -> u32 {
         match self.0 {}
     }
 

@@ -74,6 +74,58 @@
 //! proof of death, excludes other recoverers, and may take the place. No time-out and no process
 //! number counts as proof.
 //!
+//! # Trust
+//!
+//! A lease is a `&E` to memory that other processes can write, so [`Segment::attach`] is unsafe: its
+//! caller promises that all of them follow the protocol. [`Segment::attach_copies`] needs no promise.
+//! Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and are parties of the
+//! same ring as handles that lend.
+//!
+//! ```
+//! #![forbid(unsafe_code)]
+//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let made = slipring_shm::Segment::<u64>::create_memfd("numbers")
+//!         .capacity(8)
+//!         .reader("sum")
+//!         .build()?;
+//!     // made.memfd() goes to a program that is not trusted.
+//!     let copies = made.attach_copies()?;
+//!     let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
+//!     tx.publish(&7)?;
+//!     assert_eq!(sum.next()?, (7, 0));
+//!     Ok(())
+//! }
+//! # #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+//! # fn main() {}
+//! ```
+//!
+//! Without `unsafe`, leases are not to be had:
+//!
+//! ```compile_fail,E0133
+//! # #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+//! # compile_error!("there are no segments");
+//! # let made = slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build().unwrap();
+//! let attached = made.attach().unwrap();
+//! ```
+//!
+//! | what another process may do | what happens to a process that copies |
+//! |---|---|
+//! | store any bytes in the segment, at any time | a wrong event, an event twice or not at all, or an error: [`WaitError::Damaged`](slipring::WaitError::Damaged), or that of an ending or a death which is not true |
+//! | hold up the ring, as a stage does that releases nothing | a call without a deadline waits. A call with a deadline ends by it, and a `try_` call takes a bounded number of steps |
+//! | change words under the hands of a call, for ever | the same |
+//! | hold byte locks of the file | attaching, recovering and removing return an error after a bounded time, and the dead keep their places |
+//! | store another process's number in its record | a report names the wrong process, and `slipring evict` could kill it: evict from segments of trusted programs only |
+//! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
+//! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
+//!
+//! Who can do so is decided by the file: opening refuses a file of another user, and one that others
+//! may open. Who gets the descriptor of a memfd can write it, too.
+//!
+//! A copy costs one load or store for eight bytes, so of each event all bytes are moved twice between
+//! a producer's value and a reader's. For small events that is less than the rest of a publication;
+//! for a block of a megabyte it is most of the time.
+//!
 //! # Looking at it
 //!
 //! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;

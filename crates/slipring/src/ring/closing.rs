@@ -42,7 +42,7 @@ pub(crate) fn is_end<E, L: Layout>(core: &Core<E, L>, at: u64, fenced: &Cell<boo
         ahead(hi, lo) > 0 && ahead(hi, at) > 0
     };
     let seats = control.seats_of(control.producer_party());
-    let may_claim = twin!("intents-ignored": seats.iter().any(|seat| may_claim(&seat)) => false);
+    let may_claim = twin!("intents-ignored": seats.iter().any(|seat| may_claim(seat)) => false);
     // A producer takes its intent back only after its claim, or another's, has a stamp.
     !may_claim && twin!("stamp-not-reread": core.slots.word_at(at) == word => true)
 }

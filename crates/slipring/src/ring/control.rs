@@ -419,7 +419,7 @@ impl Control {
             return None;
         }
         // A participant that is not settled yet is told before one that is.
-        let owner = seats.iter().filter_map(|seat| peers.dead_owner(&seat)).max()?;
+        let owner = seats.iter().filter_map(|seat| peers.dead_owner(seat)).max()?;
         Some((None, owner))
     }
 

@@ -139,7 +139,7 @@ impl Positions {
     fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
         for bound in &self.lines[stage.bound_line(0)..stage.bound_line(room)] {
-            let bound = edge::released::see_bound(&bound);
+            let bound = edge::released::see_bound(bound);
             if bound & IDLE == 0 {
                 least = least.min(bound_ahead(bound, lower_bound));
             }
