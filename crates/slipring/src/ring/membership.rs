@@ -121,7 +121,7 @@ impl Membership {
     fn take_seat(&self, stage: &Stage) -> Option<usize> {
         let take = |seat: &Line<Seat>| {
             let taken = seat.take(self.participant).is_ok();
-            twin!("bounded-seat": taken => taken || seat.0.adopt(self.participant).is_some())
+            twin!("bounded-seat": taken => taken || seat.adopt(self.participant).is_some())
         };
         self.seats_of(stage).iter().position(take)
     }
