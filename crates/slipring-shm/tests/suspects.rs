@@ -210,7 +210,8 @@ fn suspects_outlive_a_close_and_not_a_failure() {
         word.store(held, std::sync::atomic::Ordering::Relaxed);
         let mut add = ring.me.writer("add").unwrap();
         let suspects = add.suspects();
-        assert_eq!(suspects.len(), held);
+        // More than a lap of events is never lent, so the number is damage in itself.
+        assert_eq!(suspects.len(), if held <= 8 { held } else { 0 });
         assert!(matches!(add.pass_over_suspects(), Err(WaitError::Damaged)), "{held}");
         assert!(matches!(add.poll(8, |_, _| ()), Err(WaitError::Damaged)), "{held}");
         assert!(ring.behind.poll(8, |_, _| ()).unwrap() == 0, "nothing is released");

@@ -179,6 +179,8 @@ pub(crate) fn pass_over<E, L: Layout>(
 ) -> Result<u64, WaitError> {
     let mut passed = 0;
     let left = |next: u64| ahead(end, next).max(0) as u64;
+    // A handle that was damaged from the start has no such events.
+    position.check()?;
     while left(position.next()) > 0 {
         position.check()?;
         let found = position.poll(left(position.next()));
