@@ -57,8 +57,8 @@ impl<C: Contents> Attached<C> {
     /// There is no memory for the strategy's state.
     pub fn wait(mut self, wait: Wait) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller of `attach` has promised what a ring asks for.
-        self.places
-            .wait(wait, |inner, made, wait| unsafe { ring::over::<C>(inner, made, wait) })?;
+        let over = |inner: &_, made: &_, wait| unsafe { ring::over::<C>(inner, made, wait) };
+        self.places.wait(wait, over)?;
         Ok(self)
     }
 

@@ -325,7 +325,7 @@ impl Scribbler<'_> {
     /// bits, and so has a shard id.
     fn store(&self, at: NonNull<AtomicU64>, value: u64) {
         let areas = &self.segment.areas;
-        let ids = areas.shard_ids.addr().get()..areas.slots.addr().get();
+        let ids = areas.shard_ids.addr().get()..areas.stamps.addr().get();
         if at.cast() == areas.status {
             // SAFETY: the caller's word lies in the memory.
             unsafe { at.cast::<AtomicU32>().as_ref() }.store(value as u32, Relaxed);
@@ -349,13 +349,13 @@ impl Scribbler<'_> {
         let mut at = unsafe { memory.first.cast::<AtomicU64>().add(random.usize(..self.words)) };
         if random.u8(..3) == 0 {
             // A line of positions, or a slot: 64 words each, as far as they go.
-            let area = [areas.lines, areas.slots, areas.seats, areas.cells][random.usize(..4)];
+            let area = [areas.lines, areas.stamps, areas.seats, areas.cells][random.usize(..4)];
             let first = (area.addr().get() - memory.first.addr().get()) / 8;
             let word = (first + random.usize(..64)).min(self.words - 1);
             // SAFETY: as above.
             at = unsafe { memory.first.cast::<AtomicU64>().add(word) };
         }
-        let has_ids = at >= areas.shard_ids.cast() && at < areas.slots.cast();
+        let has_ids = at >= areas.shard_ids.cast() && at < areas.stamps.cast();
         let mut value = match random.u32(..6) {
             0 => random.u64(..12) << random.u32(..20),
             1 => {
