@@ -8,6 +8,32 @@ pub const LIBRARY: &str = "crates/slipring";
 pub const SOURCE: &str = "crates/slipring/src";
 /// The page that explains every synchronisation edge.
 pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
+/// The page that describes segments to other languages.
+pub const SEGMENT: &str = "crates/slipring-shm/SEGMENT.md";
+/// The tables of that page which the check compares with the code.
+pub const SEGMENT_TABLES: [&str; 21] = [
+    "layout: crates/slipring-shm/src/layout/head.rs Header",
+    "layout: crates/slipring-shm/src/layout/head.rs StageRecord",
+    "constants: crates/slipring-shm/src/limits.rs",
+    "constants: crates/slipring-shm/src/layout/head.rs",
+    "constants: crates/slipring/src/ring/plan.rs",
+    "layout: crates/slipring-shm/src/layout/records.rs Participant",
+    "constants: crates/slipring-shm/src/layout/records.rs",
+    "layout: crates/slipring/src/ring/seat.rs Seat",
+    "constants: crates/slipring/src/ring/seat.rs",
+    "layout: crates/slipring/src/ring/status.rs StatusWords",
+    "layout: crates/slipring/src/ring/status.rs FailureRecord",
+    "constants: crates/slipring/src/ring/status.rs",
+    "layout: crates/slipring/src/wait/queue_state.rs QueueState",
+    "constants: crates/slipring/src/wait/queue_state.rs",
+    "constants: crates/slipring/src/wait/queue.rs",
+    "layout: crates/slipring/src/ring/counters.rs Party",
+    "constants: crates/slipring/src/ring/stamp.rs",
+    "constants: crates/slipring/src/ring/words.rs",
+    "constants: crates/slipring-shm/src/lock.rs",
+    "constants: crates/slipring/src/consumer/worker.rs LANDMARK_BITS",
+    "constants: crates/slipring/src/ring/membership.rs LEAVE NEXT_TICKET",
+];
 /// The list of the public functions without an example, one a line.
 pub const WITHOUT_EXAMPLES: &str = "crates/slipring/without-examples.txt";
 /// The folders whose tests wait for other threads.

@@ -3,6 +3,7 @@
 pub mod examples;
 pub mod labels;
 mod library;
+mod segment;
 mod text;
 
 use std::{
@@ -59,6 +60,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         library::orderings(file, &mut found);
         library::watchdogs(file, &mut found);
     }
+    segment::check(&files, &mut found);
     let house = House::read(root)?;
     let arrows = Arrows::of(&house);
     labels::check(&files, &labels::edges(&house, &arrows), &mut found);
