@@ -134,9 +134,15 @@
 //! hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
 //! `field_analysis` are a pair of programs to try, and to kill.
 //!
+//! # Other languages
+//!
+//! [`other_languages`] says where each byte of a segment lies, and which steps a process takes.
+//! A client in any language can be written from it. `clients/segment.py`, beside this crate's source,
+//! is an observer in Python: it lists segments, and prints published events.
+//!
 //! # What is not here yet
 //!
-//! Events whose size is known at run time only; other languages. The speed is not measured yet.
+//! Observers by handles, and handles for other languages. The speed is not measured yet.
 //!
 //! # Where it works
 //!
@@ -207,6 +213,9 @@ mod sys;
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 mod elsewhere;
+
+#[doc = include_str!("../SEGMENT.md")]
+pub mod other_languages {}
 
 pub use contents::{Blocks, Contents, Messages};
 pub use errors::{
