@@ -4,6 +4,7 @@
 //! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads
 //!   back as an equal declaration. So all processes make equal plans.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
@@ -126,11 +127,13 @@ impl Graph {
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
                 known.ok_or_else(unknown)
             };
+            // The table has them as a set (I1).
+            let after: Result<BTreeSet<usize>, _> = stage.after.iter().map(index).collect();
             Ok(StageDeclaration {
                 name: name.clone(),
                 writes: stage.writes,
                 delivery: stage.delivery,
-                after: stage.after.iter().map(index).collect::<Result<_, _>>()?,
+                after: after?.into_iter().collect(),
                 on_death: stage.on_death,
             })
         });
@@ -226,6 +229,11 @@ pub(crate) fn declaration<C: Kind>(
     if checked.stages.is_empty() {
         return Ok(None);
     }
+    if checked.header.kind != C::KIND {
+        let (field, rule) = ("its kind", "is not the one that was asked for");
+        let found = checked.header.kind.into();
+        return Err(HeaderProblem::Field { field, found, rule }.into());
+    }
     let field = |stage: usize, field: &'static str, found: u64| {
         Problem::from(HeaderProblem::Stage { stage: stage as u32, field, found })
     };
@@ -276,12 +284,14 @@ pub(crate) fn declaration<C: Kind>(
             return Err(HeaderProblem::Field { field: name, found, rule }.into());
         }
     }
-    let mut places = needs.stages.iter().zip(&checked.stages).enumerate();
-    let differs = places.find(|(_, (place, record))| {
-        let found = [record.line, record.wait_queue, record.first_seat, record.seats];
-        [place.line, place.queue, place.first_seat, place.seats] != found.map(|it| it as usize)
-    });
-    match differs {
+    let places = |record: &StageRecord| {
+        let StageRecord { line, wait_queue, first_seat, seats, room, cells, shard_ids, .. } =
+            record;
+        [line, wait_queue, first_seat, seats, room, cells, shard_ids].map(|it| *it)
+    };
+    let needed = records(&declaration, &needs);
+    let mut both = needed.iter().zip(&checked.stages).enumerate();
+    match both.find(|(_, (needed, found))| places(needed) != places(found)) {
         Some((number, (_, record))) => Err(field(number, "the places", record.line.into())),
         None => Ok(Some((declaration, needs))),
     }

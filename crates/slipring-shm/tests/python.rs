@@ -235,7 +235,7 @@ fn told(summary: &Summary) -> Value {
     json!({
         "path": summary.path, "name": summary.name, "type_name": summary.type_name,
         "type_version": summary.type_version, "event_size": summary.event_size,
-        "messages": summary.messages, "capacity": summary.capacity, "length": summary.length,
+        "messages": summary.contents == "messages", "capacity": summary.capacity, "length": summary.length,
         "created": summary.created.as_nanos() as u64, "producers": summary.producers,
         "notice_ms": summary.notice.as_millis() as u64,
         "ending": format!("{:?}", summary.ending).to_lowercase(),

@@ -413,6 +413,11 @@ fn headers() {
     );
     let beyond: fn(&mut Header) = |h| h.lines_at = h.length;
     refused(true, beyond, |p| matches!(p, HeaderProblem::Field { field: "lines", .. }));
+    refused(
+        true,
+        |h| h.producer_on_death = 3,
+        |p| matches!(p, HeaderProblem::Field { field: "what its producer's death does", .. }),
+    );
     refused(true, |h| h.status_at = 128, |p| matches!(p, HeaderProblem::Field { .. }));
     refused(true, |h| h.events_at = u64::MAX - 4095, |p| matches!(p, HeaderProblem::Field { .. }));
     // A later minor version may be read.
@@ -448,7 +453,7 @@ fn stage_tables() {
     refused(1, &|s| s.name = StageRecord::named("first").name);
     refused(0, &|s| s.access = 2);
     refused(0, &|s| s.delivery = 4);
-    refused(0, &|s| s.on_death = 4);
+    refused(0, &|s| s.on_death = 3);
     refused(0, &|s| s.flags = 1);
     refused(0, &|s| s.room = 0);
     refused(0, &|s| s.room = 65);
@@ -463,6 +468,55 @@ fn stage_tables() {
     refused(1, &|s| s.shard_ids = 2);
     refused(1, &|s| s.key_offset = 25);
     refused(1, &|s| s.key_length = u32::MAX);
+}
+
+/// A table whose numbers are possible, and not those of its graph, is found before a ring is made.
+#[test]
+fn places_that_are_not_those_of_the_graph() {
+    let _watched = watched();
+    let name = Name::new();
+    let pools = Test::create(&name.0).capacity(4).pool_reader("one", 2).pool_reader("other", 2);
+    let segment = pools.reader("each").tap("tap", 2).build().unwrap();
+    let head = Head::from_bytes(fs::read(name.path()).unwrap()[..65_536].to_vec()).unwrap();
+    let file = fs::File::options().write(true).open(name.path()).unwrap();
+    let attaches = |change: &dyn Fn(&mut Header, &mut [StageRecord])| {
+        let mut bytes = head.bytes().to_vec();
+        let table = layout::STAGES_AT as usize..layout::STAGES_AT as usize + 4 * 128;
+        let stages = <[StageRecord]>::ref_from_bytes(&bytes[table.clone()]).unwrap();
+        let (mut header, mut stages) = (head.header(), stages.to_vec());
+        change(&mut header, &mut stages);
+        bytes[table].copy_from_slice(stages.as_bytes());
+        let mut changed = Head::from_bytes(bytes).unwrap();
+        changed.store(&header);
+        changed.seal();
+        std::os::unix::fs::FileExt::write_all_at(&file, changed.bytes(), 0).unwrap();
+        try_attach(&Test::open(&name.0).unwrap())
+    };
+    assert!(attaches(&|_, _| ()).is_ok());
+    let swapped = attaches(&|_, stages| (stages[0].cells, stages[1].cells) = (2, 1));
+    assert_problem!(swapped, Problem::Header(HeaderProblem::Stage { stage: 0, .. }));
+    let roomy = attaches(&|_, stages| stages[2].room = 2);
+    assert_problem!(roomy, Problem::Header(HeaderProblem::Stage { stage: 2, .. }));
+    let moved = attaches(&|_, stages| stages[3].line -= 1);
+    assert_problem!(moved, Problem::Header(HeaderProblem::Stage { stage: 3, .. }));
+    let messages = attaches(&|header, _| header.kind = layout::KIND_MESSAGES);
+    assert_problem!(messages, Problem::Header(HeaderProblem::Field { field: "its kind", .. }));
+    drop(segment);
+}
+
+#[test]
+fn a_stage_that_is_named_twice_is_followed_once() {
+    let _watched = watched();
+    let graph = Test::create_memfd("twice").capacity(4).reader("one").reader("other");
+    let graph = graph.after(["one", "one"]).reader("last").after(["one"]);
+    // Both followers wait at one queue, for the maker and for all who attach.
+    let attached = try_attach(&graph.build().unwrap()).unwrap();
+    let mut tx = attached.producer().unwrap();
+    let readers = ["one", "other", "last"].map(|name| attached.reader(name).unwrap());
+    tx.publish(|block| block.seq = 3).unwrap();
+    for mut reader in readers {
+        assert_eq!(reader.poll(4, |block, _| assert_eq!(block.seq, 3)).unwrap(), 1);
+    }
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub const KIND_EVENTS: u32 = 0;
 pub const KIND_MESSAGES: u32 = 1;
 /// Kind of a segment whose slots hold blocks, whose size the header alone says.
 pub const KIND_BLOCKS: u32 = 2;
+/// Largest number of an effect of a death.
+const MAX_ON_DEATH: u32 = 2;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
 
@@ -134,7 +136,7 @@ pub struct StageRecord {
     pub access: u8,
     /// 0: each event; 1: a pool; 2: shards; 3: a tap.
     pub delivery: u8,
-    /// Effect of its death: 0 wait, 1 tell, 2 fail, 3 close.
+    /// Effect of its death: 0 wait, 1 tell, 2 fail.
     pub on_death: u8,
     /// Flags; none is defined.
     pub flags: u8,
@@ -371,6 +373,7 @@ impl Head {
         most("its number of cells", h.cells, MAX_STAGES)?;
         most("its number of shard ids", h.shard_ids, MAX_STAGES)?;
         most("the length of its schema", h.schema_length, MAX_SCHEMA)?;
+        most("what its producer's death does", h.producer_on_death, MAX_ON_DEATH)?;
         let right = header_length(h.schema_length) <= h.header_length;
         let rule = "is more than its header length covers";
         field("the length of its schema", h.schema_length.into(), rule, right)?;
@@ -397,7 +400,7 @@ impl Head {
                 ("the name", r.name[0].into(), clean_text(&r.name)),
                 ("the access", r.access.into(), r.access <= 1),
                 ("the delivery", r.delivery.into(), r.delivery <= 3),
-                ("what a death does", r.on_death.into(), r.on_death <= 3),
+                ("what a death does", r.on_death.into(), u32::from(r.on_death) <= MAX_ON_DEATH),
                 ("the flags", r.flags.into(), r.flags == 0),
                 ("the room", r.room.into(), (1..=MAX_ROOM).contains(&r.room)),
                 ("the followed stages", r.after, r.after & !before == 0),
