@@ -15,6 +15,7 @@ NAME is the name of a segment, or a path with a slash. `--json` prints JSON, one
 import argparse
 import ctypes
 import datetime
+import errno
 import fcntl
 import json
 import mmap
@@ -65,6 +66,10 @@ SEAT = struct.Struct("=10Q48x")
 
 class Refused(Exception):
     """Why a file is not taken for a segment: what was wrong, and what to do."""
+
+
+class Missing(Refused):
+    """There is no such file, or it was removed since it was found."""
 
 
 class Record:
@@ -147,7 +152,8 @@ def open_file(path):
     try:
         fd = os.open(path, flags)
     except OSError as error:
-        raise Refused(f"{error.strerror} ({path}): name another segment") from None
+        kind = Missing if error.errno == errno.ENOENT else Refused
+        raise kind(f"{error.strerror} ({path}): name another segment") from None
     try:
         found, ours = os.fstat(fd), os.geteuid()
         if not stat.S_ISREG(found.st_mode):
@@ -158,6 +164,8 @@ def open_file(path):
             raise Refused(f"user {found.st_uid} owns it, and this process acts for user {ours}")
         if stat.S_IMODE(found.st_mode) & ~0o600:
             raise Refused(f"its mode is {stat.S_IMODE(found.st_mode):04o}: set it to 0600")
+        if found.st_nlink == 0:
+            raise Missing("it was removed: name another segment")
         if found.st_nlink != 1:
             raise Refused(f"it has {found.st_nlink} names, and a segment has one")
         if found.st_size < HEAD:
@@ -782,6 +790,8 @@ def ls(options):
             try:
                 with Segment(path) as segment:
                     summary = segment.summary()
+            except Missing:
+                continue
             except (Refused, OSError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
                 continue
