@@ -259,7 +259,7 @@ fn role_copier() {
     std::thread::scope(|scope| {
         let copies = &copies;
         scope.spawn(move || {
-            for _ in 0..60 {
+            for _ in 0..150 {
                 if let Ok(mut tx) = copies.producer() {
                     for _ in 0..4 {
                         write(|events, deadline| match deadline {
@@ -282,7 +282,7 @@ fn role_copier() {
         fn work<A: WorksOn>(mut handle: A) {
             (0..4).for_each(|_| handle.work());
         }
-        for _ in 0..60 {
+        for _ in 0..150 {
             let taken = match number {
                 0 => copies.writer("first").map(work),
                 1 => copies.pool_writer("first").map(work),
