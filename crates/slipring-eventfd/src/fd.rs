@@ -108,6 +108,10 @@ use slipring::Waitable;
 /// each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock of the
 /// ring for a moment, so poll first, and arm only when no event is available.
 ///
+/// At a ring between processes (`slipring-shm`), a thread of this process sleeps for the armed
+/// handles, and writes the signal; the publishing process pays the wake-up of that thread. The thread
+/// also signals where the handle's next call tells of a death.
+///
 /// # Limits
 ///
 /// - If the handle's strategy does not park, its ring sends no signals: `arm` signals at once, and

@@ -85,7 +85,7 @@ pub struct Defaults {
 pub trait Kind: 'static {
     /// Type of the slots' events.
     #[doc(hidden)]
-    type Slot: Send + Sync;
+    type Slot: Send + Sync + 'static;
     /// Layout of the slots.
     #[doc(hidden)]
     type Layout: SegmentLayout;

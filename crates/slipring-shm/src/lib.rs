@@ -140,6 +140,42 @@
 //! A client in any language can be written from it. `clients/segment.py`, beside this crate's source,
 //! is an observer in Python: it lists segments, and prints published events.
 //!
+//! # Tasks and event loops
+//!
+//! Handles of a segment wait in tasks of any runtime, in `Selector` and in loops on `epoll`
+//! (`slipring-eventfd`), as those of one process do: see `slipring::guide::tasks`. A thread of this
+//! process, `slipring-tasks`, then sleeps in the kernel on their behalf. It hears of deaths within a
+//! notice, and ends with the last handle.
+//!
+//! ```
+//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+//! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
+//! # struct Unpark(thread::Thread);
+//! # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark() } }
+//! # fn block_on<F: Future>(future: F) -> F::Output {
+//! #     let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(thread::current()))));
+//! #     loop {
+//! #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+//! #             Poll::Ready(value) => return value,
+//! #             Poll::Pending => thread::park(),
+//! #         }
+//! #     }
+//! # }
+//! use slipring_shm::Segment;
+//! let segment = Segment::<u64>::create_memfd("tasks").capacity(8).reader("sum").build()?;
+//! // SAFETY: no other process has the memfd.
+//! let attached = unsafe { segment.attach()? };
+//! let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
+//! let publisher = std::thread::spawn(move || tx.publish(|slot| *slot = 7)); // or another process
+//! block_on(async {
+//!     assert_eq!(sum.batch_async(8).await?[0], 7);
+//!     Ok::<_, slipring::WaitError>(())
+//! })?;
+//! publisher.join().unwrap()?;
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # What is not here yet
 //!
 //! Observers by handles, and handles for other languages. The speed is not measured yet.

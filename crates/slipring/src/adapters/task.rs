@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - I1: A pending future has registered its waker in the wait queue, by the same steps as a thread
-//!   that goes to sleep in the queue (queue::I1). A future's drop removes the waker from the queue.
+//!   that goes to sleep in the queue (queue::I1, reactor::I1). A future's drop removes the waker.
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
@@ -33,6 +33,12 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// default strategy, parks, and so does [`Wait::Blocking`](crate::Wait::Blocking). With a wait
     /// strategy that does not park, the task asks to be polled again at once, and so keeps its
     /// executor busy.
+    ///
+    /// At a ring between processes, the first task that waits starts a thread (`slipring-tasks`), one
+    /// per ring and wait queue. The thread sleeps in the kernel on behalf of all tasks that wait
+    /// there, and runs their wakers. It checks for deaths of other processes once a notice, and ends
+    /// with the ring's last handle. If the system refuses the thread, the task asks to be polled again
+    /// at once. A waker that blocks holds up the other tasks of its queue.
     ///
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
     /// deadline at the task's next poll, so use the runtime's timeouts.
@@ -280,7 +286,10 @@ impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L
 #[cfg(feature = "stream")]
 impl<E, A: lease::Access, C: lease::Delivery, F, L: Layout> Drop for EventStream<E, A, C, F, L> {
     fn drop(&mut self) {
-        self.consumer.position().release();
-        self.consumer.position().disarm();
+        // In a forked child, the memory of a segment is not mapped.
+        if self.consumer.state().control().is_own_process() {
+            self.consumer.position().release();
+            self.consumer.position().disarm();
+        }
     }
 }

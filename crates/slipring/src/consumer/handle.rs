@@ -331,7 +331,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     fn refused(&self) -> Option<WaitError> {
         let state = self.position.state();
         let settle = |dead| recovery::settle(&state.core, dead);
-        state.control().refused(state.stage, self.position.next(), &settle)
+        let place = (state.stage, self.position.next());
+        state.control().refused(place, &state.task, &settle)
     }
 
     pub(crate) fn state(&self) -> &ConsumerState<E, L> {

@@ -25,6 +25,7 @@ use crate::base::edge;
 use crate::base::sync::{Instant, Relaxed, twin};
 use crate::consumer::position::Availability as _;
 use crate::consumer::waiting::Counting as _;
+use crate::consumer::waiting::Waiting as _;
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
 use crate::ring::closing;
@@ -322,6 +323,7 @@ impl WorkerRole for SeatedRole {
         if !worker.state.control().is_own_process() {
             return;
         }
+        worker.disarm();
         worker.flush();
         let control = worker.state.control();
         if worker.bound != IDLE {

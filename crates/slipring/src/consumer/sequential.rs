@@ -626,6 +626,7 @@ impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
         if R::SEATED {
             if self.state.control().is_own_process() {
+                self.disarm();
                 self.flush();
                 self.role.leave(&self.state, self.released); // SYNC[seated]: last
             }

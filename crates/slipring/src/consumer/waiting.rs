@@ -132,21 +132,21 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// poll is due now.
     fn arm(&mut self, waker: &Waker) -> bool {
         let state = self.state_mut();
-        let number = state.task.get(&state.core.control);
+        let number = state.task.get(&state.core.control.membership);
         let state = self.state();
         // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph whose
         // deadline has passed.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
-        state.control().arm(state.stage, number, waker, &mut || self.is_ready())
+        state.control().arm((state.stage, self.next()), number, waker, &mut || self.is_ready())
     }
 
     /// Removes the task that [`Waiting::arm`] registered; does nothing if no task is registered.
     fn disarm(&mut self) {
         if let Some(number) = self.state_mut().task.taken() {
             let state = self.state();
-            state.control().queue_of(state.stage).disarm(number);
+            state.control().disarm(state.stage, number);
         }
     }
 }

@@ -68,6 +68,7 @@ mod pool;
 mod processes;
 mod promise;
 mod publish;
+mod reactor;
 mod recovery;
 mod select;
 mod shard;

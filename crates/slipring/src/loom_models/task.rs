@@ -26,7 +26,7 @@ impl Wake for Woken {
 }
 
 /// Polls `future` to its end, and lists `party` as asleep between polls.
-fn block_on<F: Future>(party: &str, future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(party: &str, future: F) -> F::Output {
     let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(woken.clone());
     let mut future = pin!(future);

@@ -83,7 +83,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// ring with many producers use this field.
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
-    number: TaskNumber,
+    pub(super) number: TaskNumber,
     /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
     /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
     pub(super) slow_path: bool,
@@ -277,12 +277,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the number under which tasks of this handle wait. The first call draws the handle's
     /// number.
     pub(super) fn task_number(&mut self) -> u64 {
-        self.number.get(&self.core.control)
+        self.number.get(&self.core.control.membership)
     }
 
     pub(crate) fn disarm(&mut self) {
         if let Some(number) = self.number.taken() {
-            self.core.control.queue_of(self.core.control.producer_party()).disarm(number);
+            self.core.control.disarm(self.core.control.producer_party(), number);
         }
     }
 

@@ -70,7 +70,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn refused(&self) -> Option<WaitError> {
         let control = &self.core.control;
         let settle = |dead| recovery::settle(&self.core, dead);
-        control.refused(control.producer_party(), self.next, &settle)
+        control.refused((control.producer_party(), self.next), &self.number, &settle)
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -333,7 +333,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
-        core.control.arm(core.control.producer_party(), number, waker, &mut || {
+        core.control.arm((core.control.producer_party(), next), number, waker, &mut || {
             Self::is_ready(core, next, len)
         })
     }

@@ -7,7 +7,6 @@
 //! [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The
 //! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`].
 
-use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{AtomicU64, Line, twin};
+use crate::base::sync::{AtomicU64, Line, Weak, twin};
 use crate::errors::{BatchError, Cause, Failure, PeerDead, WaitError};
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
@@ -23,9 +22,11 @@ use crate::ring::membership::{Membership, Orphan, PoolIsOver};
 use crate::ring::peers::{OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
+use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
+use crate::ring::task_number::TaskNumber;
 use crate::ring::waits::Waits;
 use crate::ring::words::{ClaimWord, ahead};
 use crate::wait::queue::{QuietCheck, WaitQueue};
@@ -74,7 +75,7 @@ impl Control {
         samples: Option<Samples>,
     ) -> Option<Control> {
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
-        let waits = Waits::new(&plan, board.queues, board.always_fences);
+        let waits = Waits::new(&plan, board.queues, board.always_fences, board.peers.is_some());
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
         let record = board.failure.map(|record| (record, names.collect()));
         Some(Control {
@@ -275,10 +276,6 @@ impl Control {
         }
     }
 
-    pub(crate) fn queue_of(&self, party: usize) -> &WaitQueue {
-        self.waits.queue_of(&self.plan, party)
-    }
-
     /// Creates the learner of a handle of `party`: the part of a wait strategy that learns from the
     /// handle's waits.
     ///
@@ -308,18 +305,61 @@ impl Control {
         if self.is_oversubscribed() { 0 } else { wait.first_polls(wait::first_polls()) }
     }
 
-    pub(crate) fn next_task(&self) -> NonZeroU64 {
-        self.membership.next_task()
-    }
-
+    /// Registers a task of `party`, at the position `at`, for the next notification, unless `ready`
+    /// returns `true`. Returns `true` if the task must poll again.
     pub(crate) fn arm(
         &self,
-        party: usize,
+        (party, at): (usize, u64),
         number: u64,
         waker: &Waker,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
-        self.waits.arm(&self.plan, party, number, waker, ready)
+        let deaths = self.peers.as_ref().map(|peers| &peers.deaths);
+        let ready = &mut || ready() || deaths.is_some_and(|deaths| deaths.has(number));
+        self.waits.arm(&self.plan, (party, at), number, waker, ready)
+    }
+
+    /// Removes the task with this number, if it is armed.
+    pub(crate) fn disarm(&self, party: usize, number: u64) {
+        if !self.is_own_process() {
+            // In a forked child, another thread of the parent may have held the lock.
+            return;
+        }
+        // A noted death stays: the handle's next call that finds nothing tells of it.
+        self.waits.disarm(&self.plan, party, number);
+    }
+
+    /// Returns the queue with this index.
+    pub(crate) fn queue(&self, index: usize) -> &WaitQueue {
+        self.waits.queue(index)
+    }
+
+    /// Gives the threads that sleep for this process's tasks the ring.
+    pub(crate) fn watch_by(&self, ring: Weak<dyn Watched>) {
+        self.waits.watch(ring);
+    }
+
+    /// Stops the threads that sleep for this process's tasks. The last owner of the ring calls the
+    /// method before it goes.
+    pub(crate) fn stop_reactors(&self) {
+        // A forked child has neither the threads nor the segment.
+        if self.peers.is_some() && self.is_own_process() {
+            self.waits.stop_reactors();
+        }
+    }
+
+    /// Checks for deaths on behalf of a waiting task, and notes the error of its next call, if any.
+    /// Returns whether there is one.
+    pub(crate) fn watch_for_task(
+        &self,
+        task: u64,
+        (party, at): (usize, u64),
+        settle: &dyn Fn(u32),
+    ) -> bool {
+        let Some(peers) = &self.peers else { return false };
+        let waiter = Waiter { party, waits_for: party, at, polls: 0 };
+        let death = self.watch(peers, &waiter, settle);
+        death.map(|death| peers.deaths.note(task, death)).is_some()
     }
 
     /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
@@ -380,11 +420,21 @@ impl Control {
     }
 
     /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
-    /// loop of such calls hears of deaths as a waiting call does. Returns the error of the call, if
-    /// any.
-    pub(crate) fn refused(&self, party: usize, at: u64, settle: &dyn Fn(u32)) -> Option<WaitError> {
+    /// loop of such calls hears of deaths as a waiting call does. So does the call of a task that
+    /// was woken to hear of a death. Returns the error of the call, if any.
+    pub(crate) fn refused(
+        &self,
+        (party, at): (usize, u64),
+        task: &TaskNumber,
+        settle: &dyn Fn(u32),
+    ) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
         let waiter = Waiter { party, waits_for: party, at, polls: 0 };
+        let noted = task.taken().and_then(|task| peers.deaths.take(task));
+        // Another process may have taken the place of the dead one since.
+        if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {
+            return Some(death);
+        }
         if peers.is_check_due() { self.watch(peers, &waiter, settle) } else { None }
     }
 

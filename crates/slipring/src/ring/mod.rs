@@ -19,6 +19,7 @@ pub(crate) mod plan;
 mod plan_tests;
 pub(crate) mod policy;
 pub(crate) mod positions;
+pub(crate) mod reactors;
 pub(crate) mod recovery;
 pub(crate) mod seat;
 pub(crate) mod self_wait;

@@ -72,6 +72,8 @@ impl<E, L: Layout> Owner<E, L> {
     #[cold]
     #[inline(never)]
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
+        // No thread of the library uses the ring afterwards (reactors::I2).
+        self.0.control.stop_reactors();
         // SAFETY: I1: the last owner has the shared strong reference, and takes it once.
         let core = unsafe { ManuallyDrop::take(&mut self.0) };
         // SAFETY: I2: no owner is left and none can be made, so no reference to an event is left.

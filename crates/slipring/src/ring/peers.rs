@@ -9,7 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Arc, Relaxed, Statistic, twin};
+use crate::base::sync::{Arc, Mutex, Relaxed, Statistic, lock, twin};
+use crate::errors::WaitError;
 use crate::ring::seat::Seat;
 
 /// Says whether the participants of a segment live.
@@ -81,6 +82,44 @@ pub(crate) struct Peers {
     pub(crate) notice: Duration,
     pub(crate) proof: Arc<dyn Proof>,
     pub(crate) refusals: Refusals,
+    /// The deaths of which waiting tasks of this process are to hear.
+    pub(crate) deaths: NotedDeaths,
+}
+
+/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. The error of
+/// a handle that is dropped before its next call stays until the ring goes.
+#[derive(Default)]
+pub(crate) struct NotedDeaths {
+    /// Number of errors. Most calls load it only.
+    count: Statistic,
+    errors: Mutex<Vec<(u64, WaitError)>>,
+}
+
+impl NotedDeaths {
+    /// Notes an error in place of an earlier one of the task.
+    pub(crate) fn note(&self, task: u64, error: WaitError) {
+        let mut errors = lock(&self.errors);
+        errors.retain(|(other, _)| *other != task);
+        errors.push((task, error));
+        self.count.store(errors.len() as u64, Relaxed);
+    }
+
+    /// Returns whether an error is noted for the task.
+    pub(crate) fn has(&self, task: u64) -> bool {
+        self.count.load(Relaxed) != 0 && lock(&self.errors).iter().any(|(other, _)| *other == task)
+    }
+
+    /// Takes the error of the task.
+    pub(crate) fn take(&self, task: u64) -> Option<WaitError> {
+        if self.count.load(Relaxed) == 0 {
+            return None;
+        }
+        let mut errors = lock(&self.errors);
+        let at = errors.iter().position(|(other, _)| *other == task)?;
+        let (_, error) = errors.swap_remove(at);
+        self.count.store(errors.len() as u64, Relaxed);
+        Some(error)
+    }
 }
 
 /// Number of refused calls between two looks at the clock.

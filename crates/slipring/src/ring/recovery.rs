@@ -7,6 +7,7 @@
 //!   dead producer has not stamped is not there.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
@@ -14,16 +15,32 @@ use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
+use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::Run;
 use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
+use crate::wait::queue::WaitQueue;
 
 /// Settles all that the dead participant `dead` left in a ring. The caller holds the proof of the
 /// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
 pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
     (0..core.control.plan.seats()).for_each(|seat| settle_seat(core, seat, dead));
+}
+
+impl<E: Send + Sync, L: Layout> Watched for Core<E, L> {
+    fn queue(&self, index: usize) -> &WaitQueue {
+        self.control.queue(index)
+    }
+
+    fn notice(&self) -> Duration {
+        self.control.peers.as_ref().map_or(Duration::MAX, |peers| peers.notice)
+    }
+
+    fn watch(&self, task: u64, place: (usize, u64)) -> bool {
+        self.control.watch_for_task(task, place, &|dead| settle(self, dead))
+    }
 }
 
 /// Settles what the dead participant `dead` left on one seat. The caller holds the proof of the

@@ -7,7 +7,9 @@
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::base::sync::Weak;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::reactors::{Reactors, Watched};
 use crate::ring::spinning::Cores;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrategy};
@@ -23,11 +25,20 @@ pub(crate) struct Waits {
     free_cores: i64,
     /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
+    /// The tasks of this process, in a ring of several processes.
+    reactors: Reactors,
 }
 
 impl Waits {
-    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>, always_fences: bool) -> Waits {
+    /// `between_processes`: other processes share the queues.
+    pub(crate) fn new(
+        plan: &Plan,
+        queues: Box<[WaitQueue]>,
+        always_fences: bool,
+        between_processes: bool,
+    ) -> Waits {
         Waits {
+            reactors: Reactors::new(if between_processes { queues.len() } else { 0 }),
             queues,
             always_fences,
             free_cores: wait::cores() as i64 - plan.threads as i64,
@@ -68,29 +79,58 @@ impl Waits {
 
     /// Returns the queue of a stage, or of the producers.
     pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> &WaitQueue {
+        self.indexed_queue_of(plan, party).1
+    }
+
+    fn indexed_queue_of(&self, plan: &Plan, party: usize) -> (usize, &WaitQueue) {
         let queue = plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
-        &self.queues[queue]
+        (queue, &self.queues[queue])
+    }
+
+    /// Returns the queue with this index.
+    pub(crate) fn queue(&self, index: usize) -> &WaitQueue {
+        &self.queues[index]
+    }
+
+    /// Gives the threads that sleep for this process's tasks the ring.
+    pub(crate) fn watch(&self, ring: Weak<dyn Watched>) {
+        self.reactors.watch(ring);
+    }
+
+    /// Stops the threads that sleep for this process's tasks.
+    pub(crate) fn stop_reactors(&self) {
+        self.reactors.stop(&self.queues);
     }
 
     /// Returns `true` if `ready` returns `true`. If `ready` returns `false`, registers the task to
     /// be woken at the queue's next notification. If the queue is one that no party ever notifies,
-    /// the method wakes the task at once, and the task polls again.
+    /// the method wakes the task at once, and the task polls again. `at` is the task's position.
     pub(crate) fn arm(
         &self,
         plan: &Plan,
-        party: usize,
+        (party, at): (usize, u64),
         number: u64,
         waker: &Waker,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
         if plan.parks(party) {
-            return self.queue_of(plan, party).arm(number, waker, ready);
+            let queue = self.indexed_queue_of(plan, party);
+            let armed = self.reactors.arm(queue, (number, (party, at)), waker, ready);
+            return armed.unwrap_or_else(|| queue.1.arm(number, waker, ready));
         }
         let ready = ready();
         if !ready {
             waker.wake_by_ref();
         }
         ready
+    }
+
+    /// Removes the task with this number, if it is armed.
+    pub(crate) fn disarm(&self, plan: &Plan, party: usize, number: u64) {
+        let queue = self.indexed_queue_of(plan, party);
+        if !self.reactors.disarm(queue, number) {
+            queue.1.disarm(number);
+        }
     }
 
     /// Returns whether the graph has more threads than cores. `joined` is the number of handles

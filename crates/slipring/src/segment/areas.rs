@@ -11,7 +11,7 @@ use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
 use crate::ring::partition::{Partitioner, ShardIds};
-use crate::ring::peers::{OnDeath, Peers, Refusals};
+use crate::ring::peers::{NotedDeaths, OnDeath, Peers, Refusals};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -184,6 +184,7 @@ impl Areas {
                     notice: participant.notice,
                     proof: Arc::clone(&participant.proof),
                     refusals: Refusals::new(),
+                    deaths: NotedDeaths::default(),
                 }),
                 counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,
             })

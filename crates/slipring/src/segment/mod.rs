@@ -44,6 +44,8 @@ mod shards_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod taps_tests;
 #[cfg(all(test, not(slipring_loom)))]
+mod tasks_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod tests;
 
 pub use areas::{Areas, SegmentLayout, begin};

@@ -55,7 +55,7 @@ pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
     participant: u32,
 }
 
-impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
+impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
     /// Makes the ring of one process whose handles copy events in and out. The ring's events are
     /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Nothing but the
     /// handles of [`copying`](super::copying) and their producers is to be made of the ring.
@@ -88,7 +88,7 @@ impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
     }
 }
 
-impl<E, L: SegmentLayout> SegmentRing<E, L> {
+impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process.
     ///
     /// # Errors
@@ -156,9 +156,13 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
             let shard_ids = areas.shard_ids(declaration, partitioner);
             Core::over(control, slots, shard_ids, areas.mapping.clone())
         };
-        Ok(SegmentRing { core: Owner::new(core), participant: participant.number })
+        let core = Owner::new(core);
+        core.control.watch_by(core.observed());
+        Ok(SegmentRing { core, participant: participant.number })
     }
+}
 
+impl<E, L: SegmentLayout> SegmentRing<E, L> {
     #[cfg(test)]
     pub(crate) fn control(&self) -> &Control {
         &self.core.control

@@ -26,6 +26,7 @@ mod queue_model;
 pub(crate) mod queue_state;
 #[cfg(all(test, not(slipring_loom)))]
 mod queue_tests;
+pub(crate) mod reactor;
 mod shared_queue;
 #[cfg(all(test, not(slipring_loom)))]
 mod shared_queue_tests;

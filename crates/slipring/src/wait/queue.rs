@@ -328,15 +328,10 @@ impl WaitQueue {
     /// `true` if the task must poll again, because no notification will wake the task.
     ///
     /// `number` identifies the task. If the task is armed already, `waker` replaces the task's
-    /// earlier waker. A queue that processes share keeps no tasks, and wakes the task at once.
+    /// earlier waker. The tasks of a queue that processes share are those of a
+    /// [`Reactor`](super::reactor::Reactor).
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
-        if self.between_processes {
-            let ready = ready();
-            if !ready {
-                waker.wake_by_ref();
-            }
-            return ready;
-        }
+        debug_assert!(!self.between_processes, "a reactor keeps the tasks of a shared queue");
         let waker = waker.clone();
         let mut sleepers = lock(&self.sleepers);
         let tasks = &mut sleepers.tasks;
@@ -369,6 +364,33 @@ impl WaitQueue {
         // The waker's drop is user code, whose panic would abort the process if the caller is
         // unwinding.
         crate::base::panics::drop_contained(own);
+    }
+
+    // Tasks of a queue that processes share. See `reactor`.
+
+    /// Announces a task of a queue that processes share, and returns the epoch that the task notes.
+    pub(super) fn announce_shared(&self) -> u32 {
+        shared_queue::announce(&self.state)
+    }
+
+    /// Withdraws the announcement of a task that noted the epoch `noted`, unless a wake-up has.
+    pub(super) fn withdraw_shared(&self, noted: u32) {
+        shared_queue::withdraw(&self.state, noted);
+    }
+
+    /// Returns the epoch of a queue that processes share. Each wake-up raises the epoch.
+    pub(super) fn epoch(&self) -> u32 {
+        shared_queue::current_epoch(&self.state)
+    }
+
+    /// Sleeps while the epoch is `noted`, at most for `limit`. A sleep can end early.
+    pub(super) fn sleep_at(&self, noted: u32, limit: Duration) {
+        shared_queue::sleep_at(&self.state, noted, limit.min(LONGEST_SHARED_SLEEP));
+    }
+
+    /// Ends the sleeps of all sleepers of a queue that processes share. They poll once in vain.
+    pub(super) fn interrupt(&self) {
+        shared_queue::interrupt(&self.state);
     }
 
     /// Takes a task's waker out and withdraws the task's announcement; called under the queue's

@@ -22,6 +22,9 @@
 //! issues a `SeqCst` fence and loads the word again. If sleepers are announced, it raises the epoch
 //! and withdraws all announcements in one compare-and-exchange, and then wakes all sleepers.
 //!
+//! A task does steps 1 to 3 and 5 itself. A thread of the task's process does step 4 for it
+//! (`reactor`).
+//!
 //! # Invariants
 //!
 //! - I1: a notifier passes the sleeper's membarrier before the notifier's load, which then finds
@@ -56,6 +59,19 @@ pub(super) fn sleep(
     limit: Duration,
     ready: &mut dyn FnMut() -> bool,
 ) -> Option<u64> {
+    let noted = announce(state);
+    announced::fence_sleeper(); // The announcement comes before the poll (I1).
+    let sleeps = !twin!("sleeper-blind": ready() => false);
+    if sleeps {
+        state.notified_at.store(0, Relaxed);
+        system::futex_wait(&state.word, noted, limit);
+    }
+    let woken = !withdraw(state, noted) && sleeps;
+    woken.then(|| state.notified_at.load(Relaxed)).filter(|&at| at != 0)
+}
+
+/// Announces a sleeper, and returns the epoch that it notes: steps 1 and 2 of the protocol.
+pub(super) fn announce(state: &QueueState) -> u32 {
     let word = state.word.fetch_add(u64::from(SLEEPER), Relaxed);
     let noted = epoch(word);
     // Another sleeper's announcement does not tell whether that sleeper has issued its barrier.
@@ -73,14 +89,26 @@ pub(super) fn sleep(
         }
         set_fenced(state, noted);
     }
-    announced::fence_sleeper(); // The announcement comes before the poll (I1).
-    let sleeps = !twin!("sleeper-blind": ready() => false);
-    if sleeps {
-        state.notified_at.store(0, Relaxed);
-        system::futex_wait(&state.word, noted, limit);
-    }
-    let woken = !withdraw(state, noted) && sleeps;
-    woken.then(|| state.notified_at.load(Relaxed)).filter(|&at| at != 0)
+    noted
+}
+
+/// Returns the epoch of the queue.
+pub(super) fn current_epoch(state: &QueueState) -> u32 {
+    epoch(state.word.load(Relaxed))
+}
+
+/// Sleeps while the epoch is `noted`, at most for `limit`, on behalf of sleepers that have announced
+/// themselves. A sleep can end early.
+pub(super) fn sleep_at(state: &QueueState, noted: u32, limit: Duration) {
+    system::futex_wait(&state.word, noted, limit);
+}
+
+/// Raises the epoch and wakes all sleepers, announced or not.
+#[cold]
+pub(super) fn interrupt(state: &QueueState) {
+    let raise = |word: u64| Some(word.wrapping_add(EPOCH) & !SLEEPERS);
+    let _ = state.word.fetch_update(Relaxed, Relaxed, raise);
+    system::futex_wake_all(&state.word);
 }
 
 /// Sets [`FENCED`] while the caller's announcement stands since before its barrier. An announcement
@@ -95,7 +123,7 @@ fn set_fenced(state: &QueueState, noted: u32) {
 
 /// Withdraws the caller's announcement, unless a wake-up has withdrawn it. Returns `false` if the
 /// epoch is no longer the noted one.
-fn withdraw(state: &QueueState, noted: u32) -> bool {
+pub(super) fn withdraw(state: &QueueState, noted: u32) -> bool {
     let take = |word| {
         let own = twin!("other-epoch-withdrawn": epoch(word) == noted => true);
         // If the epoch came round, the count may be zero. A subtraction would borrow from the

@@ -12,6 +12,7 @@ use crate::base::sync::{AtomicU64, Line, Relaxed};
 use crate::base::system::register_for_barriers_of_processes;
 use crate::wait::queue::WaitQueue;
 use crate::wait::queue_state::{EPOCH, FENCED, QUIET, QueueState, SLEEPER};
+use crate::wait::reactor::{Reactor, Task};
 use crate::wait::shared_queue;
 
 /// A queue that processes could share, on the heap.
@@ -104,8 +105,16 @@ fn any_words_do_no_harm() {
             fill();
             false
         });
-        assert!(queue.arm(1, std::task::Waker::noop(), &mut || true));
-        queue.disarm(1);
+        let reactor = Reactor::new();
+        let arm = |ready: bool| {
+            let task = Task { number: 1, place: (0, 0), waker: std::task::Waker::noop().clone() };
+            reactor.arm(&queue, task, &mut || true, &mut || ready)
+        };
+        assert!(arm(true) && !arm(false));
+        fill();
+        assert!(!arm(false));
+        let _ = reactor.sleep(&queue, Duration::ZERO);
+        reactor.disarm(&queue, 1);
         notify(&queue);
     }
 }

@@ -1,0 +1,189 @@
+//! The threads that sleep in the queues of a segment on behalf of this process's tasks.
+//!
+//! A process has one such thread per ring and queue in which its tasks have waited. The first task
+//! that waits in a queue starts the queue's thread. The thread ends when the last handle of the ring
+//! goes. If the system refuses the thread, a task that waits is woken at once, and polls until the
+//! system grants one.
+//!
+//! Invariants
+//! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
+//!   strong reference, which it has dropped before it comes outside (`reactor::I4`).
+//! - I2: the last owner of a ring stops the threads before it drops its reference
+//!   (`owner::Owner::end`). So no thread drops the last reference, and the segment is unmapped where
+//!   the last handle is dropped.
+//! - I3: while a task is armed, the thread checks for deaths once a notice, as a waiting call does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::base::panics::drop_payload;
+use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak};
+use crate::wait::queue::WaitQueue;
+use crate::wait::reactor::{Reactor, Task};
+
+/// The name of each thread: at most 15 bytes, or the system would cut it.
+#[cfg(not(slipring_loom))]
+const NAME: &str = "slipring-tasks";
+
+/// A ring, as its reactors' threads see it.
+pub(crate) trait Watched: Send + Sync {
+    /// Returns the queue with this index.
+    fn queue(&self, index: usize) -> &WaitQueue;
+
+    /// Longest time between two checks for deaths.
+    fn notice(&self) -> Duration;
+
+    /// Checks for deaths as a waiting party does, on behalf of the task with the number `task`.
+    /// `(party, at)` is the place of the task's handle. Returns whether the task is to be woken, to
+    /// hear of a death.
+    fn watch(&self, task: u64, place: (usize, u64)) -> bool;
+}
+
+/// The reactors of a ring's queues. A ring of one process has none.
+pub(crate) struct Reactors {
+    reactors: Box<[Arc<Reactor>]>,
+    ring: OnceLock<Weak<dyn Watched>>,
+    /// 1 if a task has waited. A ring without tasks has nothing to stop.
+    started: Statistic,
+}
+
+impl Reactors {
+    /// Makes the reactors of `queues` queues, without a thread.
+    pub(crate) fn new(queues: usize) -> Reactors {
+        let reactors = (0..queues).map(|_| Arc::new(Reactor::new())).collect();
+        Reactors { reactors, ring: OnceLock::new(), started: Statistic::new(0) }
+    }
+
+    /// Gives the threads the ring. Tasks that wait earlier poll.
+    pub(crate) fn watch(&self, ring: Weak<dyn Watched>) {
+        // A ring is made once.
+        let _ = self.ring.set(ring);
+    }
+
+    /// Works as [`WaitQueue::arm`], for the queue with the index `index`. `None`: the ring has no
+    /// reactors.
+    pub(crate) fn arm(
+        &self,
+        (index, queue): (usize, &WaitQueue),
+        (number, place): (u64, (usize, u64)),
+        waker: &Waker,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Option<bool> {
+        let reactor = self.reactors.get(index)?;
+        let task = Task { number, place, waker: waker.clone() };
+        self.started.store(1, Relaxed);
+        let start = &mut || self.ring.get().is_some_and(|ring| start(reactor, ring, index));
+        Some(reactor.arm(queue, task, start, ready))
+    }
+
+    /// Works as [`WaitQueue::disarm`]. Returns `false` if the ring has no reactors.
+    pub(crate) fn disarm(&self, (index, queue): (usize, &WaitQueue), number: u64) -> bool {
+        let reactor = self.reactors.get(index);
+        reactor.map(|reactor| reactor.disarm(queue, number)).is_some()
+    }
+
+    /// Stops all threads (I2). The caller is the last to use the ring.
+    pub(crate) fn stop(&self, queues: &[WaitQueue]) {
+        if self.started.load(Relaxed) == 0 {
+            return;
+        }
+        self.reactors.iter().zip(queues).for_each(|(reactor, queue)| reactor.stop(queue));
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Whether the system refuses the threads that this thread starts.
+    pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Starts a thread. Returns `false` if the system refuses it.
+fn start(reactor: &Arc<Reactor>, ring: &Weak<dyn Watched>, index: usize) -> bool {
+    #[cfg(test)]
+    if REFUSED.get() {
+        return false;
+    }
+    let (reactor, ring) = (reactor.clone(), ring.clone());
+    let life = move || run(&reactor, &ring, index);
+    #[cfg(slipring_loom)]
+    let started = {
+        loom::thread::spawn(life);
+        true
+    };
+    #[cfg(not(slipring_loom))]
+    let started = std::thread::Builder::new().name(NAME.into()).spawn(life).is_ok();
+    started
+}
+
+/// The thread of a reactor.
+pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn Watched>, index: usize) {
+    let mut lingers_until = None;
+    let mut next_check = None;
+    loop {
+        // The thread of a model lingers for ever: a task that wakes an idle thread needs less care.
+        let lingers =
+            cfg!(slipring_loom) || lingers_until.is_some_and(|until| Instant::now() < until);
+        if !reactor.enter(lingers) {
+            return;
+        }
+        let turn = catch_unwind(AssertUnwindSafe(|| turn(reactor, ring, index, &mut next_check)));
+        let Ok(turn) = turn.map_err(drop_payload) else {
+            wake(reactor.abandon());
+            return;
+        };
+        let Some((notified, notice)) = turn else { return };
+        if !notified.is_empty() {
+            // A task that goes on with what it was woken for often waits again soon. Until then the
+            // thread sleeps in the queue, so that the task need not wake it.
+            lingers_until = Instant::now().checked_add(notice);
+        }
+        wake(notified);
+    }
+}
+
+/// Comes outside when it is dropped.
+struct Inside<'r>(&'r Reactor);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// Sleeps once, and checks for deaths if a check is due. Returns the tasks that are to be woken,
+/// and the notice. `None`: the ring has gone.
+fn turn(
+    reactor: &Reactor,
+    ring: &Weak<dyn Watched>,
+    index: usize,
+    next_check: &mut Option<Instant>,
+) -> Option<(Vec<Task>, Duration)> {
+    // Locals are dropped in reverse order, so the ring's reference goes first (I1).
+    let _inside = Inside(reactor);
+    let ring = ring.upgrade()?;
+    let (queue, notice) = (ring.queue(index), ring.notice());
+    let began = Instant::now();
+    let due = *next_check.get_or_insert_with(|| began.checked_add(notice).unwrap_or(began));
+    let mut notified = reactor.sleep(queue, due.saturating_duration_since(began));
+    if notified.is_empty() && due <= Instant::now() {
+        *next_check = None;
+        for (number, place) in reactor.armed() {
+            if ring.watch(number, place) {
+                notified.extend(reactor.take(queue, number));
+            }
+        }
+    }
+    Some((notified, notice))
+}
+
+/// Wakes tasks. A waker is the code of an executor, and a panic of one waker must not leave the
+/// other tasks asleep.
+fn wake(tasks: Vec<Task>) {
+    for task in tasks {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.waker.wake())) {
+            drop_payload(panic);
+        }
+    }
+}
