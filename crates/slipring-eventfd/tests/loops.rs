@@ -632,3 +632,42 @@ fn a_descriptor_is_nonblocking_and_close_on_exec() {
     assert!(rustix::fs::fcntl_getfl(fd.as_fd()).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
+
+/// A ring between processes, which wakes the loop through a thread of the library. A loop without
+/// signals would fail by its limit, and a loop that is signalled all the time by its count of turns.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_loop_sleeps_until_a_ring_of_a_segment_signals() {
+    let _watched = watchdog::watched();
+    let segment = slipring_shm::Segment::<u64>::create_memfd("loop").capacity(4);
+    let segment = segment.reader("loop").build().unwrap();
+    // SAFETY: no other process has the memfd.
+    let attached = unsafe { segment.attach() }.unwrap();
+    let (mut tx, mut rx) = (attached.producer().unwrap(), attached.reader("loop").unwrap());
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    let publisher = thread::spawn(move || {
+        for i in 1..=20 {
+            thread::sleep(std::time::Duration::from_millis(2));
+            tx.publish(|slot| *slot = i).unwrap();
+        }
+    });
+    let (mut sum, mut turns) = (0, 0);
+    'ring: loop {
+        loop {
+            match rx.poll(8, |value, _| sum += value) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(WaitError::Closed) => break 'ring,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        if !fds[0].arm(&mut rx) {
+            turns += 1;
+            assert_eq!(epoll.wait(), [0]);
+            fds[0].clear().unwrap();
+        }
+    }
+    assert!(sum == 210 && turns <= 60, "{sum} after {turns} turns");
+    publisher.join().unwrap();
+}

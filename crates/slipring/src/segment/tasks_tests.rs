@@ -324,8 +324,9 @@ fn tasks_of_one_process_wait_at_different_stages() {
     let segment = Segment::new(4, 0, stages);
     let ring = segment.attach(1);
     let producer_seat = ring.seats_of(ring.producer_party()).start;
-    [producer_seat, ring.seats_of(0).start, ring.seats_of(1).start]
-        .map(|seat| ring.seat(seat).take(1).unwrap());
+    for seat in [producer_seat, ring.seats_of(0).start, ring.seats_of(1).start] {
+        ring.seat(seat).take(1).unwrap();
+    }
     // SAFETY: the seats were taken.
     let (mut tx, mut first, mut second) =
         unsafe { (ring.producer(), ring.reader(0), ring.reader(1)) };

@@ -28,6 +28,7 @@ mod announced;
 mod between_processes;
 mod explore;
 mod machine;
+mod tasks_between_processes;
 /// The ordering edges that `queue.rs` uses, compiled for the simulated machine.
 mod edge {
     pub(super) use super::announced;
@@ -38,6 +39,9 @@ mod queue;
 #[path = "queue_state.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod queue_state;
+#[path = "reactor.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
+mod reactor;
 #[path = "shared_queue.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod shared_queue;
@@ -52,6 +56,7 @@ use explore::{Model, Program};
 use machine::was_refused;
 use queue::WaitQueue;
 use queue_state::{FENCED, QUIET};
+use reactor::Reactor;
 use sync::{AtomicU64, Relaxed};
 
 use crate::base::shared;
@@ -66,6 +71,8 @@ struct Shared {
     progress: Vec<AtomicU64>,
     /// Number of publications that each notifier makes.
     publications: u8,
+    /// The tasks of a queue that processes share.
+    reactor: Reactor,
     /// The wakers between which the task alternates.
     wakers: [Arc<Woken>; 2],
 }
@@ -86,6 +93,7 @@ impl Shared {
             notifies: (0..queues).collect(),
             progress: (0..notifiers).map(|_| AtomicU64::new(0)).collect(),
             publications,
+            reactor: Reactor::new(),
             wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU64::new(0)))),
         }
     }

@@ -51,7 +51,7 @@ use super::queue::WaitQueue;
 use super::sync::{Condvar, Mutex, lock, twin, whole};
 
 /// A task that waits in a shared queue.
-#[cfg_attr(test, derive(Debug))]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct Task {
     /// Number of the task's handle.
     pub(crate) number: u64,
@@ -73,7 +73,7 @@ enum Thread {
     Inside,
 }
 
-#[cfg_attr(test, derive(Debug))]
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(crate) struct State {
     /// The armed tasks, and the epoch that each of them noted.
     tasks: Vec<(Task, u32)>,

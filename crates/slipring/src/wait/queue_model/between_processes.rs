@@ -20,7 +20,7 @@ const ALL_BUT_ONE_BIT: u64 = LAST_EPOCH << 1;
 
 impl Shared {
     /// Returns the data of a model with one queue, whose state word begins as `word`.
-    fn between_processes(word: u64, notifiers: usize, publications: u8) -> Shared {
+    pub(super) fn between_processes(word: u64, notifiers: usize, publications: u8) -> Shared {
         let state = QueueState {
             word: AtomicU64::new(word),
             restless: AtomicU64::new(0),
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 /// Number of publications that each notifier makes. The soak explores more.
-fn publications() -> u8 {
+pub(super) fn publications() -> u8 {
     if soaks() { 2 } else { 1 }
 }
 
@@ -159,7 +159,7 @@ fn in_soak(start: u64) -> u64 {
 }
 
 /// Asserts that a model passes from a quiet start and from a fenced start.
-fn passes(least: usize, model: impl Fn(u64) -> Explored) {
+pub(super) fn passes(least: usize, model: impl Fn(u64) -> Explored) {
     for start in [QUIET, FENCED] {
         let states = model(u64::from(start)).unwrap_or_else(|reason| panic!("{reason}"));
         println!("{states} states from {start}");
@@ -168,7 +168,7 @@ fn passes(least: usize, model: impl Fn(u64) -> Explored) {
 }
 
 /// Asserts that a model fails for a reason that contains `reason`.
-fn fails(found: Explored, reason: &str) {
+pub(super) fn fails(found: Explored, reason: &str) {
     let found = found.expect_err("the model must fail");
     assert!(found.contains(reason), "{found}");
 }
