@@ -290,7 +290,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_or_blocks_holds_up_no_other_queue_and_no_drop() {
+fn a_waker_that_panics_leaves_no_other_task_asleep() {
     let _watched = crate::watchdog::watched();
     let stages = vec![stage("first", &[], OnDeath::Wait), stage("beside", &[], OnDeath::Wait)];
     let segment = Segment::new(8, 0, stages);
@@ -315,6 +315,35 @@ fn a_waker_that_panics_or_blocks_holds_up_no_other_queue_and_no_drop() {
     until(|| unpark.wakes() == 2);
     drop(handles);
     assert_eq!(mappings(&segment), before);
+}
+
+/// A waker that blocks while the test holds the lock.
+struct Blocks(Arc<Mutex<()>>, AtomicUsize);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Relaxed);
+        drop(self.0.lock().unwrap());
+        self.1.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_waker_that_blocks_does_not_hold_up_the_drop_of_its_ring() {
+    let _watched = crate::watchdog::watched();
+    let segment = one(8, OnDeath::Wait);
+    let mut tx = segment.producer(1);
+    let (before, lock) = (mappings(&segment), Arc::new(Mutex::new(())));
+    let mut rx = segment.reader(2, 0);
+    let blocks = Arc::new(Blocks(lock.clone(), AtomicUsize::new(0)));
+    assert!(!rx.arm(&Waker::from(blocks.clone())));
+    let held = lock.lock().unwrap();
+    tx.publish(|slot| *slot = 7).unwrap();
+    until(|| blocks.1.load(Relaxed) == 1);
+    drop(rx);
+    assert_eq!(mappings(&segment), before);
+    drop(held);
+    until(|| blocks.1.load(Relaxed) == 2);
 }
 
 #[test]
