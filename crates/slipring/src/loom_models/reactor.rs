@@ -44,7 +44,7 @@ impl Watched for Site {
 
 impl Site {
     fn new() -> Arc<Site> {
-        let queue = WaitQueue::between_processes(Shared::new(Line(QueueState::new())));
+        let queue = WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())));
         let site = Arc::new(Site {
             queues: [queue],
             progress: AtomicU64::new(0),
