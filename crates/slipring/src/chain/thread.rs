@@ -17,7 +17,7 @@ use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::consumer::drive::End;
 use crate::errors::Cause;
-use crate::ring::control::{Control, Waiter};
+use crate::ring::control::{Checkup, Control, Waiter};
 use crate::ring::counters::LocalCounts;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
@@ -121,7 +121,7 @@ impl<'env> StageThread<'env> {
                         &mut learned,
                         until,
                         &mut || None,
-                        &|_| (),
+                        Checkup::NONE,
                         &mut ready,
                     ))
                 });

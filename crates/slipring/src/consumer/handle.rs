@@ -24,6 +24,7 @@ use crate::consumer::sequential::{SequentialPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
+use crate::ring::control::Checkup;
 use crate::ring::events::At;
 use crate::ring::owner::Owner;
 use crate::ring::recovery;
@@ -331,8 +332,16 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     fn refused(&self) -> Option<WaitError> {
         let state = self.position.state();
         let settle = |dead| recovery::settle(&state.core, dead);
+        let is_damaged = || self.position.finds_damage();
+        let checkup = Checkup { settle: &settle, is_damaged: &is_damaged };
         let place = (state.stage, self.position.next());
-        state.control().refused(place, &state.task, &settle)
+        state.control().refused(place, &state.task, checkup)
+    }
+
+    /// Works as [`Availability::finds_damage`].
+    #[cfg(all(test, slipring_loom))]
+    pub(crate) fn finds_damage(&self) -> bool {
+        self.position.finds_damage()
     }
 
     pub(crate) fn state(&self) -> &ConsumerState<E, L> {

@@ -147,6 +147,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().core.control.ended(self.next())
     }
 
+    /// Looks whether producers of other processes have passed over the position at which this
+    /// consumer waits, so that no event will ever come. Only damage does that. After the result
+    /// `true`, [`Availability::check`] returns an error.
+    #[cold]
+    fn finds_damage(&self) -> bool {
+        false
+    }
+
     /// Whether the consumer should poll: an event may be available, or no event will ever come.
     #[inline(always)]
     fn is_ready(&self) -> bool {

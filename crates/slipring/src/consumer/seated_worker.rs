@@ -29,6 +29,7 @@ use crate::consumer::waiting::Waiting as _;
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
 use crate::ring::closing;
+use crate::ring::heads;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::self_wait;
@@ -52,7 +53,7 @@ pub struct SeatedRole {
     /// Whether the handle has issued a barrier since it saw that the ring is closing.
     fenced: Cell<bool>,
     /// Whether the words of the segment were found to contradict each other.
-    damaged: bool,
+    damaged: Cell<bool>,
 }
 
 type SeatedPosition<E, L> = WorkerPosition<E, L, SeatedRole>;
@@ -72,7 +73,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             looked: None,
             look_due: false,
             fenced: Cell::new(false),
-            damaged: false,
+            damaged: Cell::new(false),
         };
         let mut worker = Self::begin(core, stage, seat, role, landmark, learned);
         if worker.state.control().line(worker.own_line).load(Relaxed) & IDLE == 0 {
@@ -135,7 +136,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
                 if edge::chunk_taken::see(claim) != word.0 {
                     continue;
                 }
-                self.role.damaged = true;
+                self.role.damaged.set(true);
                 return false;
             }
             let (len, left, live) = match offer {
@@ -225,8 +226,10 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         self_wait::moved(control, self.bound_line, bound_line);
         (self.bound_line, self.bound) = (bound_line, bound);
         let (fits, left_fits) = (len <= core.capacity(), PoolWord::holds(left));
-        self.role.damaged |= !(fits && left_fits && done < len && bound & IDLE == 0);
-        if !self.role.damaged {
+        if !(fits && left_fits && done < len && bound & IDLE == 0) {
+            self.role.damaged.set(true);
+        }
+        if !self.role.damaged.get() {
             // The worker that took the chunk may have died before it moved the claim word. A release
             // of this worker must not come before the move (positions::I2).
             let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
@@ -240,7 +243,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let first = lo.wrapping_add(done);
         let tombstone = matches!(self.state.slots.run_at(first), Run::Tombstone(_));
         let tombstone = twin!("adopted-tombstone-unseen": tombstone => false);
-        let is_live = !self.role.damaged && !tombstone;
+        let is_live = !self.role.damaged.get() && !tombstone;
         (self.next, self.chunk_end) = if is_live { (first, hi) } else { (hi, hi) };
         self.role.again = self.next..hi;
         (self.chunk_ended, self.taken) = (None, None);
@@ -249,6 +252,19 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.give_adopted_seat_back();
         }
         is_live
+    }
+
+    /// Returns the position of the claim word, if the next run of one of several processes that
+    /// produce begins there. `None`: the word is inside of a run, where the stamp of its slot says
+    /// nothing, or the pool follows the frontiers of other stages.
+    fn next_run(&self) -> Option<u64> {
+        let control = self.state.control();
+        let plan = &control.plan;
+        if !plan.many_producers || !(plan.reads_stamps(self.state.stage) || plan.sentinel) {
+            return None;
+        }
+        let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
+        (word.left() == 0).then(|| word.seq(self.known()))
     }
 
     /// Checks the last position of a closed ring, whose word other processes write, for a pool that
@@ -274,7 +290,7 @@ impl WorkerRole for SeatedRole {
     fn take<E, L: Layout>(worker: &mut SeatedPosition<E, L>) -> bool {
         worker.contended = false;
         let due = std::mem::take(&mut worker.role.look_due);
-        due && worker.adopt() || worker.take_next() || !worker.role.damaged && worker.adopt()
+        due && worker.adopt() || worker.take_next() || !worker.role.damaged.get() && worker.adopt()
     }
 
     fn has_orphans<E, L: Layout>(worker: &SeatedPosition<E, L>) -> bool {
@@ -291,7 +307,7 @@ impl WorkerRole for SeatedRole {
 
     #[inline(always)]
     fn refusal(&self) -> Option<WaitError> {
-        self.damaged.then_some(WaitError::Damaged)
+        self.damaged.get().then_some(WaitError::Damaged)
     }
 
     fn known_end<E, L: Layout>(worker: &SeatedPosition<E, L>) -> Option<WaitError> {
@@ -300,21 +316,21 @@ impl WorkerRole for SeatedRole {
     }
 
     fn end_of_closing<E, L: Layout>(worker: &SeatedPosition<E, L>) -> Option<u64> {
-        let control = worker.state.control();
-        let plan = &control.plan;
-        if !plan.many_producers
-            || !(plan.reads_stamps(worker.state.stage) || plan.sentinel)
-            || !control.status.is_closing()
-            || control.status.is_closed()
-        {
+        let status = &worker.state.control().status;
+        if !status.is_closing() || status.is_closed() {
             return None;
         }
-        let word = PoolWord(edge::chunk_taken::see(control.line(worker.claim_line)));
-        let seq = word.seq(worker.known());
-        // Inside of a run, the stamp of the position's slot says nothing.
-        let is_end =
-            word.left() == 0 && closing::is_end(&worker.state.core, seq, &worker.role.fenced);
-        is_end.then_some(seq)
+        let seq = worker.next_run()?;
+        closing::is_end(&worker.state.core, seq, &worker.role.fenced).then_some(seq)
+    }
+
+    fn finds_damage<E, L: Layout>(worker: &SeatedPosition<E, L>) -> bool {
+        let is_passed_over = |seq| heads::is_passed_over(&worker.state.core, seq);
+        let damaged = worker.next_run().is_some_and(is_passed_over);
+        if damaged {
+            worker.role.damaged.set(true);
+        }
+        damaged
     }
 
     /// Leaves the worker's place to another handle, also where a panic drops this one. What the

@@ -12,6 +12,7 @@ use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::{Role, StageRole};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
+use crate::ring::heads;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
@@ -273,14 +274,19 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Returns whether this position has come to the end of a closing ring.
     fn is_at_end(&self) -> bool {
-        let control = self.state.control();
+        self.state.control().status.is_closing()
+            && self.waits_for_run()
+            && self.role.is_end(&self.state, self.next)
+    }
+
+    /// Returns whether this position has no event, and is where the next run of one of several
+    /// processes begins.
+    fn waits_for_run(&self) -> bool {
         R::SEATED
-            && control.plan.many_producers
+            && self.state.control().plan.many_producers
             && self.next == self.live_end
             && !self.is_midway()
-            && control.status.is_closing()
             && self.is_at_boundary()
-            && self.role.is_end(&self.state, self.next)
     }
 
     /// Returns whether no run contains `next`, at which this position knows of no event. The
@@ -619,6 +625,15 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[cold]
     fn has_ended(&self) -> bool {
         self.known_end().is_some() || self.is_at_end()
+    }
+
+    #[cold]
+    fn finds_damage(&self) -> bool {
+        let damaged = self.waits_for_run() && heads::is_passed_over(&self.state.core, self.next);
+        if damaged {
+            self.role.find_damage();
+        }
+        damaged
     }
 }
 

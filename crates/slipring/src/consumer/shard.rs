@@ -240,4 +240,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
     fn has_ended(&self) -> bool {
         self.sequence.has_ended()
     }
+
+    #[cold]
+    fn finds_damage(&self) -> bool {
+        self.sequence.finds_damage()
+    }
 }

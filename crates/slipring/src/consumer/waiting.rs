@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::errors::BatchError;
-use crate::ring::control::Waiter;
+use crate::ring::control::{Checkup, Waiter};
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::recovery;
 use crate::ring::self_wait;
@@ -113,8 +113,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
                     .filter(|_| state.core.is_claimed(next))
             };
             let settle = |dead| recovery::settle(&state.core, dead);
+            let checkup = Checkup { settle: &settle, is_damaged: &|| position.finds_damage() };
             let ready = &mut || position.is_ready();
-            state.control().wait_at(waiter, learned, deadline, lasts, &settle, ready)
+            state.control().wait_at(waiter, learned, deadline, lasts, checkup, ready)
         };
         let state = self.state_mut();
         // A strategy without first polls may have ended the wait as early.

@@ -77,6 +77,11 @@ pub trait WorkerRole: Sized {
         None
     }
 
+    /// Works as [`Availability::finds_damage`].
+    fn finds_damage<E, L: Layout>(_worker: &WorkerPosition<E, L, Self>) -> bool {
+        false
+    }
+
     /// Called when the worker is dropped.
     fn leave<E, L: Layout>(worker: &mut WorkerPosition<E, L, Self>);
 }
@@ -465,6 +470,11 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
     #[cold]
     fn has_ended(&self) -> bool {
         R::known_end(self).is_some() || R::end_of_closing(self).is_some()
+    }
+
+    #[cold]
+    fn finds_damage(&self) -> bool {
+        R::finds_damage(self)
     }
 }
 

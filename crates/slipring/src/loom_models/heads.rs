@@ -11,12 +11,14 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::adapters::raw::RawProducer;
+use crate::errors::{ClaimError, WaitError};
 use crate::producer::Apart;
 use crate::segment::{Proof as _, SegmentReader};
 use Access::Read;
 
 const LOST: Caught = Caught::Message("events were lost");
 const NO_POSITION: Caught = Caught::Message("no position is free");
+const FALSE: Caught = Caught::Message("a whole segment seems damaged");
 const HELD_UP: Caught = Caught::Message("the stream is held up");
 
 type Raw = RawProducer<u64, Interleaved, Apart>;
@@ -359,6 +361,91 @@ fn loom_a_seat_is_taken_during_a_recovery() {
         goes_on(&mut seen, &mut reader, &mut second);
         (first, second, reader)
     });
+}
+
+/// A producer begins at the hint of another one, whose claim needed the release of a stage. Whatever
+/// frontier and boundary the producer sees, the hint is not out of its reach.
+#[test]
+fn loom_a_producer_begins_at_the_hint_of_another() {
+    explore_unfenced(8_000, Some(3), || {
+        let segment = segment(1);
+        let [mut first, mut other] =
+            [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat).into_raw());
+        let mut reader = segment.reader(5, 0);
+        let mut sent = Sent::default();
+        publish(&mut first, 1, &mut sent, (1, &[1]), 1);
+        let reading = thread::spawn(move || {
+            let mut seen = Seen::default();
+            seen.poll(&mut reader, 1);
+            (reader, seen)
+        });
+        let of_first = thread::spawn(move || {
+            publish(&mut first, 1, &mut sent, (1, &[1]), 1);
+            (first, sent)
+        });
+        let of_other = thread::spawn(move || {
+            let claimed = other.next();
+            let damaged = matches!(claimed, Err(ClaimError::Wait(WaitError::Damaged)));
+            assert!(!damaged, "a whole segment seems damaged");
+            other.give_up();
+            other
+        });
+        let (mut reader, mut seen) = reading.join().unwrap();
+        let ((first, sent), other) = (of_first.join().unwrap(), of_other.join().unwrap());
+        seen.poll(&mut reader, 4);
+        seen.assert(1, &sent);
+        (first, other, reader)
+    });
+}
+
+/// A stage waits while two producers claim. Whatever hint and stamp it sees, they do not contradict
+/// each other.
+#[test]
+fn loom_a_waiting_stage_sees_no_position_passed_over() {
+    explore_unfenced(5_000, Some(2), || {
+        let segment = segment(2);
+        let producers = [1, 2].map(|by| (by, segment.shared_producer(by as u32, by as usize - 1)));
+        let mut reader = segment.reader(5, 0);
+        let threads = producers.map(|(by, tx)| {
+            let mut tx = tx.into_raw();
+            thread::spawn(move || {
+                let mut sent = Sent::default();
+                publish(&mut tx, by, &mut sent, (1, &[1]), 1);
+                (tx, sent)
+            })
+        });
+        let reading = thread::spawn(move || {
+            let mut seen = Seen::default();
+            seen.poll(&mut reader, 1);
+            assert!(!reader.finds_damage(), "a whole segment seems damaged");
+            (reader, seen)
+        });
+        let ended = threads.map(|thread| thread.join().unwrap());
+        let (mut reader, mut seen) = reading.join().unwrap();
+        seen.poll(&mut reader, 4);
+        (1..3).for_each(|by| seen.assert(by, &ended[by - 1].1));
+        (ended, reader)
+    });
+}
+
+#[test]
+fn loom_twin_hint_unreleased() {
+    caught("heads::loom_a_producer_begins_at_the_hint_of_another", "hint-unreleased", FALSE);
+}
+
+#[test]
+fn loom_twin_hint_seen_relaxed() {
+    caught("heads::loom_a_producer_begins_at_the_hint_of_another", "hint-seen-relaxed", FALSE);
+}
+
+#[test]
+fn loom_twin_hint_unreleased_to_a_stage() {
+    caught("heads::loom_a_waiting_stage_sees_no_position_passed_over", "hint-unreleased", FALSE);
+}
+
+#[test]
+fn loom_twin_hint_seen_relaxed_by_a_stage() {
+    caught("heads::loom_a_waiting_stage_sees_no_position_passed_over", "hint-seen-relaxed", FALSE);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //!   end of a closing ring waits for each intent.
 //! - I2: a handle publishes the front of its claim, and then the next front, until nothing stays.
 
-use crate::base::sync::{Relaxed, may_die, twin};
+use crate::base::sync::twin;
 use crate::errors::WaitError;
 use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
@@ -15,7 +15,7 @@ use crate::ring::heads::{self, Claim, Lost};
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
-use crate::ring::words::{ClaimWord, later};
+use crate::ring::words::later;
 
 /// Number of times that a call walks on after it lost a position to another producer.
 const WALKS: usize = 3;
@@ -33,8 +33,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// claimant stored, whichever is later.
     #[inline]
     pub(super) fn hint(&self) -> u64 {
-        let word = self.core.control.positions.claim().load(Relaxed);
-        later(self.next, ClaimWord(word).seq(self.next))
+        later(self.next, heads::hint(&self.core.control, self.next))
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -71,8 +70,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         self.next = seq.wrapping_add(len);
         self.claim_end = self.next;
-        may_die!();
-        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
+        heads::set_hint(&self.core.control, self.next);
         seq
     }
 

@@ -7,7 +7,7 @@ use crate::base::sync::{Relaxed, spin_loop, twin};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
-use crate::ring::control::Waiter;
+use crate::ring::control::{Checkup, Waiter};
 use crate::ring::core::Core;
 use crate::ring::membership::Company;
 use crate::ring::recovery;
@@ -70,7 +70,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn refused(&self) -> Option<WaitError> {
         let control = &self.core.control;
         let settle = |dead| recovery::settle(&self.core, dead);
-        control.refused((control.producer_party(), self.next), &self.number, &settle)
+        let checkup = Checkup { settle: &settle, is_damaged: &|| false };
+        control.refused((control.producer_party(), self.next), &self.number, checkup)
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -266,7 +267,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             &mut self.learned,
             deadline,
             &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
-            &|dead| recovery::settle(core, dead),
+            Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
             &mut || Self::is_ready(core, next, len),
         );
         self.counts.wait(slowest, stats);

@@ -45,6 +45,20 @@ pub(crate) struct Waiter {
     pub(crate) polls: u32,
 }
 
+/// What a handle does at each check for deaths.
+#[derive(Clone, Copy)]
+pub(crate) struct Checkup<'a> {
+    /// Settles what a dead participant left, for the holder of the proof of its death.
+    pub(crate) settle: &'a dyn Fn(u32),
+    /// Returns whether the words at which the handle waits contradict each other.
+    pub(crate) is_damaged: &'a dyn Fn() -> bool,
+}
+
+impl Checkup<'_> {
+    /// The checkup of a ring of one process.
+    pub(crate) const NONE: Checkup<'static> = Checkup { settle: &|_| (), is_damaged: &|| false };
+}
+
 /// The data that a ring's handles share besides the slots.
 pub struct Control {
     pub(crate) plan: Plan,
@@ -358,7 +372,8 @@ impl Control {
     ) -> bool {
         let Some(peers) = &self.peers else { return false };
         let waiter = Waiter { party, waits_for: party, at, polls: 0 };
-        let death = self.watch(peers, &waiter, settle);
+        let checkup = Checkup { settle, is_damaged: &|| false };
+        let death = self.watch(peers, &waiter, checkup);
         death.map(|death| peers.deaths.note(task, death)).is_some()
     }
 
@@ -375,7 +390,7 @@ impl Control {
         learned: &mut HandleLearner,
         deadline: Option<Instant>,
         lasts: &mut dyn FnMut() -> Option<usize>,
-        settle: &dyn Fn(u32),
+        checkup: Checkup<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> (Result<(), BatchError>, WaitStats) {
         let party = waiter.party;
@@ -395,7 +410,7 @@ impl Control {
                         self.waits.cores.record(&self.plan, party);
                     }
                 }
-                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter, settle));
+                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter, checkup));
                 holder.is_none() && death.is_none()
             },
             ready,
@@ -426,7 +441,7 @@ impl Control {
         &self,
         (party, at): (usize, u64),
         task: &TaskNumber,
-        settle: &dyn Fn(u32),
+        checkup: Checkup<'_>,
     ) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
         let waiter = Waiter { party, waits_for: party, at, polls: 0 };
@@ -435,7 +450,7 @@ impl Control {
         if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {
             return Some(death);
         }
-        if peers.is_check_due() { self.watch(peers, &waiter, settle) } else { None }
+        if peers.is_check_due() { self.watch(peers, &waiter, checkup) } else { None }
     }
 
     /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits
@@ -533,16 +548,24 @@ impl Control {
     }
 
     /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
-    /// Returns the error of the wait, if that party's
-    /// process has died and waiters are to be told. Fails the graph, if the graph is to fail.
+    /// Returns the error of the wait, if that party's process has died and waiters are to be told,
+    /// or if the waiter finds damage. Fails the graph, if the graph is to fail.
     #[cold]
-    fn watch(&self, peers: &Peers, waiter: &Waiter, settle: &dyn Fn(u32)) -> Option<WaitError> {
+    fn watch(
+        &self,
+        peers: &Peers,
+        waiter: &Waiter,
+        Checkup { settle, is_damaged }: Checkup<'_>,
+    ) -> Option<WaitError> {
         let dead = self.holds_up_dead(peers, waiter);
         self.settle_dead_producers(settle);
         // A dead member no longer holds up the parties behind its tap.
         let taps = twin!("dead-members-left": self.plan.taps_before(waiter.party) => &[]);
         taps.iter().for_each(|&tap| self.settle_dead(peers, tap, settle));
         self.settle_dead_workers(peers, settle);
+        if is_damaged() {
+            return Some(WaitError::Damaged);
+        }
         let (party, shard, owner) = dead?;
         let on_death = peers.on_death[party];
         let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };

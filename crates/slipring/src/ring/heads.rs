@@ -15,6 +15,9 @@
 //!   claim's front, its producer first claims the head of the rest, and stores where that is. So a
 //!   process that repeats a recovery finds the claim, or finds nothing left to do.
 //! - I3: a walk takes a bounded number of steps, whatever the words of the segment say.
+//! - I4: a producer stores the end of its claim as the *hint* after it has claimed. All positions
+//!   before the hint were claimed before, and a party that loads the hint sees that
+//!   (`edge::hinted`).
 
 use crate::base::edge;
 use crate::base::sync::twin;
@@ -24,7 +27,7 @@ use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::{self, Head};
-use crate::ring::words::{PoolWord, ahead};
+use crate::ring::words::{ClaimWord, PoolWord, ahead};
 
 /// The first position that no producer has claimed, and the word of its slot.
 pub(crate) struct Free {
@@ -78,6 +81,19 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     control.seats_of(first)[0].boundary()
 }
 
+/// Returns the hint: the end of a claim, from which a walk may begin (I4). The hint may be old. `near`
+/// is a position that differs from the hint by less than 2^62.
+#[inline(always)]
+pub(crate) fn hint(control: &Control, near: u64) -> u64 {
+    ClaimWord(edge::hinted::see(control.positions.claim())).seq(near)
+}
+
+/// Stores the end of a claim as the hint.
+#[inline(always)]
+pub(crate) fn set_hint(control: &Control, end: u64) {
+    edge::hinted::hint(control.positions.claim(), ClaimWord::open(end).0);
+}
+
 /// Walks from the boundary `from` to the first position that no producer has claimed.
 ///
 /// Of the position's own lap, runs and tombstones are passed by their lengths, and claims by their
@@ -98,7 +114,7 @@ pub(crate) fn first_free<E, L: Layout>(core: &Core<E, L>, from: u64) -> Result<F
                 seq = end_of_claim(core, seq, word, number)?.unwrap_or(seq);
             }
             Head::Later => {
-                match twin!("walk-from-hint": boundary(core) => core.control.claimed(seq).0) {
+                match twin!("walk-from-hint": boundary(core) => hint(&core.control, seq)) {
                     boundary if ahead(boundary, seq) > 0 => seq = boundary,
                     // The word is 2^45 laps old.
                     _ => return Ok(Free { seq, word }),
@@ -133,6 +149,19 @@ fn end_of_claim<E, L: Layout>(
 pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool {
     // A boundary of a first stage is at or beyond what the gating stages have released.
     ahead(seq, boundary(core)) > core.capacity() as i64
+}
+
+/// Returns whether producers have passed over `at`, a position at which a party waits, and at which
+/// a run may begin. Only damage does that: a hint beyond `at` says that `at` was claimed (I4), and
+/// then the slot has a word of this lap.
+#[cold]
+pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
+    let is_free = || {
+        let word = core.slots.word_at(at);
+        matches!(stamp::head(word, at, core.slots.shift()), Head::Free)
+    };
+    // The hint is loaded before the stamp.
+    ahead(hint(&core.control, at), at) > 0 && is_free()
 }
 
 /// Claims the `len` positions from a free one on, for the owner of `seat`, whose number among the

@@ -201,6 +201,55 @@ fn a_false_hint_is_damage_before_a_pool() {
     }
 }
 
+/// A false hint within reach has a producer leave out positions. A stage, a pool and a reader of a
+/// tap that wait there say so, by calls of all kinds.
+#[test]
+fn a_false_hint_within_reach_is_damage_to_those_that_wait() {
+    fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {
+        let end = soon() + Duration::from_secs(10);
+        let first = loop {
+            match call(kind == 0).map(drop) {
+                Err(BatchError::Unavailable) if Instant::now() < end => {}
+                other => break other,
+            }
+        };
+        for ended in [first, call(true).map(drop), call(false).map(drop)] {
+            assert!(matches!(ended, Err(BatchError::Wait(WaitError::Damaged))), "{ended:?}");
+        }
+    }
+    let _watched = crate::watchdog::watched();
+    for first in [stage("only", &[], OnDeath::Wait), pool("pool", 2, &[]), tap("tap", 2, &[])] {
+        for kind in 0..2 {
+            let segment = two(8, vec![first.clone()]);
+            let mut one = segment.shared_producer(1);
+            let mut stage = (first.delivery == StageDelivery::Each).then(|| segment.reader(3, 0));
+            let mut member: Option<SegmentSubscription<u64>> =
+                matches!(first.delivery, StageDelivery::Tap(_))
+                    .then(|| segment.attach(3).subscribe(0, StartAt::Now).unwrap());
+            let mut pool =
+                matches!(first.delivery, StageDelivery::Pool(_)).then(|| worker(&segment, 3, 0));
+            let mut other = segment.shared_producer(2);
+            one.publish(|slot| *slot = 0).unwrap();
+            one.core().control.positions.claim().store(3 << 1, Ordering::Relaxed);
+            assert_eq!(other.publish(|slot| *slot = 1).unwrap(), 3);
+            macro_rules! ends {
+                ($reader:ident) => {
+                    if let Some($reader) = &mut $reader {
+                        assert_eq!($reader.poll(8, |_, _| ()).unwrap(), 1);
+                        assert_damaged(kind, |waits| match waits {
+                            true => $reader.batch_by(1, soon()).map(drop),
+                            false => $reader.try_batch(1).map(drop),
+                        });
+                    }
+                };
+            }
+            ends!(stage);
+            ends!(member);
+            ends!(pool);
+        }
+    }
+}
+
 /// Random words in a ring with several producers, pools, taps and a stage behind them.
 #[test]
 fn random_words_of_combined_rings_are_an_error_at_most() {

@@ -273,7 +273,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         let learned = control.learner(control.producer_party());
         let boundary = heads::boundary(&self.core);
         // A claim ends at most a lap behind the boundary of a stage.
-        let (claimed, _) = control.claimed(boundary);
+        let claimed = heads::hint(control, boundary);
         let known = claimed.wrapping_sub(boundary) <= self.core.capacity();
         Producer::seated(self.core.clone(), seat, if known { claimed } else { boundary }, learned)
     }

@@ -189,6 +189,25 @@ pub(crate) mod intended {
     }
 }
 
+/// Several producers between processes: the claim word is a hint, from which a walk to the first free
+/// position begins. A party that sees a hint sees all that the claimant before the hint saw.
+pub(crate) mod hinted {
+    use super::*;
+
+    /// Stores the end of a claim as the hint, after the claim's head was claimed.
+    #[inline(always)]
+    pub(crate) fn hint(claim: &AtomicU64, word: u64) {
+        may_die!();
+        claim.store(word, twin!("hint-unreleased": Release => Relaxed));
+    }
+
+    /// Loads the hint, before the caller loads the stamps, frontiers and boundaries from there on.
+    #[inline(always)]
+    pub(crate) fn see(claim: &AtomicU64) -> u64 {
+        claim.load(twin!("hint-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
 /// Of a producer that claims and a stage that looks for the end of a closing ring, one sees the
 /// other: the producer sees that the ring closes, or the stage sees the producer's intent.
 pub(crate) mod closing {
