@@ -137,8 +137,9 @@
 //! # Other languages
 //!
 //! [`other_languages`] says where each byte of a segment lies, and which steps a process takes.
-//! A client in any language can be written from it. `clients/segment.py`, beside this crate's source,
-//! is an observer in Python: it lists segments, and prints published events.
+//! A client in any language can be written from it. Two are in the folder `clients` of this crate:
+//! `segment.py`, an observer in Python, lists segments and prints published events; `client.c` is a
+//! reader and a producer in C.
 //!
 //! # Tasks and event loops
 //!

@@ -1,0 +1,850 @@
+/* A required reader and a producer for segments of slipring, in C11, written from SEGMENT.md alone.
+ *
+ *     cc -O2 -o client client.c
+ *     client read NAME STAGE        handles each event of a stage, and prints it
+ *     client hold NAME STAGE        is lent the events of a stage, says which, and handles none
+ *     client produce NAME COUNT     publishes COUNT events, and closes
+ *
+ * NAME is a name in /dev/shm, or a path with a slash. An event's first eight bytes are printed, and
+ * a produced event is full of a word made of its position. The program shows the steps; it is no
+ * library. It works at graphs without pools and taps: it refuses others. It leaves the recovery of
+ * several producers to processes that can do it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+typedef _Atomic uint64_t word;
+typedef _Atomic uint32_t half;
+
+enum { HEAD = 65536, STAGES_AT = 4096, LINE = 128, MAX_RUN = 1 << 15 };
+enum { CLAIM_LINE = 0, FIRST_LINE = 3 };
+enum { CLOSED = 1, HALTED = 2, FAILED = 4, CLOSING = 8 };
+#define TOMBSTONE (UINT64_C(1) << 16)
+#define CLAIMED (UINT64_C(1) << 17)
+#define EPOCH (UINT64_C(1) << 32)
+#define SLEEPERS UINT64_C(0xFFFFFFFE)
+#define LOCKS (INT64_C(1) << 40)
+
+struct header {
+    char magic[8];
+    uint32_t major, minor;
+    uint64_t order, length;
+    uint32_t checksum, header_length;
+    uint8_t id[16], boot[16];
+    uint64_t created;
+    uint32_t uid, features, kind, producers;
+    uint64_t capacity, first, event_size;
+    uint32_t event_align, type_version;
+    char type_name[64];
+    uint64_t stamps_at, stamps_stride, events_at, events_stride, lines_at;
+    uint32_t lines, wait_queues;
+    uint64_t wait_queues_at, participants_at;
+    uint32_t participants, seats;
+    uint64_t seats_at, status_at, counters_at, cells_at, shard_ids_at;
+    uint32_t cells, shard_ids, notice_ms, stages, schema_length, producer_on_death;
+};
+_Static_assert(sizeof(struct header) == 328, "the header has 328 bytes");
+
+struct stage {
+    char name[48];
+    uint8_t access, delivery, on_death, flags;
+    uint32_t room;
+    uint64_t after;
+    uint32_t line, wait_queue, first_seat, seats, cells, shard_ids, key_offset, key_length;
+    uint64_t reserved[4];
+};
+_Static_assert(sizeof(struct stage) == 128, "a stage has 128 bytes");
+
+struct participant {
+    word state;
+    half pid, uid;
+    word start_time, pid_namespace, joined, flags, name[8];
+};
+
+struct seat {
+    word owner, state, lo, mid, hi, left, held, boundary, unread, deaths;
+};
+
+struct queue {
+    word word, restless, fenced_notifies, quiet_after, notified_at;
+};
+
+static struct header h;
+static struct stage stages[64];
+static uint64_t capacity, shift;
+static unsigned char *base;
+static uint32_t self;
+static int probe_fd;
+static bool always_fences;
+
+static _Noreturn void fail(const char *what) {
+    fprintf(stderr, "client: %s\n", what);
+    exit(1);
+}
+
+/* Positions. */
+
+static int64_t ahead(uint64_t one, uint64_t other) { return (int64_t)(one - other); }
+
+static uint64_t lap(uint64_t seq) { return ((seq >> shift) + 1) << 18; }
+
+/* Words. */
+
+static word *line(uint32_t index) { return (word *)(base + h.lines_at + (uint64_t)index * LINE); }
+static struct seat *seat(uint32_t i) { return (void *)(base + h.seats_at + (uint64_t)i * LINE); }
+static struct queue *queue(uint32_t i) {
+    return (void *)(base + h.wait_queues_at + (uint64_t)i * LINE);
+}
+static struct participant *participant(uint32_t k) {
+    return (void *)(base + h.participants_at + (uint64_t)(k - 1) * LINE);
+}
+static half *bits(void) { return (half *)(base + h.status_at); }
+static word *final_seq(void) { return (word *)(base + h.status_at + 8); }
+static word *stamp(uint64_t seq) {
+    return (word *)(base + h.stamps_at + (seq & (capacity - 1)) * h.stamps_stride);
+}
+static unsigned char *event(uint64_t seq) {
+    return base + h.events_at + (seq & (capacity - 1)) * h.events_stride;
+}
+
+static uint64_t relaxed(word *at) { return atomic_load_explicit(at, memory_order_relaxed); }
+static uint64_t acquire(word *at) { return atomic_load_explicit(at, memory_order_acquire); }
+static void store(word *at, uint64_t x) { atomic_store_explicit(at, x, memory_order_relaxed); }
+static void release(word *at, uint64_t x) { atomic_store_explicit(at, x, memory_order_release); }
+static void fence(void) { atomic_thread_fence(memory_order_seq_cst); }
+static void keep_order(void) { atomic_signal_fence(memory_order_seq_cst); }
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static void nap(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
+
+/* Byte locks. */
+
+static bool set_lock(int fd, short kind, uint32_t byte) {
+    struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_start = LOCKS + byte, .l_len = 1};
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
+    if (errno == EAGAIN || errno == EACCES) return false;
+    fail("the kernel refuses byte locks");
+}
+
+static bool is_held(uint32_t byte) {
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCKS + byte, .l_len = 1};
+    if (fcntl(probe_fd, F_OFD_GETLK, &lock) != 0) fail("the kernel refuses to probe a byte lock");
+    return lock.l_type != F_UNLCK;
+}
+
+static int reopen(int fd, int mode) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int other = open(path, mode | O_CLOEXEC);
+    if (other < 0) fail("the file cannot be opened anew");
+    return other;
+}
+
+/* The head. */
+
+static uint32_t crc(uint32_t crc, const unsigned char *bytes, size_t count) {
+    crc = ~crc;
+    for (size_t at = 0; at < count; at++) {
+        crc ^= bytes[at];
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320 : 0);
+    }
+    return ~crc;
+}
+
+static void boot_id(uint8_t id[16]) {
+    memset(id, 0, 16);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    for (int digit = 0; file != NULL && digit < 32;) {
+        int c = fgetc(file);
+        if (c == EOF) break;
+        int value = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (value < 0) continue;
+        id[digit / 2] = (uint8_t)(id[digit / 2] << 4 | value);
+        digit++;
+    }
+    if (file != NULL) fclose(file);
+}
+
+/* Checks an area with items: aligned, behind the head, and within the file. */
+static void area(uint64_t at, uint64_t bytes, uint64_t align) {
+    if (at < HEAD || at % align != 0 || at > h.length || bytes > h.length - at)
+        fail("an area lies outside of the file: make the segment anew");
+}
+
+static void check_head(const unsigned char *head, uint64_t length) {
+    memcpy(&h, head, sizeof h);
+    uint8_t boot[16];
+    boot_id(boot);
+    if (memcmp(h.magic, "SLIPRING", 8) != 0) fail("it does not begin as a segment: name another");
+    if (h.order != UINT64_C(0x0102030405060708)) fail("it has another byte order");
+    if (h.major != 1) fail("it has another version");
+    if (h.header_length < 12288 || h.header_length > HEAD || h.header_length % 8 != 0)
+        fail("its header length is damaged: make it anew");
+    if (crc(crc(0, head + 8, 24), head + 36, h.header_length - 36) != h.checksum)
+        fail("its checksum is wrong: make it anew");
+    if (h.features != 0) fail("it uses features that this program does not know");
+    if (memcmp(h.boot, boot, 16) != 0) fail("it is of an earlier boot: remove it");
+    if (h.length != length) fail("it does not have the length that it states: make it anew");
+    bool power = h.capacity != 0 && (h.capacity & (h.capacity - 1)) == 0;
+    bool aligned = h.event_align != 0 && h.event_align <= 4096 &&
+                   (h.event_align & (h.event_align - 1)) == 0;
+    uint64_t most = UINT64_C(1) << 40;
+    if (!power || h.capacity >= most || !aligned || h.event_size == 0 || h.event_size >= most ||
+        h.event_size % h.event_align != 0 || h.length > most || h.notice_ms == 0 ||
+        h.notice_ms > 1000 || h.producers > 64 || h.stages == 0 || h.stages > 64 || h.kind != 0 ||
+        h.participants == 0 || h.participants > 1024 || h.lines > 65536 || h.seats > 65536 ||
+        h.wait_queues > 65536)
+        fail("a count of its header is out of its range, or it has no ring of events");
+    uint64_t at = h.event_align > 8 ? h.event_align : 8;
+    uint64_t slot = (at + h.event_size + at - 1) / at * at;
+    if (h.stamps_stride != slot || h.events_stride != slot || h.events_at != h.stamps_at + at)
+        fail("its stamps do not lie inside of its slots");
+    if (slot > h.length / h.capacity) fail("its slots do not fit into the file");
+    area(h.stamps_at, slot * h.capacity, 4096);
+    area(h.status_at, 512, LINE);
+    area(h.participants_at, (uint64_t)h.participants * LINE, LINE);
+    area(h.seats_at, (uint64_t)h.seats * LINE, LINE);
+    area(h.lines_at, (uint64_t)h.lines * LINE, LINE);
+    area(h.wait_queues_at, (uint64_t)h.wait_queues * LINE, LINE);
+    capacity = h.capacity;
+    shift = (uint64_t)__builtin_ctzll(capacity);
+    memcpy(stages, head + STAGES_AT, h.stages * sizeof stages[0]);
+
+    /* The plan of a graph whose stages all see each event. */
+    uint32_t queues = 1;
+    for (uint32_t i = 0; i < h.stages; i++) {
+        struct stage *s = &stages[i];
+        if (s->delivery != 0 || s->room != 1 || s->seats != 1)
+            fail("it has pools or taps, which this program does not know");
+        uint32_t wanted = queues;
+        for (uint32_t j = 0; j < i; j++)
+            if (stages[j].after == s->after) wanted = stages[j].wait_queue;
+        if (wanted == queues) queues++;
+        if (s->line != FIRST_LINE + i || s->first_seat != i || s->wait_queue != wanted ||
+            s->after >> i != 0)
+            fail("its stage table is not that of its graph: make it anew");
+    }
+    uint32_t producers = h.producers != 0 ? h.producers : 1;
+    if (h.lines != FIRST_LINE + h.stages || h.seats != h.stages + producers ||
+        h.wait_queues != queues)
+        fail("its counts are not those of its graph: make it anew");
+}
+
+/* Waiting and notifying. */
+
+static void futex(struct queue *q, int operation, uint32_t value, struct timespec *limit) {
+    uint32_t *halves = (uint32_t *)&q->word;
+    uint32_t *epoch = halves + (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 1 : 0);
+    syscall(SYS_futex, epoch, operation, value, limit, NULL, 0);
+}
+
+static bool membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0) == 0; }
+
+/* Does step 3 of a notification, behind a fence. */
+static void wake(struct queue *q) {
+    uint64_t seen = relaxed(&q->word), none = 0;
+    if ((seen & SLEEPERS) == 0) return;
+    atomic_compare_exchange_strong_explicit(&q->notified_at, &none, now(), memory_order_relaxed,
+                                            memory_order_relaxed);
+    while ((seen & SLEEPERS) != 0) {
+        if (atomic_compare_exchange_weak_explicit(&q->word, &seen, (seen + EPOCH) & ~SLEEPERS,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+            futex(q, FUTEX_WAKE, INT32_MAX, NULL);
+            return;
+        }
+    }
+}
+
+static void notify_all(void) {
+    fence();
+    for (uint32_t i = 0; i < h.wait_queues; i++) wake(queue(i));
+}
+
+/* Notifies the queues of a party: of a stage, or of the producers (`h.stages`). */
+static void notify(uint32_t party) {
+    bool notifies[65] = {false}, quiet = true;
+    uint64_t follows = party == h.stages ? 0 : UINT64_C(1) << party;
+    bool gating = party != h.stages;
+    for (uint32_t i = 0; i < h.stages; i++) {
+        bool is_follower = follows == 0 ? stages[i].after == 0 : (stages[i].after & follows) != 0;
+        if (is_follower) notifies[stages[i].wait_queue] = true;
+        if (is_follower && follows != 0) gating = false;
+    }
+    if (gating) notifies[0] = true;
+    keep_order();
+    for (uint32_t i = 0; i < h.wait_queues; i++)
+        if (notifies[i] && (uint32_t)relaxed(&queue(i)->word) != 0) quiet = false;
+    if (quiet && !always_fences) return;
+    fence();
+    for (uint32_t i = 0; i < h.wait_queues; i++)
+        if (notifies[i]) wake(queue(i));
+}
+
+static void sleep_at(struct queue *q, bool (*ready)(void *), void *context) {
+    uint64_t before = atomic_fetch_add_explicit(&q->word, 2, memory_order_relaxed);
+    uint32_t noted = (uint32_t)(before >> 32);
+    if ((before & 1) == 0) {
+        uint64_t began = now();
+        if (membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) {
+            uint64_t ended = now(), pause = (ended - began) * 256;
+            pause = pause < 1000000 ? 1000000 : pause > 1000000000 ? 1000000000 : pause;
+            store(&q->quiet_after, ended + pause);
+        } else {
+            store(&q->restless, 1);
+            nap();
+        }
+        uint64_t seen = relaxed(&q->word);
+        while ((uint32_t)(seen >> 32) == noted &&
+               !atomic_compare_exchange_weak_explicit(&q->word, &seen, seen | 1,
+                                                      memory_order_relaxed, memory_order_relaxed)) {
+        }
+    }
+    fence();
+    if (!ready(context)) {
+        struct timespec limit = {h.notice_ms / 1000, (long)(h.notice_ms % 1000) * 1000000};
+        store(&q->notified_at, 0);
+        futex(q, FUTEX_WAIT, noted, &limit);
+    }
+    uint64_t seen = relaxed(&q->word);
+    while ((uint32_t)(seen >> 32) == noted && (seen & SLEEPERS) != 0 &&
+           !atomic_compare_exchange_weak_explicit(&q->word, &seen, seen - 2, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+    }
+}
+
+/* Seats, and recovering the dead. */
+
+static void bury(struct seat *s, uint32_t dead) {
+    uint64_t owner = relaxed(&s->owner), deaths = relaxed(&s->deaths);
+    if ((uint32_t)owner != dead) return;
+    if (deaths >> 32 != owner >> 32)
+        store(&s->deaths, (owner & ~UINT64_C(0xFFFFFFFF)) | (uint32_t)(deaths + 1));
+    release(&s->owner, owner & ~UINT64_C(0xFFFFFFFF));
+}
+
+/* Settles the seats of a dead participant, whose byte the caller holds. */
+static bool settle(uint32_t dead) {
+    if (h.producers > 1) return false; /* its claims are left to others */
+    for (uint32_t i = 0; i < h.seats; i++) bury(seat(i), dead);
+    return true;
+}
+
+static void set_free(uint32_t k) {
+    release(&participant(k)->state, relaxed(&participant(k)->state) & ~UINT64_C(0xFFFFFFFF));
+}
+
+static void recover(uint32_t dead) {
+    int fd = reopen(probe_fd, O_RDWR);
+    if (set_lock(fd, F_WRLCK, dead)) {
+        if (settle(dead)) set_free(dead);
+        set_lock(fd, F_UNLCK, dead);
+    }
+    close(fd);
+}
+
+static bool take(struct seat *s) {
+    for (int round = 0; round < 2000; round++) {
+        uint64_t owner = relaxed(&s->owner);
+        uint32_t who = (uint32_t)owner;
+        if (who == 0) {
+            if (atomic_compare_exchange_strong_explicit(&s->owner, &owner, owner + EPOCH + self,
+                                                        memory_order_acquire, memory_order_relaxed))
+                return true;
+        } else if (who == self || is_held(who)) {
+            return false;
+        } else {
+            recover(who);
+            nap();
+        }
+    }
+    return false;
+}
+
+static void leave_seat(struct seat *s) {
+    release(&s->owner, relaxed(&s->owner) & ~UINT64_C(0xFFFFFFFF));
+}
+
+/* Attaching. */
+
+static uint64_t namespace_of_pids(void) {
+    struct stat found;
+    return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+static uint64_t start_time(void) {
+    char text[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (file == NULL) return 0;
+    size_t count = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[count] = 0;
+    char *at = strrchr(text, ')');
+    for (int field = 2; at != NULL && field < 22; field++) at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoull(at + 1, NULL, 10);
+}
+
+static bool try_attach(const char *path) {
+    int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) fail("the segment cannot be opened: name another");
+    struct stat found, named;
+    struct statfs system;
+    if (fstat(file, &found) != 0 || fstatfs(file, &system) != 0) fail("the file has no state");
+    if (!S_ISREG(found.st_mode)) fail("it is no regular file");
+    if (system.f_type != 0x01021994 && system.f_type != 0xef53) fail("its file system is refused");
+    if (found.st_uid != geteuid() || (found.st_mode & 07777 & ~0600) != 0 || found.st_nlink != 1)
+        fail("its owner, mode or number of links is refused");
+    static unsigned char head[HEAD];
+    if (pread(file, head, HEAD, 0) != HEAD) fail("it is too short for a segment");
+    check_head(head, (uint64_t)found.st_size);
+
+    if (!set_lock(file, F_RDLCK, 0)) {
+        close(file);
+        return false;
+    }
+    bool is_named = lstat(path, &named) == 0 && named.st_dev == found.st_dev &&
+                    named.st_ino == found.st_ino;
+    if (!is_named) {
+        close(file);
+        return false;
+    }
+    base = mmap(NULL, h.length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (base == MAP_FAILED) fail("it cannot be mapped");
+    if (madvise(base, h.length, MADV_DONTFORK) != 0 || mprotect(base, HEAD, PROT_READ) != 0)
+        fail("the mapping cannot be protected");
+    madvise(base, h.length, MADV_DONTDUMP);
+    probe_fd = reopen(file, O_RDONLY);
+    for (int pass = 0; pass < 2 && self == 0; pass++) {
+        for (uint32_t k = 1; k <= h.participants && self == 0; k++) {
+            if (!set_lock(file, F_WRLCK, k)) continue;
+            bool is_free = (uint32_t)acquire(&participant(k)->state) == 0;
+            if (is_free || (pass == 1 && settle(k))) self = k;
+            if (self == 0) set_lock(file, F_UNLCK, k);
+        }
+    }
+    set_lock(file, F_UNLCK, 0);
+    close(file);
+    if (self == 0) fail("all places of participants are taken");
+    if (!is_held(self)) fail("locks do not outlive descriptors on this file system");
+
+    struct participant *own = participant(self);
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    uint64_t name[8] = {0};
+    memcpy(name, "client in C", 11);
+    atomic_store_explicit(&own->pid, (uint32_t)getpid(), memory_order_relaxed);
+    atomic_store_explicit(&own->uid, geteuid(), memory_order_relaxed);
+    store(&own->start_time, start_time());
+    store(&own->pid_namespace, namespace_of_pids());
+    store(&own->joined, (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec);
+    store(&own->flags, always_fences ? 0 : 1);
+    for (int i = 0; i < 8; i++) store(&own->name[i], name[i]);
+    release(&own->state, ((relaxed(&own->state) >> 32) + 1) << 32 | 1);
+    madvise(base + HEAD, h.length - HEAD, MADV_POPULATE_WRITE);
+    return true;
+}
+
+static void attach(const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, strchr(name, '/') ? "%s" : "/dev/shm/%s.slipring", name);
+    always_fences = !membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        if (try_attach(path)) return;
+        nap();
+    }
+    fail("another process removes the segment, or makes it anew, all the time");
+}
+
+static void detach(void) {
+    set_free(self);
+    munmap(base, h.length);
+}
+
+/* Runs. */
+
+/* Returns the length of the run at `seq`; 0: none begins there. */
+static uint64_t run_at(uint64_t seq, bool *live) {
+    uint64_t rest = acquire(stamp(seq)) ^ lap(seq);
+    *live = rest - 1 < MAX_RUN;
+    if (*live) return rest;
+    return rest - TOMBSTONE - 1 < MAX_RUN ? rest - TOMBSTONE : 0;
+}
+
+/* Returns the least frontier of the stages whose bits are set. */
+static uint64_t least(uint64_t set) {
+    uint64_t found = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < h.stages; i++) {
+        if ((set >> i & 1) == 0) continue;
+        uint64_t frontier = acquire(line(stages[i].line));
+        if (!any || ahead(found, frontier) > 0) found = frontier;
+        any = true;
+    }
+    return found;
+}
+
+/* Reading. */
+
+struct reader {
+    uint32_t number;
+    uint64_t next;  /* position of the next event */
+    uint64_t known; /* end of what is known to be live or inside of a run */
+    uint64_t limit; /* before it, all positions are published, also where a slot has no stamp */
+};
+
+static bool has_event(void *context) {
+    struct reader *r = context;
+    struct stage *s = &stages[r->number];
+    bool live;
+    if (atomic_load_explicit(bits(), memory_order_acquire) != 0) return true;
+    if (r->known != r->next) return true;
+    if (s->after != 0) return ahead(least(s->after), r->next) > 0;
+    return ahead(r->limit, r->next) > 0 || run_at(r->next, &live) != 0;
+}
+
+/* Finds events from `next` on, or passes over a tombstone. Returns whether there was anything. */
+static bool find(struct reader *r) {
+    struct stage *s = &stages[r->number];
+    bool live;
+    if (s->after != 0) {
+        uint64_t upstream = least(s->after);
+        if (ahead(upstream, r->limit) > 0) r->limit = upstream;
+        if (ahead(r->limit, r->next) <= 0) return false;
+        if (h.producers <= 1) {
+            r->known = r->limit;
+            return true;
+        }
+    }
+    uint64_t run = run_at(r->next, &live);
+    uint64_t behind = s->after != 0 ? (uint64_t)ahead(r->limit, r->next) : capacity;
+    if (run == 0) {
+        /* Inside of a run that began before. */
+        if (ahead(r->limit, r->next) <= 0) return false;
+        run = 1;
+        live = true;
+    }
+    if (run > behind) run = behind;
+    if (live) {
+        r->known = r->next + run;
+    } else {
+        r->next += run;
+        r->known = r->next;
+    }
+    return true;
+}
+
+/* Stores what a release stores. */
+static void release_to(struct reader *r, uint64_t end) {
+    struct seat *own = seat(stages[r->number].first_seat);
+    if (ahead(r->known, relaxed(&own->boundary)) > 0) release(&own->boundary, r->known);
+    release(line(stages[r->number].line), end);
+    notify(r->number);
+}
+
+/* Closes a closing ring, if its stream ends at `at`. */
+static void look_for_end(uint64_t at) {
+    uint64_t seen = acquire(stamp(at));
+    int64_t laps = (int64_t)((seen - lap(at)) >> 18 << 18);
+    if ((seen & 0x3FFFF) != 0 && laps >= 0) return; /* a run, or a claim */
+    if (!membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) nap();
+    fence();
+    for (uint32_t i = 0; i < h.producers; i++) {
+        struct seat *s = seat(h.stages + i);
+        uint64_t lo = acquire(&s->lo), hi = acquire(&s->hi);
+        if (ahead(hi, lo) > 0 && ahead(hi, at) > 0) return;
+    }
+    if (acquire(stamp(at)) != seen) return;
+    store(final_seq(), at);
+    atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
+    notify_all();
+}
+
+/* Is lent events for ever, if `holds`, so that it can be killed with events in its hands. */
+static void read_events(const char *stage, bool holds) {
+    struct reader r = {.number = 0};
+    while (r.number < h.stages && strncmp(stages[r.number].name, stage, 48) != 0) r.number++;
+    if (r.number == h.stages) fail("there is no such stage");
+    struct seat *own = seat(stages[r.number].first_seat);
+    if (!take(own)) fail("another process has the stage");
+    uint64_t from = acquire(line(stages[r.number].line)), held = relaxed(&own->held);
+    r.next = r.known = r.limit = from;
+    if (stages[r.number].after == 0) {
+        r.limit = acquire(&own->boundary);
+        if (r.limit - from > capacity) fail("its boundary is damaged");
+        if (h.producers <= 1) r.known = r.limit;
+    }
+    if (ahead(held, from) > 0)
+        printf("again %" PRIu64 " %" PRIu64 "\n", from, held);
+    for (;;) {
+        if (r.known == r.next) {
+            uint64_t before = r.next;
+            uint32_t ended = atomic_load_explicit(bits(), memory_order_acquire);
+            if ((ended & (HALTED | FAILED)) != 0) fail("the graph was halted, or has failed");
+            if (!find(&r)) {
+                if ((ended & CLOSED) != 0 && relaxed(final_seq()) == r.next) break;
+                if ((ended & CLOSED) != 0) continue;
+                if ((ended & CLOSING) != 0 && stages[r.number].after == 0) look_for_end(r.next);
+                fflush(stdout);
+                sleep_at(queue(stages[r.number].wait_queue), has_event, &r);
+                continue;
+            }
+            if (r.known - before > capacity) fail("a stamp is damaged");
+            if (r.next != before) release_to(&r, r.next); /* a tombstone */
+            continue;
+        }
+        if (ahead(r.known, relaxed(&own->held)) > 0) store(&own->held, r.known);
+        keep_order();
+        if (holds) {
+            printf("holds %" PRIu64 " %" PRIu64 "\n", r.next, r.known);
+            fflush(stdout);
+            for (;;) pause();
+        }
+        for (uint64_t seq = r.next; seq != r.known; seq++) {
+            uint64_t first = 0;
+            memcpy(&first, event(seq), h.event_size < 8 ? h.event_size : 8);
+            printf("%" PRIu64 " %" PRIu64 "\n", seq, first);
+        }
+        r.next = r.known;
+        release_to(&r, r.next);
+    }
+    leave_seat(own);
+}
+
+/* Producing. */
+
+struct producer {
+    struct seat *seat;
+    uint64_t number;      /* of the seat, among those of the producers */
+    uint64_t next, limit; /* of a single producer: the next position, and the end of the room */
+    uint64_t gating;      /* bits of the gating stages */
+};
+
+static void check_running(void) {
+    uint32_t found = atomic_load_explicit(bits(), memory_order_relaxed);
+    if ((found & (HALTED | FAILED)) != 0) fail("the graph was halted, or has failed");
+    if ((found & (CLOSING | CLOSED)) != 0 && h.producers > 1) fail("the ring is closed");
+}
+
+static bool has_room(void *context) {
+    struct producer *p = context;
+    return ahead(least(p->gating) + capacity, p->next) >= 1 ||
+           atomic_load_explicit(bits(), memory_order_relaxed) != 0;
+}
+
+static void wait_for_room(struct producer *p) {
+    while (!has_room(p)) sleep_at(queue(0), has_room, p);
+    check_running();
+}
+
+/* Stamps each slot in the last two laps of a period, and else the run's first one. */
+static void publish(uint64_t seq, uint64_t count) {
+    uint64_t bits_of_lap = 62 - shift < 44 ? 62 - shift : 44;
+    bool refreshes = (~(seq >> shift) & ((UINT64_C(1) << bits_of_lap) - 1)) < 2;
+    uint64_t step = refreshes ? 1 : MAX_RUN, runs = (count + step - 1) / step;
+    while (runs-- > 0) {
+        uint64_t at = seq + runs * step, rest = count - runs * step;
+        release(stamp(at), lap(at) | (rest < MAX_RUN ? rest : MAX_RUN));
+    }
+    notify(h.stages);
+}
+
+static void take_over(struct producer *p) {
+    uint32_t first = 0;
+    while (stages[first].after != 0) first++;
+    uint64_t from = acquire(&seat(stages[first].first_seat)->boundary), end = from;
+    for (;;) {
+        bool live;
+        uint64_t run = run_at(end, &live);
+        if (run == 0 || end - from >= capacity) break;
+        end += run;
+    }
+    if (end - from > capacity) end = from + capacity;
+    for (uint64_t offset = 1; offset < capacity; offset++) {
+        bool live;
+        if (run_at(end + offset, &live) != 0) release(stamp(end + offset), 0);
+    }
+    p->next = p->limit = end;
+}
+
+/* Claims one slot of a single producer. */
+static uint64_t claim_alone(struct producer *p) {
+    check_running();
+    while (p->next == p->limit) {
+        uint64_t limit = least(p->gating) + capacity;
+        if (ahead(limit, p->limit) > 0) p->limit = limit;
+        else wait_for_room(p);
+    }
+    return p->next++;
+}
+
+static uint64_t boundary(void) {
+    uint32_t first = 0;
+    while (stages[first].after != 0) first++;
+    return acquire(&seat(stages[first].first_seat)->boundary);
+}
+
+/* Finds the first free position from `p->next` on, and the stamp there. */
+static bool find_free(struct producer *p, uint64_t *seen) {
+    uint64_t seq = p->next;
+    for (uint64_t step = 0; step <= 2 * capacity; step++) {
+        uint64_t found = acquire(stamp(seq)), low = found & 0x3FFFF;
+        int bits_of_lap = shift > 18 ? 64 - (int)shift : 46;
+        int64_t laps = (int64_t)((found - lap(seq)) >> 18 << (64 - bits_of_lap));
+        if (low == 0 || laps < 0) {
+            p->next = seq;
+            *seen = found;
+            return true;
+        }
+        if (laps > 0) {
+            uint64_t other = boundary();
+            if (ahead(other, seq) > 0) {
+                seq = other;
+                continue;
+            }
+            p->next = seq;
+            *seen = found;
+            return true;
+        }
+        if (low - 1 < MAX_RUN) {
+            seq += low;
+        } else if (low - TOMBSTONE - 1 < MAX_RUN) {
+            seq += low - TOMBSTONE;
+        } else if ((low & ~UINT64_C(0xFFFF)) == CLAIMED && (low & 0xFFFF) < h.producers) {
+            uint64_t end = acquire(&seat(h.stages + (uint32_t)(low & 0xFFFF))->hi);
+            if (acquire(stamp(seq)) != found) continue;
+            if (end - seq - 1 >= capacity) fail("a claim is damaged");
+            seq = end;
+        } else {
+            fail("a stamp is damaged");
+        }
+    }
+    p->next = seq;
+    return false;
+}
+
+static void take_back(struct producer *p) {
+    release(&p->seat->lo, relaxed(&p->seat->hi));
+    notify(h.stages);
+}
+
+/* Claims one slot of one of several producers. */
+static uint64_t claim_beside_others(struct producer *p) {
+    for (;;) {
+        check_running();
+        uint64_t hint = relaxed(line(CLAIM_LINE)) >> 1, seen;
+        int64_t away = (int64_t)((hint - p->next) << 1) >> 1;
+        if (away > 0) p->next += (uint64_t)away;
+        if (!find_free(p, &seen)) continue;
+        if (!has_room(p)) {
+            take_back(p);
+            wait_for_room(p);
+            continue;
+        }
+        release(&p->seat->lo, p->next);
+        release(&p->seat->hi, p->next + 1);
+        if (always_fences) fence();
+        else keep_order();
+        if ((atomic_load_explicit(bits(), memory_order_relaxed) & (CLOSING | CLOSED)) != 0) {
+            take_back(p);
+            fail("the ring is closed");
+        }
+        if (atomic_compare_exchange_strong_explicit(stamp(p->next), &seen,
+                                                    lap(p->next) | CLAIMED | p->number,
+                                                    memory_order_release, memory_order_relaxed))
+            break;
+    }
+    store(line(CLAIM_LINE), (p->next + 1) << 1);
+    return p->next++;
+}
+
+static void close_alone(struct producer *p) {
+    store(final_seq(), p->next);
+    atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
+    notify_all();
+    leave_seat(p->seat);
+}
+
+static void leave_others(struct producer *p) {
+    bool stays = false;
+    release(&p->seat->lo, relaxed(&p->seat->hi));
+    store(&p->seat->state, relaxed(&p->seat->owner));
+    fence();
+    for (uint32_t i = 0; i < h.producers; i++) {
+        struct seat *other = seat(h.stages + i);
+        uint64_t owner = acquire(&other->owner);
+        if ((uint32_t)owner != 0 && relaxed(&other->state) != owner) stays = true;
+    }
+    if (!stays) {
+        atomic_fetch_or_explicit(bits(), CLOSING, memory_order_relaxed);
+        notify_all();
+    }
+    leave_seat(p->seat);
+}
+
+static void produce(uint64_t count) {
+    struct producer p = {.number = 0};
+    uint64_t followed = 0;
+    bool alone = h.producers <= 1;
+    for (uint32_t i = 0; i < h.stages; i++) followed |= stages[i].after;
+    p.gating = ~followed;
+    if (atomic_load_explicit(bits(), memory_order_acquire) != 0) fail("the ring is over");
+    for (;; p.number++) {
+        if (p.number == (alone ? 1 : h.producers)) fail("other processes have all places");
+        p.seat = seat(h.stages + (uint32_t)p.number);
+        if (take(p.seat)) break;
+    }
+    if (alone && atomic_load_explicit(bits(), memory_order_acquire) != 0) {
+        leave_seat(p.seat);
+        fail("the ring is over");
+    }
+    if (alone) take_over(&p);
+    else p.next = boundary();
+    for (uint64_t made = 0; made < count; made++) {
+        uint64_t seq = alone ? claim_alone(&p) : claim_beside_others(&p);
+        uint64_t value = seq * UINT64_C(0x9E3779B97F4A7C15) + 1;
+        for (uint64_t at = 0; at + 8 <= h.event_size; at += 8) memcpy(event(seq) + at, &value, 8);
+        publish(seq, 1);
+    }
+    if (alone) close_alone(&p);
+    else leave_others(&p);
+}
+
+int main(int count, char **arguments) {
+    bool holds = count == 4 && strcmp(arguments[1], "hold") == 0;
+    if (holds || (count == 4 && strcmp(arguments[1], "read") == 0)) {
+        attach(arguments[2]);
+        read_events(arguments[3], holds);
+    } else if (count == 4 && strcmp(arguments[1], "produce") == 0) {
+        attach(arguments[2]);
+        produce(strtoull(arguments[3], NULL, 10));
+    } else {
+        fail("say `read NAME STAGE`, `hold NAME STAGE` or `produce NAME COUNT`");
+    }
+    detach();
+    if (fflush(stdout) != 0) fail("the output cannot be written");
+    return 0;
+}

@@ -1,0 +1,398 @@
+//! `clients/client.c`, a reader and a producer that know segments from SEGMENT.md alone, at rings
+//! beside the handles of this crate. Either side is killed, and the other one goes on.
+//!
+//! Without a C compiler, each test says that it did not run.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+
+mod common;
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use common::*;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use slipring_shm::{Attached, Builder, Ending, Event, Segment, inspect};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Item {
+    words: [u64; 5],
+}
+
+impl Event for Item {
+    const NAME: &'static str = "test/Item, for C";
+    const VERSION: u32 = 1;
+}
+
+/// The word of which the client fills the event at `seq`.
+fn word_of(seq: u64) -> u64 {
+    seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
+}
+
+fn assert_item(item: &Item, seq: u64) {
+    assert_eq!(item.words, [word_of(seq); 5], "the event at {seq}");
+}
+
+/// Returns the program, which the first test builds. `None`: there is no compiler, and the test has
+/// said so.
+fn client() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let compiler = std::env::var_os("CC").unwrap_or("cc".into());
+        let works = Command::new(&compiler).arg("--version").stdout(Stdio::null()).status();
+        if !works.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/client.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
+        let mut command = Command::new(compiler);
+        command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+        assert!(command.arg(&program).arg(source).status().unwrap().success());
+        Some(program)
+    });
+    if built.is_none() {
+        let name = std::thread::current().name().unwrap_or("a test").to_owned();
+        let compiler: OsString = std::env::var_os("CC").unwrap_or("cc".into());
+        skip(format_args!(
+            "{name} needs a C compiler, and {compiler:?} is none: install one, or name it with CC"
+        ));
+    }
+    built.as_deref()
+}
+
+/// A running client, which is killed by the drop.
+struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(program: &Path, arguments: &[&str]) -> Running {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped());
+        // The thread of the test waits for the client, or the client is killed with it.
+        let dies = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: the closure makes one system call.
+        unsafe { command.pre_exec(dies) };
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, lines }
+    }
+
+    /// Asserts that the client prints the events at `seqs`.
+    fn sees(&mut self, seqs: impl Iterator<Item = u64>) {
+        for seq in seqs {
+            assert_eq!(self.line(), Some(format!("{seq} {}", word_of(seq))));
+        }
+    }
+
+    fn line(&mut self) -> Option<String> {
+        self.lines.next().map(Result::unwrap)
+    }
+
+    /// Asserts that the client prints no more, and succeeds.
+    fn ends(mut self) {
+        assert_eq!(self.line(), None);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn builder(name: &Name, first: u64) -> Builder<Item> {
+    Segment::create(&name.0).capacity(8).first_seq(first).notice(Duration::from_millis(5))
+}
+
+fn join(segment: &Segment<Item>) -> Attached<Item> {
+    // SAFETY: only these tests know the segment. The client follows the protocol.
+    unsafe { segment.attach() }.unwrap()
+}
+
+/// First positions near the wraps of positions, of claim words and of laps that are refreshed.
+const FIRSTS: [u64; 4] = [0, u64::MAX - 9, (1 << 63) - 9, (1 << 47) - 13];
+
+/// Number of events of a stream.
+const EVENTS: u64 = 5_000;
+
+macro_rules! publish {
+    ($tx:expr, $count:expr) => {
+        for _ in 0..$count {
+            let mut slot = $tx.claim().unwrap();
+            slot.words = [word_of(slot.seq()); 5];
+            slot.publish();
+        }
+    };
+}
+
+#[test]
+fn plays_a_role() {
+    let _watched = watched();
+    play(&[]);
+}
+
+#[test]
+fn a_producer_in_c_and_readers_here() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    for first in FIRSTS {
+        let name = Name::new();
+        let graph = builder(&name, first).reader("one").reader("other").reader("last");
+        let attached = join(&graph.after(["one", "other"]).build().unwrap());
+        let producer = Running::start(program, &["produce", &name.0, &EVENTS.to_string()]);
+        let count = |stage: &'static str| {
+            let mut reader = attached.reader(stage).unwrap();
+            let mut next = first;
+            let handled = reader.for_each(|item, at| {
+                assert_eq!(at.seq, next);
+                assert_item(item, at.seq);
+                next = next.wrapping_add(1);
+            });
+            assert_eq!(handled.unwrap(), EVENTS);
+        };
+        std::thread::scope(|scope| {
+            let threads = ["one", "other", "last"].map(|stage| scope.spawn(move || count(stage)));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        producer.ends();
+        let summary = inspect(&name.0).unwrap();
+        assert_eq!((summary.ending, summary.producer_seats[0].participant), (Ending::Closed, None));
+    }
+}
+
+#[test]
+fn readers_in_c_and_a_producer_here() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    for first in FIRSTS {
+        let name = Name::new();
+        let graph = builder(&name, first).reader("one").reader("behind").after(["one"]);
+        let attached = join(&graph.build().unwrap());
+        let mut readers =
+            ["one", "behind"].map(|it| Running::start(program, &["read", &name.0, it]));
+        let mut tx = attached.producer().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                publish!(tx, EVENTS - 16);
+                // Runs of several slots.
+                for _ in 0..4 {
+                    let mut claim = tx.claim_n(4).unwrap();
+                    let first = claim.first_seq();
+                    for (item, offset) in claim.iter_mut().zip(0..) {
+                        item.words = [word_of(first.wrapping_add(offset)); 5];
+                    }
+                    claim.publish();
+                }
+            });
+            for reader in &mut readers {
+                scope.spawn(move || reader.sees((0..EVENTS).map(|at| first.wrapping_add(at))));
+            }
+        });
+        readers.into_iter().for_each(Running::ends);
+        assert!(inspect(&name.0).unwrap().stages.iter().all(|stage| stage.lag == 0));
+    }
+}
+
+/// Two producers in C and one here, which gives up claims. A reader in C closes the ring, or one
+/// here does.
+#[test]
+fn producers_in_c_and_here() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    for first in FIRSTS {
+        let name = Name::new();
+        let graph = builder(&name, first).producers(3).reader("one").reader("other");
+        let graph = graph.reader("behind").after(["one", "other"]).build().unwrap();
+        let attached = join(&graph);
+        let mut one = Running::start(program, &["read", &name.0, "one"]);
+        let mut behind = Running::start(program, &["read", &name.0, "behind"]);
+        let mut tx = attached.shared_producer().unwrap();
+        let produce = ["produce", &name.0, &EVENTS.to_string()];
+        let producers = [(); 2].map(|()| Running::start(program, &produce));
+        let mut other = attached.reader("other").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for number in 0..EVENTS {
+                    publish!(tx, 1);
+                    if number % 5 == 0 {
+                        drop(tx.claim_n(1 + number as usize % 3).unwrap());
+                    }
+                }
+            });
+            let seen = [&mut one, &mut behind].map(|reader| {
+                scope.spawn(move || {
+                    let event = |_| {
+                        let line = reader.line().expect("another event");
+                        let (seq, word) = line.split_once(' ').unwrap();
+                        let seq = seq.parse().unwrap();
+                        assert_eq!(word.parse(), Ok(word_of(seq)));
+                        seq
+                    };
+                    (0..3 * EVENTS).map(event).collect::<Vec<u64>>()
+                })
+            });
+            let mut here = Vec::new();
+            let handled = other.for_each(|item, at| {
+                assert_item(item, at.seq);
+                here.push(at.seq);
+            });
+            assert_eq!(handled.unwrap(), 3 * EVENTS);
+            assert!(here.is_sorted_by_key(|seq| seq.wrapping_sub(first)));
+            for seen in seen {
+                assert!(seen.join().unwrap() == here, "the stages saw other events");
+            }
+        });
+        producers.into_iter().chain([one, behind]).for_each(Running::ends);
+        assert_eq!(inspect(&name.0).unwrap().ending, Ending::Closed);
+    }
+}
+
+/// A reader in C is killed while it is lent events. The reader here that follows is told of them, and
+/// a reader in C that follows that one, too.
+#[test]
+fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    for first in FIRSTS {
+        let name = Name::new();
+        let attached = join(&builder(&name, first).reader("one").build().unwrap());
+        let mut tx = attached.producer().unwrap();
+        let mut next = first;
+        for round in 1..20 {
+            let end = next.wrapping_add(6);
+            // In runs of 2 and 4.
+            tx.claim_n(2).unwrap().publish();
+            tx.claim_n(4).unwrap().publish();
+            let mut reader = Running::start(program, &["hold", &name.0, "one"]);
+            let line = reader.line().unwrap();
+            let (from, to) = line.strip_prefix("holds ").unwrap().split_once(' ').unwrap();
+            let held: u64 = to.parse().unwrap();
+            assert_eq!((from.parse(), end.wrapping_sub(held) < 6), (Ok(next), true), "{line}");
+            drop(reader); // killed
+            let mut here = attached.reader("one").unwrap();
+            assert_eq!(here.redelivered(), next..held);
+            // It leaves in the middle of a run, with events in its hands.
+            assert_eq!(here.poll(1, |_, at| assert_eq!(at.seq, next)).unwrap(), 1);
+            next = next.wrapping_add(1);
+            assert_eq!(here.batch(4).unwrap().len(), 4);
+            drop(here);
+            let held = next.wrapping_add(4);
+            let mut reader = Running::start(program, &["hold", &name.0, "one"]);
+            assert_eq!(reader.line(), Some(format!("again {next} {held}")));
+            assert!(reader.line().unwrap().starts_with(&format!("holds {next} ")));
+            drop(reader); // killed
+            let mut here = attached.reader("one").unwrap();
+            assert_eq!(here.poll(8, |_, _| ()).unwrap(), 5);
+            next = end;
+            let stage = inspect(&name.0).unwrap().stages.remove(0);
+            assert_eq!((stage.position, stage.lag, stage.seats[0].deaths), (end, 0, 2 * round));
+        }
+    }
+}
+
+#[test]
+fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).reader("one").build().unwrap());
+    let mut reader = attached.reader("one").unwrap();
+    let mut next = 0;
+    let mut read = |count: u64| {
+        for _ in 0..count {
+            let batch = reader.batch(1).unwrap();
+            assert_eq!(batch.first_seq(), next);
+            assert_item(&batch[0], next);
+            batch.release();
+            next += 1;
+        }
+    };
+    for round in 0..20 {
+        // The producer waits for room when it is killed, or works.
+        let producer = Running::start(program, &["produce", &name.0, "1000000"]);
+        read(100 + round);
+        drop(producer);
+        let mut tx = attached.producer().unwrap();
+        let ready = inspect(&name.0).unwrap().stages[0].lag;
+        read(ready);
+        publish!(tx, 8);
+        read(8);
+        // A process that goes away as a death does leaves the ring open.
+        let gone = std::thread::spawn(move || {
+            let _tx = tx;
+            std::panic::resume_unwind(Box::new("gone"));
+        });
+        assert!(gone.join().is_err());
+    }
+    assert_eq!(inspect(&name.0).unwrap().producer_seats[0].deaths, 20);
+}
+
+/// Producers in C are killed one after the other, at any step. Their reader is in C, too, so each
+/// successor goes on from the boundary that it stores.
+#[test]
+fn a_reader_in_c_outlives_its_producers() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).reader("one").build().unwrap());
+    let mut reader = Running::start(program, &["read", &name.0, "one"]);
+    let mut pauses = fastrand::Rng::with_seed(3);
+    let victims = 40;
+    let reads = std::thread::spawn(move || {
+        let mut next = 0;
+        while let Some(line) = reader.line() {
+            assert_eq!(line, format!("{next} {}", word_of(next)));
+            next += 1;
+        }
+        reader.ends();
+        next
+    });
+    for _ in 0..victims {
+        let before = inspect(&name.0).unwrap().published;
+        let producer = Running::start(program, &["produce", &name.0, "100000000"]);
+        until(|| inspect(&name.0).unwrap().published.wrapping_sub(before) > 1_000);
+        std::thread::sleep(Duration::from_micros(pauses.u64(..300)));
+        drop(producer); // killed
+    }
+    let mut tx = attached.producer().unwrap();
+    publish!(tx, 1);
+    drop(tx);
+    let last = reads.join().unwrap();
+    let summary = inspect(&name.0).unwrap();
+    let stage = &summary.stages[0];
+    assert_eq!((summary.published, stage.position, stage.lag), (last, last, 0));
+    assert_eq!(summary.producer_seats[0].deaths, victims);
+}
+
+#[test]
+fn what_the_client_does_not_know_it_refuses() {
+    let _watched = watched();
+    let Some(program) = client() else { return };
+    let complaint = |arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let name = Name::new();
+    assert!(complaint(&["read", &name.0, "one"]).contains("cannot be opened"));
+    let pool = builder(&name, 0).pool_reader("one", 2).build().unwrap();
+    assert!(complaint(&["read", &name.0, "one"]).contains("pools or taps"));
+    drop(pool);
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).reader("one").build().unwrap());
+    assert!(complaint(&["read", &name.0, "two"]).contains("no such stage"));
+    let reader = attached.reader("one").unwrap();
+    assert!(complaint(&["read", &name.0, "one"]).contains("another process has the stage"));
+    drop((reader, attached.producer().unwrap()));
+    assert!(complaint(&["produce", &name.0, "1"]).contains("the ring is over"));
+}
