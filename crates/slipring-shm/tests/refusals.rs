@@ -490,7 +490,7 @@ fn places_that_are_not_those_of_the_graph() {
         changed.store(&header);
         changed.seal();
         std::os::unix::fs::FileExt::write_all_at(&file, changed.bytes(), 0).unwrap();
-        try_attach(&Test::open(&name.0).unwrap())
+        try_attach(&Test::open(&name.0)?)
     };
     assert!(attaches(&|_, _| ()).is_ok());
     let swapped = attaches(&|_, stages| (stages[0].cells, stages[1].cells) = (2, 1));
@@ -500,7 +500,7 @@ fn places_that_are_not_those_of_the_graph() {
     let moved = attaches(&|_, stages| stages[3].line -= 1);
     assert_problem!(moved, Problem::Header(HeaderProblem::Stage { stage: 3, .. }));
     let messages = attaches(&|header, _| header.kind = layout::KIND_MESSAGES);
-    assert_problem!(messages, Problem::Header(HeaderProblem::Field { field: "its kind", .. }));
+    assert_problem!(messages, Problem::EventType { property: "kind", .. });
     drop(segment);
 }
 
