@@ -189,6 +189,7 @@ fn effect(on_death: OnDeath) -> &'static str {
         OnDeath::Wait => "wait",
         OnDeath::Tell => "tell",
         OnDeath::Fail => "fail",
+        OnDeath::Close => "close",
     }
 }
 

@@ -256,6 +256,7 @@ impl<C: Contents> Builder<C> {
 
     /// Sets what becomes of the parties that wait for the stage declared last when its process
     /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
+    /// [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -297,6 +298,11 @@ impl<C: Contents> Builder<C> {
     /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
     /// the next producer unless stated. Of several producers, this is about the last living one:
     /// while another one lives, the stream goes on behind what a dead one has claimed.
+    ///
+    /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does: a
+    /// stage that waits finds the death within a notice and closes the ring, and all stages handle
+    /// what was published, and end. A later producer is refused ([`Problem::Over`]). A process that
+    /// takes a free place before the death is found keeps the ring open.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {

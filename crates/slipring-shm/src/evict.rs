@@ -13,7 +13,7 @@
 
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use crate::lock::{self, Hold};
 use crate::machine::{Pinned, Process, Unpinned};
 use crate::mapping::Mapping;
 use crate::open::read_head;
+use crate::participant::note_death;
 use crate::place::Place;
 use crate::recover::LockedByte;
 use crate::ring::settle_untyped;
@@ -281,12 +282,16 @@ impl Eviction {
     /// Returns whether it is recovered. `None`: another process holds the byte.
     fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
-        let Some(byte) = LockedByte::try_new(self.file.as_fd(), self.place.path(), number)? else {
-            return Ok(None);
+        // Forks are kept out while the mapping is made.
+        let mut mapping = None;
+        let note = |fd: BorrowedFd<'_>| {
+            let made = mapping.insert(Mapping::new(fd, areas.length)?);
+            note_death(made, &self.checked, number, fd);
+            Ok(())
         };
+        let byte = LockedByte::try_new(self.file.as_fd(), self.place.path(), number, note)?;
+        let (Some(_byte), Some(mapping)) = (byte, mapping) else { return Ok(None) };
         step!("evict-claimed");
-        // The byte keeps forks out while the mapping is made.
-        let mapping = Mapping::new(byte.as_fd(), areas.length)?;
         let index = u64::from(number - 1);
         let record = mapping.record::<Participant>(&areas.participants, index);
         // The last participant of this number is dead, whichever it was. What is not settled here

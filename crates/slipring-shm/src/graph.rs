@@ -122,6 +122,9 @@ impl Graph {
             if matches!(stage.delivery, StageDelivery::Tap(_)) && stage.on_death != OnDeath::Wait {
                 return Err(Problem::TapDeath { tap: name.clone() });
             }
+            if stage.on_death == OnDeath::Close {
+                return Err(Problem::StageDeath { stage: name.clone() });
+            }
             let index = |other: &String| {
                 let known = self.stages[..number].iter().position(|known| known.name == *other);
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
@@ -153,12 +156,14 @@ pub(crate) fn number(on_death: OnDeath) -> u8 {
         OnDeath::Wait => 0,
         OnDeath::Tell => 1,
         OnDeath::Fail => 2,
+        OnDeath::Close => 3,
     }
 }
 
 /// What a death does, by its number in the table.
 pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
-    [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail].get(usize::from(number)).copied()
+    let all = [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail, OnDeath::Close];
+    all.get(usize::from(number)).copied()
 }
 
 /// Names of the deliveries, by their numbers in the table.
@@ -238,7 +243,7 @@ pub(crate) fn declaration<C: Kind>(
         Problem::from(HeaderProblem::Stage { stage: stage as u32, field, found })
     };
     let stage = |(number, record): (usize, &StageRecord)| {
-        let death = on_death(record.on_death);
+        let death = on_death(record.on_death).filter(|&death| death != OnDeath::Close);
         let delivery = delivery(record)
             .ok_or_else(|| field(number, "the delivery", record.delivery.into()))?;
         Ok(StageDeclaration {

@@ -10,8 +10,11 @@
 //! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also
 //!   this participant's.
 //! - I5: while byte 0 is held shared and the name means the file, no process unlinks the name.
+//! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
+//!   death on the participant's seats ([`note_death`]): while the byte is locked, the participant
+//!   does not look dead, and a producer that leaves meanwhile must know that no other one stays.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,7 +23,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use slipring::segment::register_for_barriers;
+use slipring::segment::{Seat, register_for_barriers};
 
 use crate::errors::{FileProblem, Problem};
 use crate::file::{self, Access, File};
@@ -85,9 +88,10 @@ pub enum Attempt {
     Replaced,
 }
 
-/// Settles what a dead participant left, given the mapping, what the head says, and the
-/// participant's number. Returns whether its place may be taken. The caller holds the lock.
-pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32) -> bool;
+/// Settles what a dead participant left, given the mapping, what the head says, the participant's
+/// number, and a descriptor for probes of the others. Returns whether its place may be taken. The
+/// caller holds the lock.
+pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32, BorrowedFd<'_>) -> bool;
 
 /// Attaches to the segment in `file`, whose head is `checked`. `path` is its name, if it has one.
 ///
@@ -184,20 +188,29 @@ fn take_place(
     let locking = |error| Problem::system("locking a byte of the file", error);
     let places = 1..=checked.shape.participants;
     let mut dead = Vec::new();
+    let is_free =
+        |number| matches!(state(mapping, &checked.areas, number), Some((_, Participant::FREE)));
     for number in places {
-        if !lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
-            continue;
+        if !is_free(number) {
+            dead.push(number); // or alive
+        } else if lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
+            if is_free(number) {
+                return Ok(number);
+            }
+            // A process took the place meanwhile, and died.
+            dead.push(number);
+            lock::unlock(fd, lock::byte(number)).map_err(locking)?;
         }
-        match state(mapping, &checked.areas, number) {
-            Some((_, Participant::FREE)) => return Ok(number),
-            _ => dead.push(number),
-        }
-        lock::unlock(fd, lock::byte(number)).map_err(locking)?;
     }
     let mut left = 0;
     for number in dead {
+        let is_held = lock::probe(fd, lock::byte(number)).map_err(locking)?.is_some();
+        if is_held {
+            continue;
+        }
+        note_death(mapping, checked, number, fd); // I6
         if lock::try_lock(fd, lock::byte(number), Hold::Alone).map_err(locking)? {
-            if recover(mapping, checked, number) {
+            if is_free(number) || recover(mapping, checked, number, fd) {
                 return Ok(number);
             }
             left += 1;
@@ -205,6 +218,22 @@ fn take_place(
         }
     }
     Err(Problem::Full { participants: checked.shape.participants, dead: left })
+}
+
+/// Notes the death of participant `number` on its seats (I6), if its byte is free. Another
+/// description than that of `fd` may hold the byte.
+pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: BorrowedFd<'_>) {
+    let Some(record) = record(mapping, &checked.areas, number) else { return };
+    let proof = || {
+        let is_attached = Participant::unpack(record.state.load(Acquire)).1 != Participant::FREE;
+        let is_dead = is_attached && matches!(lock::probe(fd, lock::byte(number)), Ok(None));
+        is_dead.then(|| record.pid.load(Relaxed))
+    };
+    for index in 0..checked.areas.seats.count {
+        if let Some(seat) = mapping.record::<Seat>(&checked.areas.seats, index) {
+            seat.find_dead(number, proof);
+        }
+    }
 }
 
 fn state(mapping: &Mapping, areas: &Areas, number: u32) -> Option<(u32, u32)> {

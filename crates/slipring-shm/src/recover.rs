@@ -15,7 +15,7 @@ use crate::file::{self, Access};
 use crate::fork::{ForkGuard, Owner};
 use crate::layout::records::Participant;
 use crate::lock::{self, Hold};
-use crate::participant::Participation;
+use crate::participant::{Participation, note_death};
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -31,17 +31,25 @@ pub(crate) struct LockedByte {
 
 impl LockedByte {
     /// Locks byte `number` of the file behind `fd`, whose name is `path`. `None`: another process
-    /// holds the byte.
+    /// holds the byte. If the byte is free, `note` notes the death before the lock
+    /// (`participant::I6`). It is given the descriptor whose description the lock will belong to.
     pub(crate) fn try_new(
         fd: BorrowedFd<'_>,
         path: Option<&Path>,
         number: u32,
+        note: impl FnOnce(BorrowedFd<'_>) -> Result<(), Problem>,
     ) -> Result<Option<LockedByte>, Problem> {
         let guard =
             ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
         let own = file::reopen(fd, path, Access::Write)?;
         step!("claim-opened");
         let owner = Owner::this();
+        match lock::probe(own.as_fd(), lock::byte(number)) {
+            Ok(None) => note(own.as_fd())?,
+            Ok(Some(_)) => return Ok(None),
+            Err(error) => return Err(Problem::system("probing a byte of the file", error)),
+        }
+        step!("claim-noted");
         match lock::try_lock(own.as_fd(), lock::byte(number), Hold::Alone) {
             Ok(true) => Ok(Some(LockedByte { number, own, owner, _guard: guard })),
             Ok(false) => Ok(None),
@@ -83,11 +91,13 @@ impl Participation {
         if number == self.number() || self.record(number).is_none() {
             return Ok(None);
         }
-        let Some(byte) = LockedByte::try_new(self.probe().as_fd(), self.path(), number)? else {
-            return Ok(None);
+        let note = |fd: BorrowedFd<'_>| {
+            note_death(self.mapping(), self.checked(), number, fd);
+            Ok(())
         };
+        let byte = LockedByte::try_new(self.probe().as_fd(), self.path(), number, note)?;
         step!("claimed");
-        Ok(Some(DeadClaim { participation: self, byte }))
+        Ok(byte.map(|byte| DeadClaim { participation: self, byte }))
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use slipring::Wait;
 use slipring::segment::{
-    Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs,
+    Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs, OnDeath,
     Participant as Party, Proof, Seat, SegmentLayout, SegmentRing, Strided, begin,
 };
 
@@ -26,6 +27,7 @@ use crate::event::Event;
 use crate::graph;
 use crate::layout::records::Participant;
 use crate::layout::{Area, Areas, Checked, HEAD, LINE};
+use crate::lock;
 use crate::mapping::Mapping;
 use crate::participant::{Liveness, Participation};
 
@@ -191,26 +193,58 @@ fn parts(
     Ok((words, party))
 }
 
-/// Stands for the deaths of other participants, for a process that is not attached yet.
-struct NoProof;
+/// Tells the deaths of the participants, for a process that is not attached yet.
+struct Unattached {
+    /// A copy of the descriptor of the attaching process, which holds no byte of a living
+    /// participant.
+    fd: OwnedFd,
+    /// State and process id of each participant, as of the beginning of the recovery.
+    places: Vec<(u32, u32)>,
+}
 
-impl Proof for NoProof {
-    fn is_dead(&self, _number: u32) -> bool {
-        false
+impl Unattached {
+    fn new(
+        fd: BorrowedFd<'_>,
+        mapping: &Mapping,
+        checked: &Checked,
+    ) -> std::io::Result<Unattached> {
+        let area = &checked.areas.participants;
+        let places = (0..area.count).filter_map(|index| mapping.record::<Participant>(area, index));
+        let place = |record: &Participant| {
+            (Participant::unpack(record.state.load(Acquire)).1, record.pid.load(Relaxed))
+        };
+        Ok(Unattached { places: places.map(place).collect(), fd: fd.try_clone_to_owned()? })
+    }
+
+    fn place(&self, number: u32) -> Option<(u32, u32)> {
+        self.places.get(number.checked_sub(1)? as usize).copied()
+    }
+}
+
+impl Proof for Unattached {
+    fn is_dead(&self, number: u32) -> bool {
+        let attached = self.place(number).is_some_and(|place| place.0 != Participant::FREE);
+        attached && matches!(lock::probe(self.fd.as_fd(), lock::byte(number)), Ok(None))
     }
 
     fn recover(&self, _number: u32, _settle: &mut dyn FnMut()) -> bool {
         false
     }
 
-    fn pid(&self, _number: u32) -> u32 {
-        0
+    fn pid(&self, number: u32) -> u32 {
+        self.place(number).map_or(0, |place| place.1)
     }
 }
 
 /// Settles what a dead participant left, for a process that is about to take the participant's
 /// number. The caller holds the participant's byte. Returns whether all was settled.
-pub(crate) fn settle_unattached<C: Kind>(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
+pub(crate) fn settle_unattached<C: Kind>(
+    mapping: &Mapping,
+    checked: &Checked,
+    dead: u32,
+    fd: BorrowedFd<'_>,
+) -> bool {
+    let Ok(proof) = Unattached::new(fd, mapping, checked) else { return false };
     let Ok(declared) = graph::declaration::<C>(checked) else { return false };
     let Some((declaration, needs)) = declared else {
         bury(mapping, checked, dead);
@@ -221,7 +255,7 @@ pub(crate) fn settle_unattached<C: Kind>(mapping: &Mapping, checked: &Checked, d
     let Some(words) = words(&checked.areas, &needs, Arc::new(()), at) else { return false };
     let party = Party {
         number: dead,
-        proof: Arc::new(NoProof),
+        proof: Arc::new(proof),
         notice: Duration::from_millis(checked.header.notice_ms.into()),
         always_fences: true,
         wait: Wait::default(),
@@ -238,10 +272,11 @@ pub(crate) fn settle_unattached<C: Kind>(mapping: &Mapping, checked: &Checked, d
 
 /// Settles what a dead participant left, for a process that does not know the events' type. Returns
 /// whether all was settled: what several producers and shared stages leave lies beside the events,
-/// and is settled by the processes that know the type.
+/// and is settled by the processes that know the type. They close a ring that closes at a death, too.
 pub(crate) fn settle_untyped(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
     let single = checked.header.producers <= 1;
-    let settled = single && checked.stages.iter().all(|stage| stage.delivery == 0);
+    let closes = checked.header.producer_on_death == graph::number(OnDeath::Close).into();
+    let settled = single && !closes && checked.stages.iter().all(|stage| stage.delivery == 0);
     if settled {
         bury(mapping, checked, dead);
     }

@@ -15,7 +15,7 @@ use common::oracle::{Numbered, STAGES, join, retry};
 use common::trace::{fork, wait};
 use common::*;
 use rustix::process::Signal;
-use slipring::{ClaimError, PRODUCER, Producer, Wait, WaitError};
+use slipring::{BatchError, ClaimError, PRODUCER, Producer, Wait, WaitError};
 use slipring_shm::{Attached, OnDeath, Problem, Reader, Segment};
 
 #[test]
@@ -26,6 +26,7 @@ fn plays_a_role() {
     play(&[
         ("read", role_read),
         ("publish", role_publish),
+        ("claim", role_claim),
         ("exec", role_exec),
         ("fork", role_fork),
     ]);
@@ -78,6 +79,20 @@ fn role_publish() {
     }
     drop(tx);
     say("ended");
+}
+
+/// Publishes an event as one of several producers, claims two more, and stays.
+fn role_claim() {
+    let me = open();
+    let mut tx = retry(|| me.shared_producer()).unwrap();
+    say("taken");
+    let mut slot = tx.claim().unwrap();
+    let seq = slot.seq();
+    slot.fill(seq, 1);
+    slot.publish();
+    let _claim = tx.claim_n(2).unwrap();
+    say(format!("at {seq}"));
+    listen();
 }
 
 fn publish(tx: &mut Producer<Numbered>) -> Result<u64, WaitError> {
@@ -286,7 +301,7 @@ fn readers_that_sleep_learn_of_the_producers_death_as_declared() {
                 assert_problem!(newcomer.producer(), Problem::Over);
                 continue;
             }
-            OnDeath::Wait => {}
+            OnDeath::Wait | OnDeath::Close => {}
         }
         let mut tx = graph.producer();
         assert_eq!(publish(&mut tx).unwrap(), 3);
@@ -301,6 +316,95 @@ fn readers_that_sleep_learn_of_the_producers_death_as_declared() {
             assert_eq!(heard, "closed 4");
         }
     }
+}
+
+fn start(name: &Name, role: &str, stage: &str) -> Role {
+    let values = [("NAME", name.0.as_str()), ("STAGE", stage), ("WAIT", "blocking")];
+    let mut role = Role::start(role, &values);
+    assert_eq!(role.hear(), "taken");
+    role
+}
+
+/// A producer that dies closes the ring, if that was declared. The stages handle what it has
+/// published, and end; a later producer is refused.
+#[test]
+fn the_death_of_a_single_producer_closes_as_declared() {
+    let _watched = watched();
+    let name = Name::new();
+    let builder = Segment::create(&name.0).capacity(4).notice(Duration::from_millis(5));
+    let builder = builder.reader(STAGES[0]).reader(STAGES[1]).after([STAGES[0]]);
+    let segment = builder.producer_on_death(OnDeath::Close).build().unwrap();
+    let mut roles = STAGES.map(|stage| start(&name, "read", stage));
+    let mut tx = start(&name, "publish", "");
+    tx.tell("3");
+    assert_eq!(tx.hear(), "at 2");
+    kill(&tx);
+    roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 3"));
+    assert_problem!(join(&segment).producer(), Problem::Over);
+}
+
+/// A producer that looks for a place finds that the one before has died, and that this has closed
+/// the ring.
+#[test]
+fn a_successor_is_refused_where_a_death_closes() {
+    let _watched = watched();
+    let name = Name::new();
+    let builder = Segment::create(&name.0).capacity(4).reader(STAGES[0]).reader(STAGES[1]);
+    let segment = builder.producer_on_death(OnDeath::Close).build().unwrap();
+    let mut tx = start(&name, "publish", "");
+    tx.tell("2");
+    assert_eq!(tx.hear(), "at 1");
+    kill(&tx);
+    let me = join(&segment);
+    assert_problem!(retry(|| me.producer()), Problem::Over);
+    let mut roles = STAGES.map(|stage| start(&name, "read", stage));
+    roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 2"));
+}
+
+/// Of several producers, only the death of the last one closes. What the dead had claimed is given
+/// up.
+#[test]
+fn the_death_of_the_last_producer_closes_as_declared() {
+    let _watched = watched();
+    let name = Name::new();
+    let builder = Segment::create(&name.0).capacity(8).notice(Duration::from_millis(5));
+    let builder = builder.producers(2).reader(STAGES[0]).reader(STAGES[1]).after([STAGES[0]]);
+    let segment = builder.producer_on_death(OnDeath::Close).build().unwrap();
+    let me = join(&segment);
+    let mut reader = me.reader(STAGES[0]).unwrap();
+    let mut later = me.reader(STAGES[1]).unwrap();
+    let mut first = start(&name, "claim", "");
+    assert_eq!(first.hear(), "at 0");
+    let mut other = start(&name, "claim", "");
+    assert_eq!(other.hear(), "at 3");
+    kill(&first);
+    // The claim of the dead one is given up, and the ring stays open.
+    let mut seen = Vec::new();
+    let mut take = |reader: &mut Reader<Numbered>, count: usize| {
+        while seen.len() < count {
+            let batch = reader.batch(1).unwrap();
+            seen.push(batch[0].seq);
+            batch.release();
+        }
+        seen.clone()
+    };
+    assert_eq!(take(&mut reader, 2), [0, 3]);
+    let soon = || Instant::now() + Duration::from_millis(50);
+    let waits = reader.batch_by(1, soon()).map(drop);
+    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    kill(&other);
+    assert!(matches!(reader.batch(1).map(drop), Err(WaitError::Closed)));
+    assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
+    assert_problem!(me.shared_producer(), Problem::Over);
+}
+
+/// Only producers can be declared to close.
+#[test]
+fn the_death_of_a_stage_cannot_close() {
+    let _watched = watched();
+    let builder = Segment::<u64>::create_memfd("closes").capacity(4);
+    let closes = builder.reader(STAGES[0]).on_death(OnDeath::Close).build();
+    assert_problem!(closes, Problem::StageDeath { .. });
 }
 
 /// Takes a place and becomes another program.

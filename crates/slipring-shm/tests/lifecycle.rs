@@ -378,7 +378,7 @@ fn the_place_of_a_dead_participant_is_taken_once_its_seats_are_free() {
     let seat = me.participation().mapping().record::<Seat>(seats, 1).unwrap();
     seat.take(2).unwrap();
     // SAFETY: as in `try_attach`.
-    let refused = unsafe { segment.attach_recovering("second", &mut |_, _, _| false) };
+    let refused = unsafe { segment.attach_recovering("second", &mut |_, _, _, _| false) };
     assert_problem!(refused, Problem::Full { participants: 2, dead: 1 });
     assert_eq!(seat.owner(), Some(2));
     assert_eq!(try_attach(&segment).unwrap().participant(), 2);
@@ -419,7 +419,7 @@ fn role_overlay() {
     let fd = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let file = File::unchecked(fd.into()).unwrap();
     let checked = read_head(&file).unwrap();
-    let attempt = attach_file(&file, Some(&path), &checked, "test", &mut |_, _, _| false);
+    let attempt = attach_file(&file, Some(&path), &checked, "test", &mut |_, _, _, _| false);
     match attempt {
         Err(Problem::LocksLost) => say("locks lost"),
         Err(problem) => say(problem),

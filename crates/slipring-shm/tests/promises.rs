@@ -394,6 +394,7 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
         let pid = owns.pid();
         owns.kill();
         match on_death {
+            OnDeath::Close => unreachable!("not tried here"),
             OnDeath::Wait => {}
             OnDeath::Tell => assert_eq!(waits.hear(), format!("dead {pid}")),
             OnDeath::Fail => {

@@ -326,7 +326,8 @@ impl About<'_> {
                     HumanCount(stage.lag),
                     again(),
                     match stage.on_death {
-                        OnDeath::Wait => "",
+                        // Only the death of producers closes.
+                        OnDeath::Wait | OnDeath::Close => "",
                         OnDeath::Tell => "; the parties that wait are told",
                         OnDeath::Fail => "; the ring fails when a party waits for it",
                     }

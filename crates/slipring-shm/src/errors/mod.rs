@@ -176,6 +176,11 @@ pub enum Problem {
         /// Name of the tap.
         tap: String,
     },
+    /// The death of a stage was declared to close the ring. Only producers can close it.
+    StageDeath {
+        /// Name of the stage.
+        stage: String,
+    },
     /// No reader can join the tap as the call asks.
     Subscribe {
         /// Name of the tap.
@@ -405,6 +410,10 @@ impl fmt::Display for Problem {
             Problem::TapDeath { tap } => write!(
                 f,
                 "`{tap}` is a tap, whose dead members hold up no party: leave its `on_death` out"
+            ),
+            Problem::StageDeath { stage } => write!(
+                f,
+                "the death of `{stage}` cannot close the ring, because producers may still publish: choose `OnDeath::Fail` for the stage, or `producer_on_death(OnDeath::Close)`"
             ),
             Problem::Subscribe { tap, reason } => write!(f, "tap `{tap}`: {reason}"),
             Problem::Taken { stage, pid } => write!(

@@ -31,8 +31,10 @@ pub const KIND_EVENTS: u32 = 0;
 pub const KIND_MESSAGES: u32 = 1;
 /// Kind of a segment whose slots hold blocks, whose size the header alone says.
 pub const KIND_BLOCKS: u32 = 2;
-/// Largest number of an effect of a death.
+/// Largest number of an effect of a stage's death.
 const MAX_ON_DEATH: u32 = 2;
+/// Largest number of an effect of the producers' death.
+const MAX_PRODUCER_ON_DEATH: u32 = 3;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
 
@@ -122,7 +124,7 @@ pub struct Header {
     pub stages: u32,
     /// Length of the schema, in bytes.
     pub schema_length: u32,
-    /// Effect of the producer's death, as in [`StageRecord::on_death`].
+    /// Effect of the producers' death: as in [`StageRecord::on_death`], and 3 close.
     pub producer_on_death: u32,
 }
 
@@ -373,7 +375,7 @@ impl Head {
         most("its number of cells", h.cells, MAX_STAGES)?;
         most("its number of shard ids", h.shard_ids, MAX_STAGES)?;
         most("the length of its schema", h.schema_length, MAX_SCHEMA)?;
-        most("what its producer's death does", h.producer_on_death, MAX_ON_DEATH)?;
+        most("what its producer's death does", h.producer_on_death, MAX_PRODUCER_ON_DEATH)?;
         let right = header_length(h.schema_length) <= h.header_length;
         let rule = "is more than its header length covers";
         field("the length of its schema", h.schema_length.into(), rule, right)?;

@@ -118,5 +118,5 @@ const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Participant>() == 112 && size_of::<Participant>() as u64 <= LINE);
     assert!(offset_of!(Participant, start_time) == 16 && offset_of!(Participant, name) == 48);
-    assert!(size_of::<Seat>() == 80);
+    assert!(size_of::<Seat>() == 88 && size_of::<Seat>() as u64 <= LINE);
 };

@@ -260,7 +260,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     fn next_run(&self) -> Option<u64> {
         let control = self.state.control();
         let plan = &control.plan;
-        if !plan.many_producers || !(plan.reads_stamps(self.state.stage) || plan.sentinel) {
+        let behind_taps = twin!("pool-unended": plan.sentinel => false);
+        if !plan.many_producers || !(plan.reads_stamps(self.state.stage) || behind_taps) {
             return None;
         }
         let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));

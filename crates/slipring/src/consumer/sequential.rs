@@ -293,8 +293,12 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// frontier of other stages may lie in the middle of a run, whose stamp stands at its first slot
     /// only. The sentinel stands at the end of a run.
     fn is_at_boundary(&self) -> bool {
-        self.reads_stamps
-            || self.state.control().plan.sentinel && self.state.core.advance_sentinel() == self.next
+        let at_sentinel = || {
+            let (plan, core) = (&self.state.control().plan, &self.state.core);
+            let sentinel = || core.advance_sentinel() == self.next;
+            plan.sentinel && twin!("boundary-assumed": sentinel() => true)
+        };
+        self.reads_stamps || at_sentinel()
     }
 
     /// Returns why no event will come any more, as far as this handle and the status know.

@@ -9,7 +9,7 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::errors::WaitError;
-use crate::segment::{Proof as _, SegmentReader, SegmentSharedProducer};
+use crate::segment::{Proof as _, SegmentReader, SegmentSharedProducer, StageDelivery};
 use Access::Read;
 
 const BEHIND_THE_END: Caught = Caught::Message("an event is behind the end");
@@ -269,6 +269,79 @@ fn drain_now(reader: &mut SegmentReader<u64>) -> usize {
         batch.release();
     }
     seen
+}
+
+/// Publishes a run of `len` events, and leaves as the last producer.
+fn run_and_leave(segment: &Arc<Segment>, len: usize) -> impl FnOnce() + Send + 'static {
+    let mut tx = segment.shared_producer(1, 0);
+    move || {
+        tx.claim_n(len).unwrap().publish();
+        drop(tx);
+    }
+}
+
+/// A stage waits behind a part of a run, in a closing ring with a first tap. The frontier that it
+/// goes by lies inside of the run.
+#[test]
+fn loom_a_stage_waits_inside_of_a_run_of_a_closing_ring() {
+    explore(300, Some(2), || {
+        let stages: [(_, &[usize]); 3] =
+            [(StageDelivery::Tap(1), &[]), (StageDelivery::Each, &[]), (StageDelivery::Each, &[1])];
+        let segment = Segment::shared_among(2, &stages, Wait::Blocking);
+        let (mut first, mut later) = (segment.reader(5, 1), segment.reader(6, 2));
+        run_and_leave(&segment, 2)();
+        let later = thread::spawn(move || (drain(&mut later), later));
+        let part = first.poll(1, |_, _| ()).unwrap() as u64;
+        let seen = part + drain(&mut first);
+        assert_eq!(seen, 2, "events were lost");
+        let (seen, later) = later.join().unwrap();
+        assert_eq!(seen, 2, "events were lost");
+        drop((first, later));
+    });
+}
+
+/// A pool behind a first tap, which has no member, hears of the end.
+#[test]
+fn loom_a_pool_behind_a_tap_ends() {
+    explore(60, Some(3), || {
+        let stages: [(_, &[usize]); 2] =
+            [(StageDelivery::Tap(1), &[]), (StageDelivery::Pool(2), &[0])];
+        let segment = Segment::shared_among(2, &stages, Wait::Blocking);
+        let ring = segment.attach(5);
+        let seat = ring.seats_of(1).start;
+        ring.seat(seat).take(5).expect("a free seat");
+        // SAFETY: the seat was taken.
+        let mut worker = unsafe { ring.pool_reader(1, seat) };
+        let publishing = thread::spawn(run_and_leave(&segment, 1));
+        let mut seen = 0;
+        let end = loop {
+            match worker.batch(2) {
+                Ok(batch) => {
+                    seen += batch.len();
+                    batch.release();
+                }
+                Err(end) => break end,
+            }
+        };
+        assert!(matches!(end, WaitError::Closed), "{end}");
+        assert_eq!(seen, 1, "events were lost");
+        publishing.join().unwrap();
+        drop(worker);
+    });
+}
+
+#[test]
+fn loom_twin_boundary_assumed() {
+    caught(
+        "closing::loom_a_stage_waits_inside_of_a_run_of_a_closing_ring",
+        "boundary-assumed",
+        Caught::Message("the segment is damaged"),
+    );
+}
+
+#[test]
+fn loom_twin_pool_unended() {
+    caught("closing::loom_a_pool_behind_a_tap_ends", "pool-unended", Caught::Deadlock(&["s1"]));
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub(crate) mod futex;
 mod gate;
 mod heads;
 mod join;
+mod last_out;
 mod members;
 pub(crate) mod mortal;
 mod observe;

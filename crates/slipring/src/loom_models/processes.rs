@@ -13,7 +13,7 @@ use loom::thread;
 
 use super::mortal::lives;
 use super::*;
-use crate::base::sync::{Acquire, AtomicU64, Release, twin};
+use crate::base::sync::{AcqRel, Acquire, AtomicU64, Release, twin};
 use crate::segment::heap::HeapSegment;
 use crate::segment::{
     Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing,
@@ -39,7 +39,7 @@ impl Bytes {
     pub(super) fn claim_dead(&self, number: u32) -> bool {
         let byte = self.byte(number);
         twin!("recovered-unlocked":
-            byte.compare_exchange(FREE, HELD, Acquire, Acquire).is_ok() =>
+            byte.compare_exchange(FREE, HELD, AcqRel, Acquire).is_ok() =>
             byte.load(Acquire) == FREE
         )
     }
@@ -117,6 +117,36 @@ impl Segment {
         Segment::declared(declaration, wait)
     }
 
+    /// A segment of one stage with producers whose deaths have an effect.
+    pub(super) fn produced(
+        capacity: usize,
+        producers: (usize, OnDeath),
+        wait: Wait,
+    ) -> Arc<Segment> {
+        Segment::with(capacity, &[(Access::Read, &[], OnDeath::Wait)], producers, wait)
+    }
+
+    /// A segment with two producers, whose deaths are settled and not told, and stages of any
+    /// delivery that read.
+    pub(super) fn shared_among(
+        capacity: usize,
+        stages: &[(StageDelivery, &[usize])],
+        wait: Wait,
+    ) -> Arc<Segment> {
+        let stage =
+            |(i, &(delivery, after)): (usize, &(StageDelivery, &[usize]))| StageDeclaration {
+                name: format!("s{i}"),
+                writes: false,
+                delivery,
+                after: after.to_vec(),
+                on_death: OnDeath::Wait,
+            };
+        let stages = stages.iter().enumerate().map(stage).collect();
+        let (producers, producer_on_death) = (2, OnDeath::Wait);
+        let declaration = Declaration { capacity, start: 0, stages, producers, producer_on_death };
+        Segment::declared(declaration, wait)
+    }
+
     pub(super) fn declared(declaration: Declaration, wait: Wait) -> Arc<Segment> {
         Arc::new(Segment {
             memory: HeapSegment::new(declaration),
@@ -188,8 +218,13 @@ impl Segment {
     /// Recovers a dead participant, as a process that waits. Returns `false` if another process
     /// recovers it, or has recovered it.
     pub(super) fn recover(&self, by: u32, dead: u32) -> bool {
-        let ring = self.attach(by);
+        self.recover_as(&self.attach(by), dead)
+    }
+
+    /// Works as [`Segment::recover`], for a process that has attached.
+    pub(super) fn recover_as(&self, ring: &SegmentRing<u64>, dead: u32) -> bool {
         let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
+        twin!("death-unnoted": ring.find_dead(dead, &*self.bytes) => ());
         self.bytes.recover(dead, settle)
     }
 

@@ -48,11 +48,12 @@ pub(crate) fn is_end<E, L: Layout>(core: &Core<E, L>, at: u64, fenced: &Cell<boo
 }
 
 /// Stores that a producer leaves, for the producer itself or for the process that recovers it.
-/// Closes the ring, if no other producer is staying (I2).
+/// Closes the ring, if no other producer is staying (I2). The dead do not stay, also if they are not
+/// recovered yet.
 pub(crate) fn leave(control: &Control, seat: &Seat) {
     seat.leave(); // SYNC[last-out]: of two leavers, one sees the other
     let seats = control.seats_of(control.producer_party());
-    if !seats.iter().any(|other| other.is_staying()) {
+    if !seats.iter().any(|other| control.is_staying(other)) {
         control.begin_closing();
     }
 }

@@ -19,7 +19,7 @@ use crate::errors::{BatchError, Cause, Failure, PeerDead, WaitError};
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
-use crate::ring::peers::{OnDeath, Peers};
+use crate::ring::peers::{Death, OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::reactors::Watched;
@@ -462,60 +462,86 @@ impl Control {
         (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
     }
 
-    /// Returns a dead participant that has a place of `party`, as [`Peers::dead_owner`] does, and
+    /// Returns the death of a participant that has a place of `party`, as [`Peers::death_of`] does, and
     /// the number of its shard. `None`: there is none, or no party is to hear of it. Of several
     /// producers, and of a pool's workers, the others hear once none lives.
-    fn dead_owner(&self, peers: &Peers, party: usize) -> Option<(Option<usize>, u32)> {
-        if *peers.on_death.get(party)? == OnDeath::Wait {
+    fn death_of(&self, peers: &Peers, party: usize) -> Option<(Option<usize>, Death)> {
+        if matches!(peers.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
             return None;
         }
         if let Some(Delivery::Shards(shards)) = self.plan.stages.get(party).map(|it| it.delivery) {
-            let (shard, owner) = self.dead_shard(peers, party, shards)?;
-            return Some((Some(shard), owner));
+            let (shard, death) = self.dead_shard(peers, party, shards)?;
+            return Some((Some(shard), death));
         }
         let seats = self.seats_of(party);
         let lives = |seat: &Line<Seat>| seat.owner().is_some_and(|it| !peers.proof.is_dead(it));
         if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
-        // The last producer that has said that it leaves closes, also if it dies before it has.
+        // A closing ring needs no producer. The last producer that has said that it leaves closes,
+        // also if it dies before it has.
         let leaves = |seat: &Line<Seat>| seat.is_leaving();
-        if party == self.producer_party() && seats.iter().any(leaves) {
+        let ends = || self.status.is_closing() || seats.iter().any(leaves);
+        if party == self.producer_party() && twin!("leaver-told": ends() => false) {
             return None;
         }
-        // A participant that is not settled yet is told before one that is.
-        let owner = seats.iter().filter_map(|seat| peers.dead_owner(seat)).max()?;
-        Some((None, owner))
+        let death = seats.iter().filter_map(|seat| peers.death_of(seat)).max()?;
+        Some((None, death))
     }
 
-    /// Returns the number and the dead owner of a shard that holds a stage up. Of several such
-    /// shards, one that is not settled yet comes first. The other shards cannot do its work.
-    fn dead_shard(&self, peers: &Peers, stage: usize, shards: usize) -> Option<(usize, u32)> {
+    /// Returns the number of a shard that holds a stage up, and the death of its owner. Of several
+    /// such shards, one that is not settled yet comes first. The other shards cannot do its work.
+    fn dead_shard(&self, peers: &Peers, stage: usize, shards: usize) -> Option<(usize, Death)> {
         let (line, position) = (self.plan.stages[stage].line, self.position(stage));
         let dead = |shard: usize| {
             let holds_up = self.positions.released(line + shard) == position;
             let seat = &self.seats_of(stage)[shard];
-            if holds_up { Some((shard, peers.dead_owner(seat)?)) } else { None }
+            if holds_up { Some((shard, peers.death_of(seat)?)) } else { None }
         };
-        (0..shards).filter_map(dead).max_by_key(|&(_, owner)| owner)
+        (0..shards).filter_map(dead).max_by_key(|&(_, death)| death)
     }
 
-    /// Returns the dead participant for which a waiter waits, directly or through other stages, and
-    /// that participant's party and shard.
-    fn holds_up_dead(&self, peers: &Peers, waiter: &Waiter) -> Option<(usize, Option<usize>, u32)> {
+    /// Forgets the deaths of former handles of a party, for a handle that joins it (`seat::I4`).
+    pub(crate) fn forget_deaths(&self, party: usize) {
+        self.seats_of(party).iter().for_each(|seat| seat.forget_death());
+    }
+
+    /// Returns whether the death of the last producer closes the ring.
+    pub(crate) fn closes_at_death(&self) -> bool {
+        let on_death = |peers: &Peers| peers.on_death[self.producer_party()] == OnDeath::Close;
+        self.peers.as_ref().is_some_and(on_death)
+    }
+
+    /// Returns whether a living producer owns a seat of the producers, and has not begun to leave.
+    pub(crate) fn is_staying(&self, seat: &Seat) -> bool {
+        // A process that recovers the owner has noted its death, so the note is loaded last.
+        let find_dead = || self.peers.as_ref().is_some_and(|peers| peers.find_dead(seat));
+        twin!("note-seen-early":
+            !find_dead() && seat.is_staying() => seat.is_staying() && !find_dead()
+        )
+    }
+
+    /// Returns the death for which a waiter waits, directly or through other stages, and the dead
+    /// participant's party and shard.
+    fn holds_up_dead(
+        &self,
+        peers: &Peers,
+        waiter: &Waiter,
+    ) -> Option<(usize, Option<usize>, Death)> {
         let mut party = self.slowest(waiter);
         loop {
-            if let Some((shard, dead)) = self.dead_owner(peers, party) {
-                return Some((party, shard, dead));
+            if let Some((shard, death)) = self.death_of(peers, party) {
+                return Some((party, shard, death));
             }
             party = self.holds_up(party)?;
         }
     }
 
-    /// Has `settle` settle what dead producers left, in a ring of several processes that produce.
-    /// The stages and the other producers then go on.
+    /// Has `settle` settle what dead producers left, in a ring of several processes that produce, or
+    /// one that closes when the producer dies. The stages and the other producers then go on.
     pub(crate) fn settle_dead_producers(&self, settle: &dyn Fn(u32)) {
-        if let Some(peers) = self.peers.as_ref().filter(|_| self.plan.many_producers) {
+        let settles = self.plan.many_producers || self.closes_at_death();
+        if let Some(peers) = self.peers.as_ref().filter(|_| settles) {
             self.settle_dead(peers, self.producer_party(), settle);
         }
     }
@@ -537,7 +563,7 @@ impl Control {
                 && owner != self.membership.participant
                 && peers.proof.is_dead(owner)
             {
-                peers.proof.recover(owner, &mut || settle(owner));
+                peers.recover(&self.membership.seats, owner, settle);
             }
         }
     }
@@ -566,9 +592,8 @@ impl Control {
         if is_damaged() {
             return Some(WaitError::Damaged);
         }
-        let (party, shard, owner) = dead?;
+        let (party, shard, Death { pid, .. }) = dead?;
         let on_death = peers.on_death[party];
-        let pid = if owner == 0 { 0 } else { peers.proof.pid(owner) };
         let stage = self.name(party);
         let seq = match party == self.producer_party() {
             true => waiter.at,

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Arc, Mutex, Relaxed, Statistic, lock, twin};
+use crate::base::sync::{Arc, Line, Mutex, Relaxed, Statistic, lock, twin};
 use crate::errors::WaitError;
 use crate::ring::seat::Seat;
 
@@ -43,7 +43,8 @@ pub trait Proof: Send + Sync {
 /// the parties wait for it.
 ///
 /// Of several producers, this is about the last living one. While another producer lives, the claim
-/// of a dead one is given up, and the stages go on with the events of the others.
+/// of a dead one is given up, and the stages go on with the events of the others. A party whose last
+/// handle has left is not dead, also if others of the party died before.
 ///
 /// A tap has no such effect. The parties that wait for a dead reader of a tap remove it and go on.
 ///
@@ -72,6 +73,18 @@ pub enum OnDeath {
     Tell,
     /// The graph fails.
     Fail,
+    /// The ring closes behind the last event that was published, as if the producer had left: the
+    /// stages handle what is there, and end. Only producers can have this.
+    Close,
+}
+
+/// The death of a process that had a place of a party. Of several deaths, the greatest is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Death {
+    /// Whether what the process left is not settled yet. Such a death is told before others.
+    is_unsettled: bool,
+    /// The process id; 0: it is not known.
+    pub(crate) pid: u32,
 }
 
 /// How a process of a segment learns of deaths.
@@ -160,16 +173,42 @@ impl Peers {
         self.refusals.is_check_due(self.notice)
     }
 
-    /// Returns the participant that owns a seat and is proven dead; 0: the last owner has died, and
-    /// its seat was recovered and not taken since. `None`: the last owner has left, or the owner
-    /// lives.
-    pub(crate) fn dead_owner(&self, seat: &Seat) -> Option<u32> {
+    /// Returns the death of a seat's owner, or of its last one if the seat was not taken since.
+    /// `None`: the last owner has left, or the owner lives, or another handle of the party lived
+    /// when the last owner was recovered (`seat::I4`).
+    pub(crate) fn death_of(&self, seat: &Seat) -> Option<Death> {
         let Some(owner) = seat.owner() else {
-            return seat.last_owner_died().then_some(0);
+            return seat.last_death().map(|pid| Death { is_unsettled: false, pid });
         };
         let is_dead = self.proof.is_dead(owner);
+        let pid = self.proof.pid(owner);
         // If the seat has another owner by now, that owner took the place of the dead one.
         let still = twin!("owner-unchecked": seat.owner() == Some(owner) => true);
-        (is_dead && still).then_some(owner)
+        (is_dead && still).then_some(Death { is_unsettled: true, pid })
+    }
+
+    /// Looks whether the participant that owns a seat is dead. Notes the death on the seat
+    /// ([`Seat::find_dead`]), before any process can hold the proof of the death that has not noted
+    /// it.
+    pub(crate) fn find_dead(&self, seat: &Seat) -> bool {
+        seat.owner().is_some_and(|owner| self.find_owner_dead(seat, owner))
+    }
+
+    fn find_owner_dead(&self, seat: &Seat, owner: u32) -> bool {
+        let proof = || self.proof.is_dead(owner).then(|| self.proof.pid(owner));
+        seat.find_dead(owner, proof)
+    }
+
+    /// Recovers the participant `dead`, if it is dead. Its death is noted on all of its `seats`
+    /// first: while the proof is held, the participant does not look dead.
+    pub(crate) fn recover(&self, seats: &[Line<Seat>], dead: u32, settle: &dyn Fn(u32)) {
+        let find = |seat: &Line<Seat>| self.find_owner_dead(seat, dead);
+        let found = twin!("death-unnoted":
+            seats.iter().filter(|seat| find(seat)).count() != 0 =>
+            self.proof.is_dead(dead)
+        );
+        if found {
+            self.proof.recover(dead, &mut || settle(dead));
+        }
     }
 }

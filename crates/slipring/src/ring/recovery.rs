@@ -64,7 +64,7 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
                 words.orphan(dead);
                 control.notify(&[plan.stages[party].queue]);
             } else {
-                words.bury(dead);
+                bury(control, party, words, dead);
             }
         }
         None if plan.many_producers => {
@@ -72,10 +72,60 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
             if twin!("owner-assumed": is_own => true) {
                 settle_producer(core, number as u64, words);
             }
+            bury(control, party, words, dead);
+        }
+        None => {
+            let closes = is_own && control.closes_at_death();
+            twin!("freed-before-closed": () => words.bury(dead));
+            if closes {
+                close_behind(core);
+            }
             words.bury(dead);
         }
-        _ => words.bury(dead),
+        Some(_) => words.bury(dead),
     }
+}
+
+/// Counts a death and frees the dead one's seat, in a party of several handles (`seat::I4`).
+fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
+    let others = control.seats_of(party).iter().filter_map(|other| other.owner());
+    if others.into_iter().any(|other| other != dead) {
+        seat.bury_beside_others(dead);
+    } else {
+        seat.bury(dead);
+    }
+}
+
+/// Closes the ring behind what a dead single producer has published. The producer's seat is not free
+/// yet, so no other producer publishes.
+fn close_behind<E, L: Layout>(core: &Core<E, L>) {
+    let control = &core.control;
+    if !control.status.is_closed() {
+        let end = first_unpublished(core, boundary(core));
+        if control.plan.cursor {
+            // The producer may have died between its stamps and its cursor.
+            twin!("cursor-behind-stamps": control.positions.move_cursor(end) => ());
+        }
+        control.close(end);
+    }
+}
+
+/// Returns the end of a run, before which a single producer has published all positions (I1).
+pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
+    let control = &core.control;
+    if control.plan.cursor {
+        return control.cursor();
+    }
+    // A first stage that is no tap exists, because the stages form no circle, and the producer
+    // stores a cursor for a tap.
+    let stages = &control.plan.stages;
+    let first_stage = stages.iter().position(|stage| stage.after.is_empty()).unwrap_or(0);
+    if matches!(stages[first_stage].delivery, Delivery::Pool { .. }) {
+        return heads::boundary(core);
+    }
+    let walked = twin!("walk-from-later": first_stage => stages.len() - 1);
+    let boundary = control.seats_of(walked)[0].boundary();
+    twin!("walk-from-released": boundary => control.position(first_stage))
 }
 
 /// Settles what a dead member of a tap left. The parties that waited for the member go on.
@@ -121,7 +171,9 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
 /// while it left as the last one.
 fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
     heads::give_up(core, (number, seat));
-    if seat.is_leaving() {
+    // If a death closes, it counts as leaving.
+    let closes = twin!("death-keeps-open": core.control.closes_at_death() => false);
+    if seat.is_leaving() || closes {
         closing::leave(&core.control, seat);
     }
 }

@@ -10,12 +10,15 @@
 //! pool adopts the orphan: it becomes the owner of a second seat, until it has finished the chunk.
 //!
 //! Invariants
-//! - I1: only the owner of a seat changes the seat's words, and, once the owner is proven dead, the
+//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the owner is proven dead, the
 //!   one process that recovers it. A seat is free last, when all its other words are settled.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
+//! - I4: a seat that is free, and whose last owner died (`deaths` has the generation of `owner`), was
+//!   the last of its party to have a living owner, and no owner has joined the party since. So a
+//!   death counts for those that wait for the party.
 
 use std::ops::Range;
 
@@ -60,6 +63,9 @@ pub struct Seat {
     unread: AtomicU64,
     /// Low half: number of owners that died. High half: the generation of the last one.
     deaths: AtomicU64,
+    /// Low half: process id of the last owner that was found dead; 0: not known. High half: the
+    /// generation of that owner.
+    found_dead: AtomicU64,
 }
 
 /// Returns the change of an owner's word by which `participant` takes a seat that `from` owns.
@@ -76,9 +82,9 @@ impl Seat {
 
     /// Makes a copy of a seat from the copies of its words, for reports about a segment.
     pub fn copied(words: [u64; Seat::WORDS]) -> Seat {
-        let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths] =
+        let [owner, state, lo, mid, hi, left, held, boundary, unread, deaths, found_dead] =
             words.map(AtomicU64::new);
-        Seat { owner, state, lo, mid, hi, left, held, boundary, unread, deaths }
+        Seat { owner, state, lo, mid, hi, left, held, boundary, unread, deaths, found_dead }
     }
 
     /// Puts the seat's positions at the first position of the stream, before any process attaches.
@@ -99,11 +105,46 @@ impl Seat {
         self.deaths.load(Relaxed) as u32
     }
 
-    /// Returns whether the seat is free or an orphan, because its last owner died and was recovered.
-    pub(crate) fn last_owner_died(&self) -> bool {
+    /// Returns the process id of the last owner, or 0 if it is not known, if the seat is free or an
+    /// orphan because that owner died and was recovered (I4).
+    pub(crate) fn last_death(&self) -> Option<u32> {
         let owner = self.owner.load(Acquire);
         let is_left = matches!(owner & PARTICIPANT, 0 | ORPHAN);
-        is_left && owner != 0 && self.deaths.load(Relaxed) >> 32 == owner >> 32
+        if !is_left || owner == 0 || self.deaths.load(Relaxed) >> 32 != owner >> 32 {
+            return None;
+        }
+        let found = self.found_dead.load(Relaxed);
+        Some(if found >> 32 == owner >> 32 { found as u32 } else { 0 })
+    }
+
+    /// Notes that the participant `dead` is dead, if it owns the seat. `proof` is called after the
+    /// owner was loaded, so it proves the death of this owner, and returns the process id of the
+    /// dead participant. Returns whether the owner is dead. Any process may call this.
+    pub fn find_dead(&self, dead: u32, proof: impl FnOnce() -> Option<u32>) -> bool {
+        let owner = self.owner.load(Acquire);
+        if owner & PARTICIPANT != u64::from(dead) {
+            return false;
+        }
+        let Some(pid) = proof() else { return false };
+        let found = owner & !PARTICIPANT | u64::from(pid);
+        let is_later =
+            |noted: u64| ((owner >> 32) as u32).wrapping_sub((noted >> 32) as u32) as i32 > 0;
+        may_die!();
+        // A process that is late does not replace the note of a later owner's death.
+        let note = |noted| is_later(noted).then_some(found);
+        let _ = self.found_dead.fetch_update(Relaxed, Relaxed, note); // SYNC[last-out]: before the lock
+        true
+    }
+
+    /// Forgets that the last owner died, if the seat is free since. The caller has joined the
+    /// seat's party beside this seat, and so the party no longer waits for the dead one (I4).
+    pub(crate) fn forget_death(&self) {
+        let owner = self.owner.load(Relaxed);
+        if owner & PARTICIPANT == 0 && self.last_death().is_some() {
+            // The change is a taking and a freeing at once, and synchronises as the free before.
+            let freed = owner.wrapping_add(GENERATION);
+            let _ = self.owner.compare_exchange(owner, freed, Relaxed, Relaxed); // SYNC[seated]
+        }
     }
 
     /// Returns the position before which the stage was lent all events.
@@ -202,6 +243,16 @@ impl Seat {
         self.free(dead);
     }
 
+    /// Works as [`Seat::bury`], for an owner whose party has another living handle. The seat is then
+    /// free as if it had been taken and left (I4).
+    pub(crate) fn bury_beside_others(&self, dead: u32) {
+        let owner = self.owner.load(Relaxed);
+        if owner & PARTICIPANT == u64::from(dead) {
+            self.count_death(owner);
+            edge::seated::free(&self.owner, (owner & !PARTICIPANT).wrapping_add(GENERATION));
+        }
+    }
+
     /// Counts the death of the owner `owner`, once for each generation.
     fn count_death(&self, owner: u64) {
         let deaths = self.deaths.load(Relaxed);
@@ -285,10 +336,11 @@ impl Seat {
         owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) == owner
     }
 
-    /// Returns whether a producer owns the seat that has not begun to leave.
+    /// Returns whether a producer owns the seat that has not begun to leave, and was not found dead.
     pub(crate) fn is_staying(&self) -> bool {
         let owner = self.owner.load(Acquire);
-        owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) != owner
+        let is_found = || self.found_dead.load(Relaxed) >> 32 == owner >> 32; // SYNC[last-out]
+        owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) != owner && !is_found()
     }
 
     /// Stores that the stage is lent all events before `end` (I2).
@@ -336,10 +388,10 @@ mod tests {
         assert_eq!((seat.owner(), seat.deaths()), (None, 0));
         assert_eq!(seat.take(3), Ok(()));
         seat.bury(4);
-        assert!(!seat.last_owner_died());
+        assert!(seat.last_death().is_none());
         seat.bury(3);
         seat.bury(3);
-        assert!(seat.last_owner_died());
+        assert!(seat.last_death().is_some());
         assert_eq!((seat.owner(), seat.deaths()), (None, 1));
         assert_eq!(seat.take(3), Ok(()));
         // A recovery that died between its two steps is repeated.
@@ -349,8 +401,8 @@ mod tests {
         seat.bury(3);
         assert_eq!((seat.owner(), seat.deaths()), (None, 2));
         assert_eq!(seat.take(5), Ok(()));
-        assert!(!seat.last_owner_died());
+        assert!(seat.last_death().is_none());
         seat.free(5);
-        assert!(!seat.last_owner_died(), "the last owner left");
+        assert!(seat.last_death().is_none(), "the last owner left");
     }
 }

@@ -31,6 +31,8 @@ mod copying_producer;
 mod declaration;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
+#[cfg(all(test, not(slipring_loom)))]
+mod last_out_tests;
 mod messages;
 mod participant;
 #[cfg(all(test, not(slipring_loom)))]

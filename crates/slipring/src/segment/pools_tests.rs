@@ -19,7 +19,7 @@ fn pool(name: &str, workers: usize, after: &[usize], on_death: OnDeath) -> Stage
 
 impl Segment {
     /// Attaches a worker of a pool: on a free seat, or else on a seat whose worker left its chunk.
-    fn worker(&self, number: u32, pool: usize) -> Worker {
+    pub(super) fn worker(&self, number: u32, pool: usize) -> Worker {
         let ring = self.attach(number);
         let seats = || ring.seats_of(pool);
         let free = seats().find(|&seat| ring.seat(seat).take(number).is_ok());
@@ -288,7 +288,7 @@ fn a_pool_is_dead_when_its_last_worker_is() {
                 assert_eq!((dead.stage.as_str(), dead.pid), ("work", 1003));
                 // Both workers are settled by now, and no worker has taken their places.
                 let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
-                assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
+                assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1003), "{error}");
                 // The pool goes on with another worker.
                 let mut seen = work(&mut segment.worker(4, 0));
                 seen.sort();
@@ -314,7 +314,7 @@ fn an_orphan_of_a_dead_worker_is_told() {
     segment.kill(2, one);
     segment.bury(2);
     let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
-    assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
+    assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1002), "{error}");
     assert_eq!(work(&mut segment.worker(3, 0)), [0]);
     assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
 }

@@ -194,6 +194,14 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         recovery::settle_seat(&self.core, seat, dead);
     }
 
+    /// Notes on the seats of the participant `dead` that it is dead, as a process does before it takes
+    /// the lock that proves the death.
+    #[cfg(test)]
+    pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::ring::peers::Proof) {
+        let proof = || proof.is_dead(dead).then(|| proof.pid(dead));
+        (0..self.seats()).for_each(|seat| _ = self.seat(seat).find_dead(dead, proof));
+    }
+
     /// Returns the index of the producer as a party.
     pub fn producer_party(&self) -> usize {
         self.core.control.producer_party()
@@ -229,7 +237,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
 
     pub(super) fn next_producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
-        let next = recovery::first_unpublished(&self.core, self.boundary());
+        let next = recovery::first_unpublished(&self.core, recovery::boundary(&self.core));
         if control.plan.cursor {
             // The producer before may have died between its stamps and its cursor.
             twin!("cursor-behind-stamps": control.positions.move_cursor(next) => ());
@@ -238,25 +246,6 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         twin!("strays-uncleared": recovery::clear_stray_stamps(&self.core, next) => ());
         let learned = control.learner(control.producer_party());
         Producer::resume(self.core.clone(), next, learned)
-    }
-
-    /// Returns the end of a run, before which a single producer has published all positions. The
-    /// run's slots are not used for a later lap.
-    fn boundary(&self) -> u64 {
-        let control = &self.core.control;
-        if control.plan.cursor {
-            return control.cursor();
-        }
-        // A first stage that is no tap exists, because the stages form no circle, and the producer
-        // stores a cursor for a tap.
-        let first_stage = control.plan.stages.iter().position(|stage| stage.after.is_empty());
-        let first_stage = first_stage.unwrap_or(0);
-        if matches!(control.plan.stages[first_stage].delivery, Delivery::Pool { .. }) {
-            return heads::boundary(&self.core);
-        }
-        let walked = twin!("walk-from-later": first_stage => control.plan.stages.len() - 1);
-        let boundary = self.seat(self.seats_of(walked).start).boundary();
-        twin!("walk-from-released": boundary => control.position(first_stage))
     }
 
     /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
@@ -271,6 +260,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     pub(super) fn seated_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.producer_party());
+        control.forget_deaths(control.producer_party());
         let boundary = heads::boundary(&self.core);
         // A claim ends at most a lap behind the boundary of a stage.
         let claimed = heads::hint(control, boundary);
@@ -336,6 +326,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     ) -> Consumer<E, A, SeatedWorker, L> {
         let control = &self.core.control;
         let (number, learned) = (seat - self.seats_of(pool).start, control.learner(pool));
+        control.forget_deaths(pool);
         Consumer::over(WorkerPosition::seat(self.core.clone(), pool, number, learned))
     }
 

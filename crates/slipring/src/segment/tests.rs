@@ -30,24 +30,31 @@ impl Drop for Memory {
     }
 }
 
-/// Says that the participants in a set are dead.
+/// Says that the participants in a set are dead. As a lock, a proof has one holder, and a participant
+/// that is being recovered does not look dead.
 #[derive(Default)]
 pub(super) struct Dead {
     pub(super) set: AtomicU64,
-    recovering: Mutex<()>,
+    recovered: AtomicU64,
 }
 
 impl Proof for Dead {
     fn is_dead(&self, number: u32) -> bool {
-        number < 64 && self.set.load(Ordering::Relaxed) & (1 << number) != 0
+        let recovered = self.recovered.load(Ordering::Acquire);
+        number < 64 && self.set.load(Ordering::Acquire) & !recovered & (1 << number) != 0
     }
+
     fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
-        let _alone = self.recovering.lock().unwrap();
-        let dead = self.is_dead(number);
+        if number >= 64 || self.recovered.fetch_or(1 << number, Ordering::AcqRel) >> number & 1 != 0
+        {
+            return false;
+        }
+        let dead = self.set.load(Ordering::Acquire) & (1 << number) != 0;
         if dead {
             settle();
-            self.set.fetch_and(!(1 << number), Ordering::Relaxed);
+            self.set.fetch_and(!(1 << number), Ordering::AcqRel);
         }
+        self.recovered.fetch_and(!(1 << number), Ordering::AcqRel);
         dead
     }
 
@@ -163,6 +170,7 @@ impl Segment {
     pub(super) fn bury(&self, number: u32) {
         let ring = self.attach(60);
         let settle = &mut || (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, number));
+        ring.find_dead(number, &*self.dead);
         assert!(self.dead.recover(number, settle), "the participant lives");
     }
 
@@ -555,7 +563,7 @@ fn a_death_is_told_until_the_seat_is_taken() {
     segment.bury(2);
     for _ in 0..2 {
         let error = tx.publish(|_| unreachable!("the ring is full")).unwrap_err();
-        assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 0), "{error}");
+        assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1002), "{error}");
     }
     drop(segment.reader(3, 0));
     let soon = std::time::Instant::now() + Duration::from_millis(20);

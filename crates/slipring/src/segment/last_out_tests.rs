@@ -1,0 +1,281 @@
+//! Tests of what the last handle of a party leaves behind: a closed ring, a death that is told, or
+//! neither.
+
+use std::time::{Duration, Instant};
+
+use super::tests::{Segment, stage};
+use super::*;
+use crate::errors::{BatchError, WaitError};
+use crate::live::tap::StartAt;
+
+fn only() -> Vec<StageDeclaration> {
+    vec![stage("only", &[], OnDeath::Wait)]
+}
+
+fn pool(on_death: OnDeath) -> StageDeclaration {
+    let delivery = StageDelivery::Pool(2);
+    StageDeclaration { delivery, writes: true, ..stage("pool", &[], on_death) }
+}
+
+fn tap() -> StageDeclaration {
+    StageDeclaration { delivery: StageDelivery::Tap(2), ..stage("tap", &[], OnDeath::Wait) }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(50)
+}
+
+fn late() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+impl Segment {
+    /// Recovers the dead participant `dead`, as a process that waits. Calls `midway` with the proof,
+    /// before the seat with the index `at` is settled.
+    fn recover_with(&self, dead: u32, at: usize, midway: impl FnOnce()) {
+        let ring = self.attach(61);
+        let mut midway = Some(midway);
+        let settle = &mut || {
+            for seat in 0..=ring.seats() {
+                if seat == at {
+                    midway.take().expect("called once")();
+                }
+                if seat < ring.seats() {
+                    ring.settle_seat(seat, dead);
+                }
+            }
+        };
+        ring.find_dead(dead, &*self.dead);
+        assert!(self.dead.recover(dead, settle), "no other process recovers it");
+    }
+}
+
+/// The last living producer leaves while another process is in the middle of recovering a dead one.
+#[test]
+fn the_last_producer_closes_while_a_dead_one_is_recovered() {
+    let _watched = crate::watchdog::watched();
+    for at in 0..4 {
+        for claims in [false, true] {
+            let segment = Segment::shared(4, 0, only(), 2, OnDeath::Wait);
+            let (mut dying, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
+            let mut reader = segment.reader(3, 0);
+            if claims {
+                std::mem::forget(dying.claim().unwrap());
+            }
+            other.publish(|slot| *slot = 7).unwrap();
+            segment.kill(1, dying);
+            segment.recover_with(1, at, || drop(other));
+            assert_eq!(reader.batch(1).unwrap()[0], 7);
+            reader.poll(1, |_, _| ()).unwrap();
+            let end = reader.batch_by(1, late()).map(drop);
+            assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{at}: {end:?}");
+        }
+    }
+}
+
+/// The last living producer dies while it leaves, and while another one is recovered.
+#[test]
+fn a_recovered_leaver_closes_while_a_dead_one_is_recovered() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::shared(4, 0, only(), 2, OnDeath::Wait);
+    let (dying, leaving) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(3, 0);
+    segment.kill(1, dying);
+    let ring = segment.attach(9);
+    ring.seat(ring.seats_of(ring.producer_party()).start + 1).leave();
+    segment.kill(2, leaving);
+    segment.recover_with(1, 0, || segment.bury(2));
+    let end = reader.batch_by(1, late()).map(drop);
+    assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
+}
+
+/// A producer that lives keeps the ring open for its successor, also if it dies after another one
+/// has left.
+#[test]
+fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::shared(4, 0, only(), 2, OnDeath::Wait);
+    let (dying, other) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(3, 0);
+    drop(other);
+    segment.kill(1, dying);
+    let waits = reader.batch_by(1, soon()).map(drop);
+    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    segment.shared_producer(4).publish(|slot| *slot = 5).unwrap();
+    assert_eq!(reader.batch(1).unwrap()[0], 5);
+}
+
+/// Where the death of the last producer closes, each kind of first stage handles what was published,
+/// and ends.
+#[test]
+fn a_death_closes_as_declared() {
+    let _watched = crate::watchdog::watched();
+    for producers in [1, 2] {
+        for (kind, first) in
+            [stage("only", &[], OnDeath::Wait), pool(OnDeath::Wait), tap()].into_iter().enumerate()
+        {
+            for (published, claims) in [(0, false), (3, false), (3, true), (0, true)] {
+                let stages = vec![first.clone()];
+                let segment = Segment::shared(8, 0, stages, producers, OnDeath::Close);
+                let mut reader = (kind == 0).then(|| segment.reader(3, 0));
+                let mut worker = (kind == 1).then(|| segment.worker(3, 0));
+                let mut member: Option<SegmentSubscription<u64>> =
+                    (kind == 2).then(|| segment.attach(3).subscribe(0, StartAt::Now).unwrap());
+                macro_rules! dies {
+                    ($tx:expr) => {{
+                        let mut tx = $tx;
+                        (0..published).for_each(|at| _ = tx.publish(|slot| *slot = at).unwrap());
+                        if claims {
+                            std::mem::forget(tx.claim_n(2).unwrap());
+                        }
+                        segment.kill(1, tx);
+                    }};
+                }
+                match producers {
+                    1 => dies!(segment.producer(1)),
+                    _ => dies!(segment.shared_producer(1)),
+                }
+                macro_rules! ends {
+                    ($reader:ident) => {
+                        if let Some($reader) = &mut $reader {
+                            let mut seen = 0;
+                            let end = loop {
+                                match $reader.batch_by(8, late()) {
+                                    Ok(batch) => {
+                                        seen += batch.len() as u64;
+                                        batch.release();
+                                    }
+                                    Err(end) => break end,
+                                }
+                            };
+                            assert_eq!(seen, published, "{producers}, {kind}");
+                            let closed = matches!(end, BatchError::Wait(WaitError::Closed));
+                            assert!(closed, "{producers}, {kind}: {end:?}");
+                        }
+                    };
+                }
+                ends!(reader);
+                ends!(worker);
+                ends!(member);
+                assert!(segment.attach(9).is_over());
+            }
+        }
+    }
+}
+
+/// A process that recovers a dead producer, and dies, leaves the closing to the next one.
+#[test]
+fn a_death_closes_also_if_its_recovery_is_repeated() {
+    let _watched = crate::watchdog::watched();
+    for producers in [1, 2] {
+        let segment = Segment::shared(8, 0, only(), producers, OnDeath::Close);
+        let mut reader = segment.reader(3, 0);
+        match producers {
+            1 => segment.kill(1, segment.producer(1)),
+            _ => segment.kill(1, segment.shared_producer(1)),
+        }
+        let ring = segment.attach(61);
+        let seat = ring.seat(ring.seats_of(ring.producer_party()).start);
+        // The recoverer has closed, and has not freed the seat.
+        ring.settle_seat(ring.seats_of(ring.producer_party()).start, 1);
+        assert_eq!((seat.owner(), seat.deaths()), (None, 1));
+        let end = reader.batch_by(1, late()).map(drop);
+        assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
+        segment.bury(1);
+        assert_eq!(seat.deaths(), 1);
+    }
+}
+
+/// While another producer lives, a death closes nothing. The leaving of the last one does.
+#[test]
+fn a_death_closes_only_if_no_other_producer_lives() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::shared(8, 0, only(), 2, OnDeath::Close);
+    let (dying, mut other) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(3, 0);
+    segment.kill(1, dying);
+    let waits = reader.batch_by(1, soon()).map(drop);
+    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    assert_eq!(segment.attach(9).seat(1).owner(), None, "the dead one is recovered");
+    other.publish(|slot| *slot = 7).unwrap();
+    assert_eq!(reader.batch(1).unwrap()[0], 7);
+    reader.poll(1, |_, _| ()).unwrap();
+    drop(other);
+    let end = reader.batch_by(1, late()).map(drop);
+    assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
+}
+
+/// Waits for the pool by a stage behind it. Returns the process id that the stage is told.
+fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
+    match reader.batch_by(1, soon()).map(drop) {
+        Err(BatchError::TimedOut) => None,
+        Err(BatchError::Wait(WaitError::PeerDead(dead))) => Some(dead.pid),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A pool whose last worker has left is not dead, also if another one died before. A pool whose last
+/// worker has died is, and the message names that worker, also once it is recovered.
+#[test]
+fn the_last_worker_decides_whether_a_pool_is_dead() {
+    let _watched = crate::watchdog::watched();
+    let segment =
+        Segment::new(8, 0, vec![pool(OnDeath::Tell), stage("behind", &[0], OnDeath::Wait)]);
+    let mut tx = segment.producer(20);
+    let mut reader = segment.reader(21, 1);
+    tx.publish(|slot| *slot = 7).unwrap();
+    let (one, other) = (segment.worker(1, 0), segment.worker(2, 0));
+    assert_eq!(told(&mut reader), None, "two live");
+    segment.kill(1, one);
+    assert_eq!(told(&mut reader), None, "one lives");
+    assert_eq!(segment.attach(9).seat(0).deaths(), 1, "and the other one is recovered");
+    drop(other);
+    assert_eq!(told(&mut reader), None, "the last one has left");
+    let (one, other) = (segment.worker(3, 0), segment.worker(4, 0));
+    segment.kill(4, other);
+    assert_eq!(told(&mut reader), None);
+    segment.kill(3, one);
+    assert_eq!(told(&mut reader), Some(1003), "the last one has died");
+    assert_eq!(told(&mut reader), Some(1003), "and is recovered");
+    drop(segment.worker(5, 0));
+    assert_eq!(told(&mut reader), None, "another one has left since");
+    segment.kill(6, segment.worker(6, 0));
+    segment.bury(6);
+    assert_eq!(told(&mut reader), Some(1006), "another process has recovered it");
+}
+
+/// As above, of several producers, whose last one closes if it leaves.
+#[test]
+fn the_last_producer_decides_whether_the_producers_are_dead() {
+    let _watched = crate::watchdog::watched();
+    let segment = Segment::shared(8, 0, only(), 3, OnDeath::Tell);
+    let (one, other) = (segment.shared_producer(1), segment.shared_producer(2));
+    let mut reader = segment.reader(21, 0);
+    segment.kill(1, one);
+    assert_eq!(told(&mut reader), None, "one lives");
+    segment.kill(2, other);
+    assert_eq!(told(&mut reader), Some(1002), "the last one has died");
+    assert_eq!(told(&mut reader), Some(1002), "and is recovered");
+    let next = segment.shared_producer(4);
+    assert_eq!(told(&mut reader), None, "another one lives");
+    drop(next);
+    let end = reader.batch_by(1, late()).map(drop);
+    assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
+}
+
+/// The last producer left while a dead one was not recovered. The stream is complete, and no death is
+/// told.
+#[test]
+fn a_death_before_the_last_producer_left_is_not_told() {
+    let _watched = crate::watchdog::watched();
+    for on_death in [OnDeath::Tell, OnDeath::Fail] {
+        let segment = Segment::shared(8, 0, only(), 2, on_death);
+        let (mut one, other) = (segment.shared_producer(1), segment.shared_producer(2));
+        let mut reader = segment.reader(21, 0);
+        std::mem::forget(one.claim().unwrap());
+        segment.kill(1, one);
+        segment.recover_with(1, 0, || drop(other));
+        let end = reader.batch_by(1, late()).map(drop);
+        assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{on_death:?}: {end:?}");
+    }
+}
