@@ -1,12 +1,14 @@
 //! Tests of rings that combine several producers, pools and taps between processes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;
+use crate::ring::heads;
 
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
     let delivery = StageDelivery::Tap(room);
@@ -176,22 +178,54 @@ fn a_task_gives_up_the_claim_of_a_dead_producer() {
     std::mem::forget(dying.claim().unwrap());
     other.publish(|slot| *slot = 7).unwrap();
     segment.kill(1, dying);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut context = Context::from_waker(Waker::noop());
     let end = soon() + Duration::from_secs(1);
     let mut batch = std::pin::pin!(reader.batch_async(1));
     loop {
         match std::future::Future::poll(batch.as_mut(), &mut context) {
-            std::task::Poll::Ready(batch) => break assert_eq!(batch.unwrap()[0], 7),
-            std::task::Poll::Pending => assert!(Instant::now() < end, "the claim stays"),
+            Poll::Ready(batch) => break assert_eq!(batch.unwrap()[0], 7),
+            Poll::Pending => assert!(Instant::now() < end, "the claim stays"),
         }
     }
 }
 
-/// A hint that no producer stored is damage, also where a pool alone gates the producers.
+/// A task that waits for room hears that the stage that it waits for has died, and a task that waits
+/// for an event hears of damage.
+#[test]
+fn a_task_hears_of_a_dead_stage_and_of_damage() {
+    fn hears<T>(future: impl Future<Output = Result<T, WaitError>>) -> WaitError {
+        let mut context = Context::from_waker(Waker::noop());
+        let end = soon() + Duration::from_secs(10);
+        let mut future = std::pin::pin!(future);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(result) => break result.map(drop).unwrap_err(),
+                Poll::Pending => assert!(Instant::now() < end, "the task hears of nothing"),
+            }
+        }
+    }
+    let _watched = crate::watchdog::watched();
+    let segment = two(2, vec![stage("only", &[], OnDeath::Tell)]);
+    let mut tx = segment.shared_producer(1);
+    (0..2).for_each(|at| _ = tx.publish(|slot| *slot = at).unwrap());
+    segment.kill(3, segment.reader(3, 0));
+    let error = hears(tx.publish_async(|_| ()));
+    assert!(matches!(&error, WaitError::PeerDead(dead) if dead.pid == 1003), "{error}");
+
+    let segment = two(8, vec![stage("only", &[], OnDeath::Wait)]);
+    let (mut tx, mut reader) = (segment.shared_producer(1), segment.reader(3, 0));
+    heads::set_hint(&tx.core().control, 3);
+    assert_eq!(segment.shared_producer(2).publish(|_| ()).unwrap(), 3);
+    assert!(matches!(hears(reader.batch_async(1)), WaitError::Damaged));
+    tx.publish(|_| ()).unwrap();
+}
+
+/// A hint that no producer stored is damage, also where a pool alone gates the producers, or the
+/// sentinel.
 #[test]
 fn a_false_hint_is_damage_before_a_pool() {
     let _watched = crate::watchdog::watched();
-    for first in [stage("only", &[], OnDeath::Wait), pool("pool", 2, &[])] {
+    for first in [stage("only", &[], OnDeath::Wait), pool("pool", 2, &[]), tap("tap", 2, &[])] {
         let segment = two(4, vec![first]);
         let mut tx = segment.shared_producer(1);
         tx.publish(|slot| *slot = 7).unwrap();
