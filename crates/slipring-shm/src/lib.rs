@@ -49,7 +49,8 @@
 //!   the first event that was not released, and is told which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
 //! - A producer that dies is followed by another, which finds its place from the segment alone.
-//!   Nothing of an unfinished publication is ever seen.
+//!   Nothing of an unfinished publication is ever seen. Or its death ends the stream as its leaving
+//!   does, if that was declared ([`OnDeath::Close`]).
 //! - A reader of a tap that dies is removed by the parties that wait for it. They go on within a
 //!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
 //! - The parties that wait for a dead process wait on, are told, or end with an error, as the
