@@ -415,7 +415,7 @@ fn headers() {
     refused(true, beyond, |p| matches!(p, HeaderProblem::Field { field: "lines", .. }));
     refused(
         true,
-        |h| h.producer_on_death = 3,
+        |h| h.producer_on_death = 4,
         |p| matches!(p, HeaderProblem::Field { field: "what its producer's death does", .. }),
     );
     refused(true, |h| h.status_at = 128, |p| matches!(p, HeaderProblem::Field { .. }));

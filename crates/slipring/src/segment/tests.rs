@@ -59,7 +59,7 @@ impl Proof for Dead {
     }
 
     fn pid(&self, number: u32) -> u32 {
-        1000 + number
+        1000u32.wrapping_add(number)
     }
 }
 
