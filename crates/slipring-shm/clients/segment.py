@@ -572,7 +572,9 @@ def ending(bits):
     """Returns how a ring ended, by its status bits."""
     if bits == 0:
         return "running"
-    return "failed" if bits & FAILED else "halted" if bits & HALTED else "closed"
+    if bits & (FAILED | HALTED):
+        return "failed" if bits & FAILED else "halted"
+    return "closed" if bits & CLOSED else "closing"
 
 
 def is_gone(pid, start, namespace):
