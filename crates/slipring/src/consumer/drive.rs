@@ -12,7 +12,7 @@ use crate::base::fault::Fault;
 use crate::base::sync::twin;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::pace::Pace;
-use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::consumer::position::{Availability, ConsumerPosition, Runs};
 use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
@@ -68,18 +68,20 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     least: u64,
     max: u64,
 ) -> Upcoming {
-    if !position.walks_runs() {
+    let runs = position.runs();
+    if runs == Runs::Hidden {
         return Upcoming::gathered(position.gather(max, max), max);
     }
     let len = position.poll(max);
     let is_long = len.saturating_mul(position.state().slots.stride() as u64) >= LONG_RUN;
     if len == 0 || is_long || least == 0 {
+        let max = if runs == Runs::Walked { max } else { len };
         return Upcoming { len, max, exhausted: false };
     }
-    let found = if len < least.min(max) { position.gather(least, u64::MAX) } else { len };
+    let found = if len < least.min(max) { position.gather(least, max) } else { len };
     // With `least` 1, `exhausted` is false, because `find_next` does not check whether a second run
     // follows the first run.
-    Upcoming { len: found.min(max), max: found.min(max), exhausted: found < least.min(max) }
+    Upcoming { len: found, max: found, exhausted: found < least.min(max) }
 }
 
 /// Lends the upcoming events to the handler, and advances the position over the handled events.
@@ -100,7 +102,7 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     }
     // SAFETY: the events were just polled (position::I2).
     // The position releases nothing while `guard` borrows the position.
-    // `find_next` returns a `max` beyond `len` only if `walks_runs` returns `true`.
+    // `find_next` returns a `max` beyond `len` only for `Runs::Walked`.
     let lent =
         unsafe { LentEvents::new(guard.position.state(), first, upcoming.len, upcoming.max) };
     let outcome = handler.handle(lent, &mut guard.progress);

@@ -321,7 +321,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Returns why no event will come any more, or tells of a death. The caller has just polled and
     /// found no event.
     #[inline(always)]
-    fn ended_or_refused(&self) -> Option<WaitError> {
+    fn ended_or_refused(&mut self) -> Option<WaitError> {
         match self.position.ended() {
             None if self.position.state().control().peers.is_some() => self.refused(),
             ended => ended,
@@ -329,13 +329,22 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Checks now and then whether the process that this handle waits for has died.
-    fn refused(&self) -> Option<WaitError> {
+    #[inline]
+    fn refused(&mut self) -> Option<WaitError> {
+        let state = self.position.state_mut();
+        let counted = state.refused_calls.count();
+        if counted || state.task.taken().is_some() { self.heard(counted) } else { None }
+    }
+
+    /// Returns what this handle has heard of deaths.
+    #[cold]
+    fn heard(&self, counted: bool) -> Option<WaitError> {
         let state = self.position.state();
         let settle = |dead| recovery::settle(&state.core, dead);
         let is_damaged = || self.position.finds_damage();
         let checkup = Checkup { settle: &settle, is_damaged: &is_damaged };
         let place = (state.stage, self.position.next());
-        state.control().refused(place, &state.task, checkup)
+        state.control().refused(place, &state.task, counted, checkup)
     }
 
     /// Works as [`Availability::finds_damage`].

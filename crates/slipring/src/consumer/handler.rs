@@ -69,8 +69,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// # Safety
     /// A poll by the consumer that owns `state` has found the events at `[first, first + len)`
     /// (position::I2). The consumer releases none of the polled events while the `LentEvents`
-    /// lives. `max` may exceed `len` only if `walks_runs` of the consumer's position returns
-    /// `true`.
+    /// lives. `max` may exceed `len` only if `runs` of the consumer's position returns
+    /// [`Runs::Walked`](crate::consumer::position::Runs::Walked).
     #[inline(always)]
     pub(crate) unsafe fn new(
         state: &'a ConsumerState<E, L>,

@@ -20,6 +20,7 @@ use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
+use crate::ring::peers::RefusedCalls;
 use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, View};
 use crate::ring::spec::Access;
@@ -70,16 +71,26 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     }
 }
 
+/// How a position goes from run to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// The position finds events by a frontier, or lends only some of the stamped events.
+    Hidden,
+    /// The position finds events by their stamps, and lends each of them. A handler touches only
+    /// events that a poll has found.
+    Polled,
+    /// As `Polled`, but a handler can continue with the published runs after the polled events.
+    Walked,
+}
+
 /// Finds the available events at a position, and detects the end of the stream.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Whether a stage's loop may pause after it has handled all available events; see
     /// [`spacing`](crate::consumer::spacing).
     const MAY_PAUSE: bool;
 
-    /// Whether this position finds events by their stamps, and handles each stamped event. If
-    /// `walks_runs` returns `true`, a handler can continue with the published runs after the polled
-    /// events.
-    fn walks_runs(&self) -> bool;
+    /// Returns how this position goes from run to run.
+    fn runs(&self) -> Runs;
 
     /// Returns the number of available events from `next` on, at most `max`. The method reads
     /// shared words only if the position knows no available event.
@@ -197,6 +208,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
+    /// Counts the calls that found nothing and did not wait, of a handle of a segment.
+    pub(crate) refused_calls: RefusedCalls,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
 }
@@ -226,6 +239,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             skipped: false,
             batch_len: 1,
             task: TaskNumber::default(),
+            refused_calls: RefusedCalls::default(),
             learned,
         }
     }

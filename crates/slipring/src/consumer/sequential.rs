@@ -8,7 +8,7 @@
 //! of [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
-use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::consumer::role::{Role, StageRole};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
@@ -560,9 +560,13 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     const MAY_PAUSE: bool = true;
 
     #[inline(always)]
-    fn walks_runs(&self) -> bool {
-        // A seat must know of each event before the handler touches the event.
-        self.reads_stamps && !R::SEATED
+    fn runs(&self) -> Runs {
+        match self.reads_stamps {
+            false => Runs::Hidden,
+            // A seat must know of each event before the handler touches the event.
+            true if R::SEATED => Runs::Polled,
+            true => Runs::Walked,
+        }
     }
 
     #[inline(always)]

@@ -19,7 +19,7 @@
 
 use crate::base::sync::twin;
 use crate::consumer::drive::GATHER_AT_LEAST;
-use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::consumer::role::{Role, ShardRole};
 use crate::consumer::sequential::SequentialPosition;
 use crate::errors::WaitError;
@@ -169,8 +169,8 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for ShardPosition<E, L, R> {
 impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
     const MAY_PAUSE: bool = true;
 
-    fn walks_runs(&self) -> bool {
-        false
+    fn runs(&self) -> Runs {
+        Runs::Hidden
     }
 
     fn poll(&mut self, max: u64) -> u64 {

@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{Relaxed, twin};
-use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
@@ -383,8 +383,8 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
     /// While a worker paused, the worker would not help the pool's other workers.
     const MAY_PAUSE: bool = false;
 
-    fn walks_runs(&self) -> bool {
-        false
+    fn runs(&self) -> Runs {
+        Runs::Hidden
     }
 
     #[inline(always)]

@@ -67,11 +67,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Checks now and then whether the process that this handle waits for has died.
-    fn refused(&self) -> Option<WaitError> {
+    #[inline]
+    fn refused(&mut self) -> Option<WaitError> {
+        self.core.control.peers.as_ref()?;
+        let counted = self.refused_calls.count();
+        if counted || self.number.taken().is_some() { self.heard(counted) } else { None }
+    }
+
+    /// Returns what this handle has heard of deaths.
+    #[cold]
+    fn heard(&self, counted: bool) -> Option<WaitError> {
         let control = &self.core.control;
         let settle = |dead| recovery::settle(&self.core, dead);
         let checkup = Checkup { settle: &settle, is_damaged: &|| false };
-        control.refused((control.producer_party(), self.next), &self.number, checkup)
+        control.refused((control.producer_party(), self.next), &self.number, counted, checkup)
     }
 
     /// Takes `len` positions if `len` positions are free now.

@@ -436,11 +436,14 @@ impl Control {
 
     /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
     /// loop of such calls hears of deaths as a waiting call does. So does the call of a task that
-    /// was woken to hear of a death. Returns the error of the call, if any.
+    /// was woken to hear of a death. `counted`: the handle has made so many such calls that this one
+    /// may check for deaths. Returns the error of the call, if any.
+    #[cold]
     pub(crate) fn refused(
         &self,
         (party, at): (usize, u64),
         task: &TaskNumber,
+        counted: bool,
         checkup: Checkup<'_>,
     ) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
@@ -450,7 +453,7 @@ impl Control {
         if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {
             return Some(death);
         }
-        if peers.is_check_due() { self.watch(peers, &waiter, checkup) } else { None }
+        if counted && peers.is_check_due() { self.watch(peers, &waiter, checkup) } else { None }
     }
 
     /// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits

@@ -135,12 +135,21 @@ impl NotedDeaths {
     }
 }
 
-/// Number of refused calls between two looks at the clock.
-const REFUSALS: u64 = 256;
+/// Counts the calls of one handle that found nothing and did not wait.
+#[derive(Default)]
+pub(crate) struct RefusedCalls(u8);
 
-/// What a process notes of its calls that found nothing and did not wait.
+impl RefusedCalls {
+    /// Counts a call. Returns whether the call is to look at the clock, as one call of 256 does.
+    #[inline(always)]
+    pub(crate) fn count(&mut self) -> bool {
+        self.0 = self.0.wrapping_add(1);
+        self.0 == 0
+    }
+}
+
+/// When the handles of a process last checked for deaths because their calls found nothing.
 pub(crate) struct Refusals {
-    count: Statistic,
     began: Instant,
     /// Time of the last check for deaths, in nanoseconds since `began`.
     checked: Statistic,
@@ -148,15 +157,12 @@ pub(crate) struct Refusals {
 
 impl Refusals {
     pub(crate) fn new() -> Refusals {
-        Refusals { count: Statistic::new(0), began: Instant::now(), checked: Statistic::new(0) }
+        Refusals { began: Instant::now(), checked: Statistic::new(0) }
     }
 
-    /// Counts a call, and returns whether a check for deaths is due: at every 256th call, if a
-    /// `notice` has passed since the last check. Of several threads, one or more may check.
+    /// Returns whether a check for deaths is due: whether a `notice` has passed since the last
+    /// check. Of several threads, one or more may check.
     fn is_check_due(&self, notice: Duration) -> bool {
-        if !(self.count.fetch_add(1, Relaxed) + 1).is_multiple_of(REFUSALS) {
-            return false;
-        }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.began.elapsed());
         let due = now.saturating_sub(self.checked.load(Relaxed)) >= nanos(notice);
@@ -168,7 +174,7 @@ impl Refusals {
 }
 
 impl Peers {
-    /// Whether a call that found nothing, and did not wait, is to check for deaths.
+    /// Whether a call that found nothing, and did not wait, is to check for deaths. Reads the clock.
     pub(crate) fn is_check_due(&self) -> bool {
         self.refusals.is_check_due(self.notice)
     }

@@ -33,6 +33,8 @@ mod declaration;
 pub(crate) mod heap;
 #[cfg(all(test, not(slipring_loom)))]
 mod last_out_tests;
+#[cfg(all(test, not(slipring_loom)))]
+mod lent_tests;
 mod messages;
 mod participant;
 #[cfg(all(test, not(slipring_loom)))]
