@@ -39,6 +39,8 @@ fn every_contender_does_its_work() {
         "round trip, 8 bytes",
         "wake of a sleeping reader",
         "checks for deaths",
+        "handles for several producers",
+        "a dead sleeper",
         "a killed reader",
     ] {
         assert!(tables.contains(&format!("### between processes: {table}")), "{table}: {tables}");
@@ -60,6 +62,9 @@ fn the_death_of_a_role_is_an_error_with_its_name() {
         ("between processes: batches", "iceoryx2", "reader"),
         ("between processes: round trip", "pipe", "writer"),
         ("between processes: wake", "futex", "writer"),
+        ("between processes: handles for several", "three processes", "second writer"),
+        ("between processes: round trip", "two threads on a segment", "run"),
+        ("between processes: a dead sleeper", "killed, notice 1 ms", "writer"),
         ("between processes: a killed reader", "told, notice 1 ms", "writer"),
         ("between processes: a killed reader", "successor, notice 1 ms", "successor"),
     ] {

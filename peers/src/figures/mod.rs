@@ -34,7 +34,7 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         layouts::figures(size),
         scaling::figures(size),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-        processes::figures(size),
+        processes::figures(size, programs),
     ];
     figures.into_iter().flatten().collect()
 }

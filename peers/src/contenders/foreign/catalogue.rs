@@ -120,6 +120,11 @@ pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
     }
 }
 
+/// Returns the contenders in Java that go through memory which other processes can share.
+pub fn java_between_processes() -> Vec<Entry> {
+    vec![("aeron", format!("Aeron {} IPC, in one process", library_version("aeron")))]
+}
+
 /// Returns the contenders in C++ that do some work.
 pub fn cpp(work: &Work, producers: Producers) -> Vec<Entry> {
     let concurrent = ("concurrent", "moodycamel ConcurrentQueue".to_owned());

@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn every_library_has_a_version() {
-        for property in ["lmax", "lmax3", "questdb", "jctools", "agrona"] {
+        for property in ["lmax", "lmax3", "questdb", "jctools", "agrona", "aeron"] {
             assert!(library_version(property).contains('.'), "{property}");
         }
     }

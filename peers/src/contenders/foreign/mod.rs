@@ -153,13 +153,32 @@ impl Programs {
         overhead: bool,
         work: impl Fn(bool) -> Work,
     ) -> Vec<Contender> {
+        let entries = |language: &Language| match language {
+            Language::Java(_) => catalogue::java(&work(false), producers),
+            Language::Cpp => catalogue::cpp(&work(false), producers),
+        };
+        self.named(entries, overhead, &work)
+    }
+
+    /// Makes the contenders of a figure of rings between processes. `overhead` is as in
+    /// [`Programs::contenders`].
+    pub fn between_processes(&self, overhead: bool, work: Work) -> Vec<Contender> {
+        let entries = |language: &Language| match language {
+            Language::Java(_) => catalogue::java_between_processes(),
+            Language::Cpp => Vec::new(),
+        };
+        self.named(entries, overhead, |_| work)
+    }
+
+    fn named(
+        &self,
+        entries: impl Fn(&Language) -> Vec<catalogue::Entry>,
+        overhead: bool,
+        work: impl Fn(bool) -> Work,
+    ) -> Vec<Contender> {
         let mut contenders = Vec::new();
         for program in &self.programs {
-            let entries = match program.language {
-                Language::Java(_) => catalogue::java(&work(false), producers),
-                Language::Cpp => catalogue::cpp(&work(false), producers),
-            };
-            for (id, name) in entries {
+            for (id, name) in entries(&program.language) {
                 let foreign = Foreign { program: program.clone(), id };
                 let request = Request {
                     contender: id,

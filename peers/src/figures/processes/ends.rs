@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring_support::machine::{pin, process_cpu};
+use slipring_support::machine::{bind, pin, process_cpu};
 
 use super::mapping::Control;
 use super::run::{Outcome, Role, Task, Work, now};
@@ -25,6 +25,11 @@ pub trait Link<E: Event> {
     const CLOSES: bool = false;
     /// Makes the ring `name` of a run, in the measuring process.
     fn make(task: &Task, name: &str) -> Outcome<()>;
+    /// Makes the ring `name` of a run whose roles are threads of this process, unless
+    /// [`Link::make`] has made it.
+    fn prepare(_task: &Task, _name: &str) -> Outcome<()> {
+        Ok(())
+    }
     /// Opens the writer's end. May wait for the reader's.
     fn tx(task: &Task, name: &str) -> Outcome<Self::Tx>;
     /// Opens the reader's end. May wait for the writer's.
@@ -52,13 +57,15 @@ pub trait Link<E: Event> {
 pub struct Ends {
     /// Makes the rings of a run, in the measuring process.
     pub make: fn(&Task) -> Outcome<()>,
+    /// Makes what the roles need beside that, if they are threads of this process.
+    pub prepare: fn(&Task) -> Outcome<()>,
     /// Plays a role.
     pub play: fn(&Task) -> Outcome<Values>,
 }
 
 impl Ends {
     pub fn of<E: Event, L: Link<E>>() -> Ends {
-        Ends { make: make::<E, L>, play: play::<E, L> }
+        Ends { make: make::<E, L>, prepare: prepare::<E, L>, play: play::<E, L> }
     }
 }
 
@@ -67,11 +74,24 @@ fn make<E: Event, L: Link<E>>(task: &Task) -> Outcome<()> {
     if matches!(task.work, Work::RoundTrip { .. }) { L::make(task, "back") } else { Ok(()) }
 }
 
+fn prepare<E: Event, L: Link<E>>(task: &Task) -> Outcome<()> {
+    L::prepare(task, "there")?;
+    if matches!(task.work, Work::RoundTrip { .. }) { L::prepare(task, "back") } else { Ok(()) }
+}
+
 fn play<E: Event, L: Link<E>>(task: &Task) -> Outcome<Values> {
     let control = &Control::open(&task.folder)?;
     let writes = task.role == Role::Writer;
+    if let Work::FanIn(spec) = task.work {
+        bind([0, 1]);
+        return match task.role {
+            Role::Reader => receive_shares::<E, L>(spec, L::rx(task, "there")?, control),
+            role => send_share::<E, L>(role, spec, L::tx(task, "there")?, control),
+        };
+    }
     pin(usize::from(!writes));
     match task.work {
+        Work::FanIn(_) => unreachable!("handled above"),
         Work::Stream(spec) if writes => send_stream::<E, L>(spec, L::tx(task, "there")?, control),
         Work::Stream(spec) => receive_stream::<E, L>(spec, L::rx(task, "there")?, control),
         Work::RoundTrip { rounds } if writes => {
@@ -86,7 +106,7 @@ fn play<E: Event, L: Link<E>>(task: &Task) -> Outcome<Values> {
         Work::Wake { rounds } => sleep::<E, L>(rounds, L::rx(task, "there")?, control),
         Work::Idle { time } if writes => rouse::<E, L>(time, L::tx(task, "there")?, control),
         Work::Idle { .. } => idle::<E, L>(L::rx(task, "there")?, control),
-        Work::Death { .. } => Err("deaths have roles of their own".into()),
+        Work::Death { .. } | Work::Sleeper { .. } => Err("deaths have roles of their own".into()),
     }
 }
 
@@ -148,6 +168,42 @@ fn receive_stream<E: Event, L: Link<E>>(
     L::stream(&mut rx, spec.all(), &mut check);
     control.done().store(spec.all(), Release);
     check.finish(spec.all());
+    Ok(Values::new())
+}
+
+/// Sends half of the events of a fan-in. The writer returns the time per event of both halves.
+fn send_share<E: Event, L: Link<E>>(
+    role: Role,
+    spec: StreamSpec,
+    mut tx: L::Tx,
+    control: &Control,
+) -> Outcome<Values> {
+    let second = u64::from(role == Role::SecondWriter);
+    meet(control, 3);
+    let begin = produce(spec, |number, _| L::send(&mut tx, 2 * number + second));
+    let kept = close::<E, L>(tx);
+    while control.done().load(Acquire) == 0 {
+        thread::yield_now();
+    }
+    let took = begin.elapsed();
+    drop(kept);
+    let time = ("ns", took.as_nanos() as f64 / (2 * spec.events) as f64);
+    Ok(if second == 0 { vec![time] } else { Values::new() })
+}
+
+/// Receives the events of a fan-in. Each writer's come in order.
+fn receive_shares<E: Event, L: Link<E>>(
+    spec: StreamSpec,
+    mut rx: L::Rx,
+    control: &Control,
+) -> Outcome<Values> {
+    let mut checks = [Check::default(), Check::default()];
+    meet(control, 3);
+    L::each(&mut rx, 2 * spec.all() as usize, |number| {
+        checks[(number % 2) as usize].see(&(number / 2));
+    });
+    control.done().store(1, Release);
+    checks.iter().for_each(|check| check.finish(spec.all()));
     Ok(Values::new())
 }
 

@@ -1,29 +1,29 @@
-//! Two processes beside two threads, pipes, sockets, iceoryx2 and hand-made limits in a shared
+//! Processes beside threads, pipes, sockets, iceoryx2, Aeron and hand-made limits in a shared
 //! mapping.
 //!
 //! A run starts this program once for each role: writer and reader, on a core each as threads are.
+//! Where threads are measured, one process plays the same roles by the same code, on a thread each.
 //! All pages are touched and a lap of the ring is untimed. The reader checks order and sum. A
 //! stream ends when the writer sees in shared memory that the reader has finished.
-//!
-//! Several producers in one segment have no figure yet.
 
 mod death;
 mod ends;
 mod links;
 mod mapping;
 mod run;
+mod sleeper;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
-use slipring::Interleaved;
-
-use self::links::{Kilobyte, Megabyte};
 use self::mapping::Control;
 use self::run::{Folder, Outcome, Role, Roles, Task, Work, own_task};
+use self::sleeper::Fate;
 use super::one_by_one::events;
-use crate::contenders::{Rounds, StreamSpec, ours};
+use crate::contenders::StreamSpec;
+use crate::contenders::foreign::{self, Programs};
 use crate::measure::{Contender, Figure, Kind, Size, Values};
 use crate::work::{amount, baseline, steps_for};
 
@@ -44,9 +44,48 @@ pub fn play_role() -> Option<ExitCode> {
 
 fn play(task: &Task) -> Outcome<Values> {
     run::bind_to_parent(task)?;
-    if let Work::Death { .. } = task.work {
-        return death::play(task);
+    match task.role {
+        Role::Threads => play_threads(task),
+        _ => match task.work {
+            Work::Death { .. } => death::play(task),
+            Work::Sleeper { .. } => sleeper::play(task),
+            _ => play_one(task),
+        },
     }
+}
+
+/// Size of the stack on which rings are made: slots of a megabyte pass over it.
+const STACK: usize = 64 << 20;
+
+/// Plays all roles of a run, on a thread each. A role that fails ends the process, and so the others.
+fn play_threads(task: &Task) -> Outcome<Values> {
+    let ends = links::ends(&task.link, task.bytes).ok_or("no such link")?;
+    thread::scope(|scope| {
+        let prepare = || (ends.prepare)(task).map_err(|error| error.to_string());
+        let prepared = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, prepare)?;
+        Ok::<_, Box<dyn std::error::Error>>(prepared.join().map_err(|_| "no ring")??)
+    })?;
+    let play = |&role: &Role| {
+        let task = Task { role, ..task.clone() };
+        move || {
+            play_one(&task).unwrap_or_else(|error| {
+                let _ = writeln!(io::stderr(), "peers: {error}");
+                std::process::exit(1)
+            })
+        }
+    };
+    thread::scope(|scope| {
+        let threads = task.work.roles().iter().map(|role| scope.spawn(play(role)));
+        let threads: Vec<_> = threads.collect();
+        let mut values = Values::new();
+        for thread in threads {
+            values.extend(thread.join().map_err(|_| "a role panicked")?);
+        }
+        Ok(values)
+    })
+}
+
+fn play_one(task: &Task) -> Outcome<Values> {
     let ends = links::ends(&task.link, task.bytes);
     (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
 }
@@ -54,8 +93,19 @@ fn play(task: &Task) -> Outcome<Values> {
 /// The notice of a segment that states none, in milliseconds.
 const NOTICE_MS: u64 = 20;
 
-/// Runs one contender once.
+/// Runs one contender once, in a process for each role.
 fn measure(link: &str, bytes: usize, work: Work, notice_ms: u64) -> Result<Values, String> {
+    measure_in(work.roles(), link, bytes, work, notice_ms)
+}
+
+/// Runs one contender once, in a process for each of these roles.
+fn measure_in(
+    roles: &[Role],
+    link: &str,
+    bytes: usize,
+    work: Work,
+    notice_ms: u64,
+) -> Result<Values, String> {
     let folder = Folder::new().map_err(|error| format!("a folder in shared memory: {error}"))?;
     let task = Task {
         role: Role::Writer,
@@ -67,12 +117,14 @@ fn measure(link: &str, bytes: usize, work: Work, notice_ms: u64) -> Result<Value
         parent: std::process::id(),
     };
     Control::create(folder.path()).map_err(|error| error.to_string())?;
-    if let Work::Death { .. } = work {
-        return death::run(&task, &folder);
+    match work {
+        Work::Death { .. } => return death::run(&task, &folder),
+        Work::Sleeper { .. } => return sleeper::run(&task, &folder),
+        _ => {}
     }
     let ends = links::ends(link, bytes).ok_or("no such link")?;
     (ends.make)(&task).map_err(|error| error.to_string())?;
-    Roles::start(&task, &[Role::Reader, Role::Writer])?.finish(&[])
+    Roles::start(&task, roles)?.finish(&[])
 }
 
 /// Kind, name in tables and name in [`links::ends`] of a contender.
@@ -118,12 +170,29 @@ fn between(rows: &[Row], bytes: usize, work: Work) -> Vec<Contender> {
     rows.iter().map(contender).collect()
 }
 
-/// Returns the figures of rings between two processes.
-pub fn figures(size: Size) -> Vec<Figure> {
-    let mut figures: Vec<Figure> = [0, 10, 20, 40].map(|nanos| one_by_one(size, nanos)).into();
+/// Makes contenders of slipring whose roles are threads of one process.
+fn within(rows: &[(&'static str, &'static str)], bytes: usize, work: Work) -> Vec<Contender> {
+    let contender = |&(name, link)| {
+        Contender::fallible(Kind::Ours, name, move || {
+            measure_in(&[Role::Threads], link, bytes, work, NOTICE_MS)
+        })
+    };
+    rows.iter().map(contender).collect()
+}
+
+/// Name in tables and name in [`links::ends`] of a contender whose roles are threads.
+const THREADS: [(&str, &str); 2] =
+    [("slipring, two threads", "heap"), ("slipring, two threads on a segment", "slipring")];
+
+/// Returns the figures of rings between processes.
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
+    let one_by_one = |nanos| one_by_one(size, nanos, programs);
+    let mut figures: Vec<Figure> = [0, 10, 20, 40].map(one_by_one).into();
     figures.extend([10, 100].map(|batch| batches(size, batch)));
-    figures.extend([round_trip(size), wake(size), kilobytes(size), megabytes(size)]);
+    figures.extend([round_trip(size, programs), wake(size), kilobytes(size), megabytes(size)]);
+    figures.extend(several(size));
     figures.extend(notices(size));
+    figures.push(dead_sleeper(size));
     figures.push(death());
     figures
 }
@@ -134,56 +203,69 @@ fn figure(table: &str, column: &str, contenders: Vec<Contender>) -> Figure {
 }
 
 /// Returns the figure of a stream: threads, then processes.
-fn stream(
-    (table, column): (&str, &str),
-    bytes: usize,
-    rows: &[Row],
-    threads: fn(StreamSpec) -> f64,
-    spec: StreamSpec,
-) -> Figure {
-    let threads = Contender::new(Kind::Ours, "slipring, two threads", move || threads(spec));
-    let mut contenders = vec![threads];
+fn stream((table, column): (&str, &str), bytes: usize, rows: &[Row], spec: StreamSpec) -> Figure {
+    let mut contenders = within(&THREADS, bytes, Work::Stream(spec));
     contenders.extend(between(rows, bytes, Work::Stream(spec)));
     figure(table, column, contenders)
 }
 
-fn one_by_one(size: Size, nanos: u32) -> Figure {
+fn one_by_one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     let events = events(size, nanos);
     let spec = StreamSpec { ring: 1024, events, batch: 1, steps: steps_for(nanos) };
-    let names = ("one by one, 8 bytes, ring 1024", &*amount(nanos));
-    let figure = stream(names, 8, &STREAMS, ours::stream::<u64, Interleaved>, spec);
-    Figure { baseline: baseline(nanos, events), ..figure }
+    let mut figure = stream(("one by one, 8 bytes, ring 1024", &amount(nanos)), 8, &STREAMS, spec);
+    let work = foreign::Work::Stream(spec);
+    figure.contenders.extend(programs.between_processes(nanos != 0, work));
+    figure.baseline = baseline(nanos, events);
+    figure
 }
 
 fn batches(size: Size, batch: u64) -> Figure {
     let events = size.pick(20_000, 500_000, 1_000_000);
     let spec = StreamSpec { ring: 1024, events, batch, steps: 0 };
-    let names = ("batches, 8 bytes, ring 1024", &*format!("batches of {batch}"));
-    stream(names, 8, &BATCHES, ours::stream::<u64, Interleaved>, spec)
+    stream(("batches, 8 bytes, ring 1024", &format!("batches of {batch}")), 8, &BATCHES, spec)
 }
 
 fn kilobytes(size: Size) -> Figure {
     let events = size.pick(2_000, 30_000, 100_000);
     let spec = StreamSpec { ring: 1024, events, batch: 1, steps: 0 };
-    let names = ("large events, written and summed", "1 KiB, ring 1024");
-    stream(names, 1024, &STREAMS, ours::stream::<Kilobyte, Interleaved>, spec)
+    stream(("large events, written and summed", "1 KiB, ring 1024"), 1024, &STREAMS, spec)
 }
 
 fn megabytes(size: Size) -> Figure {
     let events = size.pick(20, 200, 1_000);
     let spec = StreamSpec { ring: 8, events, batch: 1, steps: 0 };
-    let names = ("large events, written and summed", "1 MiB, ring 8");
-    stream(names, 1_048_576, &STREAMS, ours::stream::<Megabyte, Interleaved>, spec)
+    stream(("large events, written and summed", "1 MiB, ring 8"), 1_048_576, &STREAMS, spec)
 }
 
-fn round_trip(size: Size) -> Figure {
+fn round_trip(size: Size, programs: &Programs) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
-    let threads = Contender::with_metrics(Kind::Ours, "slipring, two threads", move || {
-        ends::percentiles(ours::round_trip::<Interleaved>(Rounds { count: rounds, each: true }))
-    });
-    let mut contenders = vec![threads];
+    let mut contenders = within(&THREADS, 8, Work::RoundTrip { rounds });
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
+    contenders.extend(programs.between_processes(false, foreign::Work::RoundTrip { rounds }));
     figure("round trip, 8 bytes", "ns", contenders)
+}
+
+/// Returns the figures of handles for several producers: one producer with a core of its own, and
+/// two producers and a reader on two cores.
+fn several(size: Size) -> [Figure; 2] {
+    let column = |name, places: [&'static str; 3], work| {
+        let [heap, segment, processes] = places;
+        let mut contenders =
+            within(&[(heap, "several on the heap"), (segment, "several")], 8, work);
+        contenders.extend(between(&[(Kind::Ours, processes, "several")], 8, work));
+        figure("handles for several producers, ring 1024", name, contenders)
+    };
+    let two = ["slipring, two threads", "slipring, two threads on a segment", STREAMS[0].1];
+    let three = [
+        "slipring, three threads",
+        "slipring, three threads on a segment",
+        "slipring, three processes",
+    ];
+    let spec = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
+    [
+        column("one producer", two, Work::Stream(spec)),
+        column("two producers, yielding, two cores", three, Work::FanIn(spec)),
+    ]
 }
 
 /// Returns the figure of a wake: from before the call that sends until a sleeping reader has the
@@ -209,6 +291,22 @@ fn notices(size: Size) -> [Figure; 2] {
         column("busy ring, ns per event", "slipring", Work::Stream(stream)),
         column("idle reader, ns per s", "slipring blocking", idle),
     ]
+}
+
+/// Returns the figure of a tap's reader that is killed in its sleep before a stream.
+fn dead_sleeper(size: Size) -> Figure {
+    let spec = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
+    let contender = |(name, fate, notice_ms)| {
+        let work = Work::Sleeper { spec, fate };
+        Contender::fallible(Kind::Ours, name, move || measure("slipring", 8, work, notice_ms))
+    };
+    let all = [
+        ("slipring, a tap's reader left", Fate::Leaves, NOTICE_MS),
+        ("slipring, a tap's reader was killed, notice 1 ms", Fate::Killed, 1),
+        ("slipring, a tap's reader was killed, notice 20 ms", Fate::Killed, NOTICE_MS),
+    ];
+    let column = format!("{} events, ns per event", spec.all());
+    figure("a dead sleeper, one by one, ring 1024", &column, all.map(contender).into())
 }
 
 /// Returns the figure of a reader that is killed while the writer waits for it.

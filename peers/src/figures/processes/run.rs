@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::sleeper::Fate;
 use crate::contenders::StreamSpec;
 use crate::measure::Values;
 
@@ -38,6 +39,12 @@ pub enum Role {
     Reader,
     /// Takes a dead reader's place.
     Successor,
+    /// Sends events beside the writer.
+    SecondWriter,
+    /// Waits at a tap before the stream begins.
+    Sleeper,
+    /// Plays writers and reader in one process, on a thread each.
+    Threads,
 }
 
 impl Role {
@@ -46,6 +53,9 @@ impl Role {
             Role::Writer => "writer",
             Role::Reader => "reader",
             Role::Successor => "successor",
+            Role::SecondWriter => "second writer",
+            Role::Sleeper => "sleeper",
+            Role::Threads => "run",
         }
     }
 }
@@ -55,6 +65,8 @@ impl Role {
 pub enum Work {
     /// A stream in one direction.
     Stream(StreamSpec),
+    /// Streams of two writers to one reader, all on two cores.
+    FanIn(StreamSpec),
     /// Round trips of one event through two rings.
     RoundTrip { rounds: usize },
     /// Events to a reader that sleeps when each of them is sent.
@@ -63,16 +75,29 @@ pub enum Work {
     Idle { time: Duration },
     /// The reader is killed while the writer waits for it.
     Death { successor: bool },
+    /// A stream, before which a tap's reader leaves or is killed.
+    Sleeper { spec: StreamSpec, fate: Fate },
 }
 
 impl Work {
     /// Returns the capacity of each ring, in events.
     pub fn ring(&self) -> usize {
         match self {
-            Work::Stream(spec) => spec.ring,
+            Work::Stream(spec) | Work::FanIn(spec) | Work::Sleeper { spec, .. } => spec.ring,
             Work::RoundTrip { .. } | Work::Wake { .. } | Work::Idle { .. } => 1024,
             Work::Death { .. } => 64,
         }
+    }
+    /// Returns the roles of a run without deaths.
+    pub fn roles(&self) -> &'static [Role] {
+        match self {
+            Work::FanIn(_) => &[Role::Reader, Role::Writer, Role::SecondWriter],
+            _ => &[Role::Reader, Role::Writer],
+        }
+    }
+    /// Returns the number of roles that write.
+    pub fn writers(&self) -> u32 {
+        if let Work::FanIn(_) = self { 2 } else { 1 }
     }
     /// Returns the number of events in a publication.
     pub fn batch(&self) -> usize {
@@ -188,6 +213,13 @@ impl Roles {
         let begin = now();
         child.map_or(Ok(()), |(_, child)| child.kill())?;
         Ok(begin)
+    }
+
+    /// Waits until a killed role is dead.
+    pub fn await_death(&mut self, role: Role) -> Result<(), String> {
+        let child = self.children.iter_mut().find(|(of, _)| *of == role);
+        let waited = child.map_or(Ok(()), |(_, child)| child.wait().map(drop));
+        waited.map_err(|error| error.to_string())
     }
 
     /// Waits for the regular end of every role but those in `killed`, and returns their values.

@@ -30,16 +30,19 @@ pub fn ends(name: &str, bytes: usize) -> Option<Ends> {
     }
     use iceoryx::{Notified, Samples, Slices};
     use kernel::{Pipe, Socket};
-    use ours::Spinning;
+    use ours::{Heap, Spinning};
     use raw::{Futex, Ring, Word};
     Some(table! {
         "slipring": Spinning;
+        "heap": Heap;
         "ring": Ring;
         "iceoryx2": Samples;
         "pipe": Pipe;
         "socket": Socket;
         words:
         "slipring blocking": ours::Blocking;
+        "several": ours::Several;
+        "several on the heap": ours::SeveralOnHeap;
         "word": Word;
         "futex": Futex;
         "iceoryx2 slices": Slices;

@@ -1,10 +1,13 @@
-//! slipring, through a segment.
+//! slipring, through a segment, and through a ring on the heap of a process that plays all roles.
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::hint::spin_loop;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use slipring::{Producer, Wait};
+use slipring::{Graph, Producer, SharedProducer, Wait};
 use slipring_shm::{Attached, Builder, Event as Shared, OnDeath, Reader, Segment};
 
 use super::{Kilobyte, Megabyte};
@@ -25,8 +28,16 @@ impl Shared for Megabyte {
 /// Name of the stage that reads.
 pub const STAGE: &str = "reader";
 
+/// Name of the tap of a ring that has one.
+pub const TAP: &str = "tap";
+
 fn path(task: &Task, name: &str) -> PathBuf {
     task.folder.join(format!("{name}.slipring"))
+}
+
+/// Returns the wait of ends that spin, unless they share cores.
+fn eager(task: &Task) -> Wait {
+    if let Work::FanIn(_) = task.work { Wait::YIELDING } else { Wait::BusySpin }
 }
 
 /// Declares the segment of a run.
@@ -44,6 +55,12 @@ pub fn make_mortal(task: &Task) -> Outcome<()> {
     Ok(())
 }
 
+/// Makes the segment of a run with a tap's reader that leaves or is killed.
+pub fn make_tapped(task: &Task) -> Outcome<()> {
+    declare::<u64>(task, "there").tap(TAP, 1).build()?;
+    Ok(())
+}
+
 /// Attaches to the segment of a run.
 pub fn attach<E: Shared>(task: &Task, name: &str, wait: Wait) -> Outcome<Attached<E>> {
     let segment = Segment::open_at(path(task, name))?;
@@ -52,55 +69,156 @@ pub fn attach<E: Shared>(task: &Task, name: &str, wait: Wait) -> Outcome<Attache
     Ok(unsafe { segment.attach()? }.wait(wait)?)
 }
 
+/// What ends that spin do.
+macro_rules! spinning {
+    () => {
+        const CLOSES: bool = true;
+        #[inline(always)]
+        fn send(tx: &mut Self::Tx, number: u64) {
+            tx.publish(|slot| slot.fill(number)).expect("the ring is open");
+        }
+        #[inline(always)]
+        fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
+            let mut slots = tx.claim_n(len as usize).expect("the ring is open");
+            for (slot, number) in slots.iter_mut().zip(first..) {
+                slot.fill(number);
+            }
+            slots.publish();
+        }
+        fn stream(rx: &mut Self::Rx, _events: u64, check: &mut Check) {
+            rx.for_each(|event, _| check.see(event)).expect("the stream ended with a failure");
+        }
+        #[inline(always)]
+        fn receive(rx: &mut Self::Rx) -> u64 {
+            let mut number = 0;
+            while rx.poll(1, |event, _| number = event.number()).expect("the ring is open") == 0 {
+                spin_loop();
+            }
+            number
+        }
+        fn each(rx: &mut Self::Rx, events: usize, mut answer: impl FnMut(u64)) {
+            let mut left = events;
+            rx.for_each(|event, _| {
+                answer(event.number());
+                left -= 1;
+            })
+            .expect("the stream ended with a failure");
+            assert_eq!(left, 0, "events lost or doubled");
+        }
+    };
+}
+
 /// Ends that spin.
 pub struct Spinning;
 
 impl<E: Event + Shared> Link<E> for Spinning {
     type Tx = Producer<E>;
     type Rx = Reader<E>;
-    const CLOSES: bool = true;
     fn make(task: &Task, name: &str) -> Outcome<()> {
         declare::<E>(task, name).build()?;
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Producer<E>> {
+    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
         Ok(attach(task, name, Wait::BusySpin)?.producer()?)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Reader<E>> {
+    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
         Ok(attach(task, name, Wait::BusySpin)?.reader(STAGE)?)
     }
-    #[inline(always)]
-    fn send(tx: &mut Producer<E>, number: u64) {
-        tx.publish(|slot| slot.fill(number)).expect("the ring is open");
+    spinning!();
+}
+
+/// Ends that spin or yield. The writers' ends are handles for several producers.
+pub struct Several;
+
+impl Link<u64> for Several {
+    type Tx = slipring_shm::SharedProducer<u64>;
+    type Rx = Reader<u64>;
+    fn make(task: &Task, name: &str) -> Outcome<()> {
+        declare::<u64>(task, name).producers(2).build()?;
+        Ok(())
     }
-    #[inline(always)]
-    fn send_batch(tx: &mut Producer<E>, first: u64, len: u64) {
-        let mut slots = tx.claim_n(len as usize).expect("the ring is open");
-        for (slot, number) in slots.iter_mut().zip(first..) {
-            slot.fill(number);
-        }
-        slots.publish();
+    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+        Ok(attach(task, name, eager(task))?.shared_producer()?)
     }
-    fn stream(rx: &mut Reader<E>, _events: u64, check: &mut Check) {
-        rx.for_each(|event, _| check.see(event)).expect("the stream ended with a failure");
+    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+        Ok(attach(task, name, eager(task))?.reader(STAGE)?)
     }
-    #[inline(always)]
-    fn receive(rx: &mut Reader<E>) -> u64 {
-        let mut number = 0;
-        while rx.poll(1, |event, _| number = event.number()).expect("the ring is open") == 0 {
-            spin_loop();
-        }
-        number
+    spinning!();
+}
+
+/// The ends of a ring on the heap that no thread has taken yet.
+struct Untaken<T, R> {
+    tx: Vec<T>,
+    rx: Option<R>,
+}
+
+/// The rings on the heap of this process, by name.
+static RINGS: Mutex<BTreeMap<String, Box<dyn Any + Send>>> = Mutex::new(BTreeMap::new());
+
+/// Keeps the ends of a ring until threads take them.
+fn keep<T: Send + 'static, R: Send + 'static>(name: &str, ring: Untaken<T, R>) -> Outcome<()> {
+    RINGS.lock().map_err(|_| "another role failed")?.insert(name.to_owned(), Box::new(ring));
+    Ok(())
+}
+
+/// Takes an end of the ring `name` on the heap.
+fn take<T: 'static, R: 'static, X>(
+    name: &str,
+    take: impl FnOnce(&mut Untaken<T, R>) -> Option<X>,
+) -> Outcome<X> {
+    let mut rings = RINGS.lock().map_err(|_| "another role failed")?;
+    let ring = rings.get_mut(name).and_then(|ring| ring.downcast_mut());
+    Ok(ring.and_then(take).ok_or("no such end")?)
+}
+
+/// Ends of a ring on the heap, which spin.
+pub struct Heap;
+
+impl<E: Event> Link<E> for Heap {
+    type Tx = Producer<E>;
+    type Rx = slipring::Reader<E>;
+    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+        Ok(())
     }
-    fn each(rx: &mut Reader<E>, events: usize, mut answer: impl FnMut(u64)) {
-        let mut left = events;
-        rx.for_each(|event, _| {
-            answer(event.number());
-            left -= 1;
-        })
-        .expect("the stream ended with a failure");
-        assert_eq!(left, 0, "events lost or doubled");
+    fn prepare(task: &Task, name: &str) -> Outcome<()> {
+        let graph = Graph::new(task.work.ring(), E::default).wait(Wait::BusySpin);
+        let reader = graph.reader(STAGE);
+        let ring = graph.build()?;
+        keep(name, Untaken { tx: vec![ring.producer()], rx: Some(ring.reader(reader)) })
     }
+    fn tx(_task: &Task, name: &str) -> Outcome<Self::Tx> {
+        take(name, |ring: &mut Untaken<_, Self::Rx>| ring.tx.pop())
+    }
+    fn rx(_task: &Task, name: &str) -> Outcome<Self::Rx> {
+        take(name, |ring: &mut Untaken<Self::Tx, _>| ring.rx.take())
+    }
+    spinning!();
+}
+
+/// Ends of a ring on the heap, which spin or yield. The writers' ends are handles for several
+/// producers.
+pub struct SeveralOnHeap;
+
+impl Link<u64> for SeveralOnHeap {
+    type Tx = SharedProducer<u64>;
+    type Rx = slipring::Reader<u64>;
+    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+        Ok(())
+    }
+    fn prepare(task: &Task, name: &str) -> Outcome<()> {
+        let graph = Graph::new(task.work.ring(), || 0_u64).wait(eager(task)).shared();
+        let reader = graph.reader(STAGE);
+        let ring = graph.build()?;
+        let tx = (0..task.work.writers()).map(|_| ring.producer()).collect();
+        keep(name, Untaken { tx, rx: Some(ring.reader(reader)) })
+    }
+    fn tx(_task: &Task, name: &str) -> Outcome<Self::Tx> {
+        take(name, |ring: &mut Untaken<_, Self::Rx>| ring.tx.pop())
+    }
+    fn rx(_task: &Task, name: &str) -> Outcome<Self::Rx> {
+        take(name, |ring: &mut Untaken<Self::Tx, _>| ring.rx.take())
+    }
+    spinning!();
 }
 
 /// Ends that sleep.

@@ -8,6 +8,13 @@ import slipring.peers.Request;
 public final class Rings implements Contender.Factory {
     @Override
     public Contender make(Request request) {
+        if (request.contender().equals("aeron")) {
+            return switch (request.kind()) {
+                case "stream" -> AeronIpc::stream;
+                case "round-trip" -> AeronIpc::roundTrip;
+                default -> throw request.unknown();
+            };
+        }
         return switch (request.kind()) {
             case "stream" -> stream -> Streams.stream(stream, ends(stream));
             case "busy" -> busy -> Streams.busy(busy, ends(busy));
