@@ -99,12 +99,37 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.next)
     }
 
-    #[inline]
+    /// Takes positions beside other handles of this process, or alone. The path of a handle that has
+    /// always been alone is compiled into each place of a program that publishes: as a function of
+    /// its own it would cost as much as the claim.
+    #[inline(always)]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         let company = self.core.control.membership.company();
+        if company != Company::Never {
+            return self.reserve_in_company(len, company);
+        }
+        if !self.knows_room(len) {
+            self.find_shared_room(len)?;
+        }
+        Ok(self.claim_alone(len))
+    }
+
+    /// Takes positions, if no other handle can claim. The handle claims by a store, because a
+    /// compare-and-swap would cost as much as the rest of the claim.
+    #[inline(always)]
+    fn claim_alone(&mut self, len: u64) -> u64 {
+        let seq = self.next;
+        self.next = seq.wrapping_add(len);
+        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
+        seq
+    }
+
+    /// Works as [`Producer::reserve_shared`], where other handles exist or have existed.
+    #[inline(never)]
+    fn reserve_in_company(&mut self, len: u64, company: Company) -> Result<u64, Refusal> {
         let settles = company == Company::Earlier;
-        if twin!("settled-in-company": settles => company != Company::Never) {
+        if twin!("settled-in-company": settles => true) {
             self.next = self.read_claim_word()?;
             self.core.control.membership.settle_alone();
         }
@@ -119,12 +144,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             // fetch the claim word's cache line once more while other producers claim.
             return self.swap_claim_word(len).or_else(|word| self.claim_again(word, len));
         }
-        // If no other handle can claim, this handle claims by a store, because a compare-and-swap
-        // would cost as much as the rest of the claim.
-        let seq = self.next;
-        self.next = seq.wrapping_add(len);
-        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
-        Ok(seq)
+        Ok(self.claim_alone(len))
     }
 
     /// Claims the `len` positions from `next` on, if the claim word is at `next`. Otherwise returns
