@@ -7,6 +7,7 @@ pub(crate) mod fault;
 pub(crate) mod line;
 pub(crate) mod name;
 pub(crate) mod panics;
+pub(crate) mod prefetch;
 pub(crate) mod shared;
 pub(crate) mod sync;
 pub(crate) mod system;

@@ -41,6 +41,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(super) fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         let mut from = self.hint();
+        if from == self.next {
+            // This handle claimed last. Beside others, a line that is fetched is a line taken away.
+            heads::prefetch(&self.core, from);
+        }
         for _ in 0..WALKS {
             let free = match heads::first_free(&self.core, from) {
                 Ok(free) => free,

@@ -19,8 +19,8 @@
 //!   before the hint were claimed before, and a party that loads the hint sees that
 //!   (`edge::hinted`).
 
-use crate::base::edge;
 use crate::base::sync::twin;
+use crate::base::{edge, prefetch};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::seat::Seat;
@@ -162,6 +162,17 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     };
     // The hint is loaded before the stamp.
     ahead(hint(&core.control, at), at) > 0 && is_free()
+}
+
+/// About how far behind a claim, in bytes of slots, the line is that a producer fetches beforehand.
+const FETCH_AHEAD: u64 = 128;
+
+/// Fetches the line of a head that the caller will claim soon, if nobody claims in between. The last
+/// stage has just read the slots, so a claim would wait for the line to come from its core.
+#[inline(always)]
+pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
+    let slots = (FETCH_AHEAD >> core.slots.stride().max(1).ilog2()).max(1);
+    prefetch::for_store(core.slots.stamp(claimed.wrapping_add(slots)));
 }
 
 /// Claims the `len` positions from a free one on, for the owner of `seat`, whose number among the

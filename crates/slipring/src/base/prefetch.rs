@@ -1,0 +1,63 @@
+//! Fetching a cache line before the instruction that needs it.
+//!
+//! Invariants
+//! - I1: a prefetch changes no value, and fails at no address. The instruction is used only where the
+//!   processor says that it has it.
+
+/// Asks the processor to fetch the cache line of `place` for a store, and does not wait for it. Other
+/// cores lose the line, so the caller stores there soon, and no other core is likely to use the line
+/// meanwhile. Where the processor has no such instruction, nothing happens.
+///
+/// A store that misses waits in the store buffer, while the thread goes on. An atomic swap waits for
+/// the line itself, and this is for swaps.
+#[inline(always)]
+pub(crate) fn for_store<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]
+    if x86::has_instruction() {
+        // SAFETY: I1.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(slipring_loom))))]
+    let _ = place;
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]
+mod x86 {
+    use std::arch::x86_64::__cpuid;
+    use std::sync::OnceLock;
+
+    /// The function of CPUID whose ECX says at bit 8 whether the processor has PREFETCHW (AMD64
+    /// Architecture Programmer's Manual, volume 3, E.4.2; Intel SDM, volume 2, PREFETCHW).
+    const EXTENDED: u32 = 0x8000_0001;
+
+    #[inline(always)]
+    pub(super) fn has_instruction() -> bool {
+        static KNOWN: OnceLock<bool> = OnceLock::new();
+        *KNOWN.get_or_init(look)
+    }
+
+    #[cold]
+    #[allow(unused_unsafe)] // A safe call by newer compilers.
+    fn look() -> bool {
+        // SAFETY: every processor of this architecture has the instruction CPUID.
+        let highest = unsafe { __cpuid(EXTENDED & 0x8000_0000) }.eax;
+        // SAFETY: as above.
+        highest >= EXTENDED && unsafe { __cpuid(EXTENDED) }.ecx & (1 << 8) != 0
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefetch_changes_nothing_wherever_it_points() {
+        let value = 7u64;
+        for_store(&raw const value);
+        for_store(std::ptr::null::<u64>());
+        for_store(std::ptr::without_provenance::<u64>(usize::MAX));
+        assert_eq!(value, 7);
+    }
+}
