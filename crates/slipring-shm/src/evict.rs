@@ -33,7 +33,7 @@ use crate::open::read_head;
 use crate::participant::note_death;
 use crate::place::Place;
 use crate::recover::LockedByte;
-use crate::ring::settle_untyped;
+use crate::ring::settle_unattached;
 
 /// Number of looks, a millisecond apart, at a place whose words are changing.
 const LOOKS: u32 = 64;
@@ -58,8 +58,9 @@ pub struct Occupant {
     pub dead: bool,
     /// Whether the process is stopped, by a signal or a debugger.
     pub stopped: bool,
-    /// Whether the places are recovered, and free. Otherwise a process of the ring recovers them:
-    /// the next one that waits for them, or that takes one of them.
+    /// Whether the places are recovered, and free. Otherwise, because a word of the segment
+    /// contradicts its head, a process of the ring recovers them: the next one that waits for them,
+    /// or that takes one of them.
     pub recovered: bool,
 }
 
@@ -107,10 +108,9 @@ pub struct Eviction {
 ///
 /// The next process at the place goes on where the killed one stopped, as after any death. The
 /// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
-/// [`PRODUCER`] is that of the producer. In a ring with several producers, pools, shards or taps, the
-/// call leaves the recovery to the ring's own processes ([`Occupant::recovered`]). A process that attached several times loses the places of
+/// [`PRODUCER`] is that of the producer. A process that attached several times loses the places of
 /// one participant here; its other participants are dead, and recovered by the next process that
-/// takes their places.
+/// waits for them, or that takes their places.
 ///
 /// [`Eviction::find`] looks first, and kills later or never.
 ///
@@ -278,8 +278,8 @@ impl Eviction {
         }
     }
 
-    /// Locks the byte of the participant, and recovers it if that takes no knowledge of the events.
-    /// Returns whether it is recovered. `None`: another process holds the byte.
+    /// Locks the byte of the participant, and recovers it. Returns whether it is recovered. `None`:
+    /// another process holds the byte.
     fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
         // Forks are kept out while the mapping is made.
@@ -290,13 +290,14 @@ impl Eviction {
             Ok(())
         };
         let byte = LockedByte::try_new(self.file.as_fd(), self.place.path(), number, note)?;
-        let (Some(_byte), Some(mapping)) = (byte, mapping) else { return Ok(None) };
+        let (Some(byte), Some(mapping)) = (byte, mapping) else { return Ok(None) };
         step!("evict-claimed");
         let index = u64::from(number - 1);
         let record = mapping.record::<Participant>(&areas.participants, index);
         // The last participant of this number is dead, whichever it was. What is not settled here
         // stays a dead participant's.
-        let recovered = record.is_some() && settle_untyped(&mapping, &self.checked, number);
+        let recovered =
+            record.is_some() && settle_unattached(&mapping, &self.checked, number, byte.as_fd());
         record.filter(|_| recovered).inspect(|record| record.free());
         step!("evict-recovered");
         Ok(Some(recovered))

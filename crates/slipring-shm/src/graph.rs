@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use slipring::BuildError;
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
 use crate::contents::Kind;
@@ -226,18 +227,34 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
     declaration.stages.iter().enumerate().map(record).collect()
 }
 
-/// Reads the declaration back from a checked head, and compares what a ring of it needs with what
-/// the head says. `None`: the segment has no ring.
+/// Reads the declaration back from a checked head, and compares what a ring with the contents `C`
+/// needs with what the head says. `None`: the segment has no ring.
 pub(crate) fn declaration<C: Kind>(
     checked: &Checked,
 ) -> Result<Option<(Declaration, Needs)>, Problem> {
-    if checked.stages.is_empty() {
-        return Ok(None);
-    }
-    if checked.header.kind != C::KIND {
+    if !checked.stages.is_empty() && checked.header.kind != C::KIND {
         let (field, rule) = ("its kind", "is not the one that was asked for");
         let found = checked.header.kind.into();
         return Err(HeaderProblem::Field { field, found, rule }.into());
+    }
+    compared(checked, C::needs)
+}
+
+/// Works as [`declaration`], for a ring of which no event is touched.
+pub(crate) fn untyped_declaration(
+    checked: &Checked,
+) -> Result<Option<(Declaration, Needs)>, Problem> {
+    compared(checked, |declaration, size| {
+        declaration.needs_for(usize::try_from(size).unwrap_or(usize::MAX))
+    })
+}
+
+fn compared(
+    checked: &Checked,
+    needs: impl FnOnce(&Declaration, u64) -> Result<Needs, BuildError>,
+) -> Result<Option<(Declaration, Needs)>, Problem> {
+    if checked.stages.is_empty() {
+        return Ok(None);
     }
     let field = |stage: usize, field: &'static str, found: u64| {
         Problem::from(HeaderProblem::Stage { stage: stage as u32, field, found })
@@ -267,7 +284,7 @@ pub(crate) fn declaration<C: Kind>(
             Problem::from(HeaderProblem::Field { field: name, found: producer.into(), rule })
         })?,
     };
-    let needs = C::needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
+    let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
     // The head alone says the size of blocks.
     let slots = checked.areas.stamps.stride;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use slipring::Wait;
 use slipring::segment::{
-    Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs, OnDeath,
+    Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs,
     Participant as Party, Proof, Seat, SegmentLayout, SegmentRing, Strided, begin,
 };
 
@@ -236,16 +236,19 @@ impl Proof for Unattached {
     }
 }
 
-/// Settles what a dead participant left, for a process that is about to take the participant's
-/// number. The caller holds the participant's byte. Returns whether all was settled.
-pub(crate) fn settle_unattached<C: Kind>(
+/// Settles what a dead participant left, for a process that is not attached: it is about to take the
+/// participant's number, or it evicts. The caller holds the participant's byte. `fd` is a descriptor
+/// of the file that holds no byte of a living participant. Returns whether all was settled.
+///
+/// The events' type is not needed, because what the dead leave lies beside the events.
+pub(crate) fn settle_unattached(
     mapping: &Mapping,
     checked: &Checked,
     dead: u32,
     fd: BorrowedFd<'_>,
 ) -> bool {
     let Ok(proof) = Unattached::new(fd, mapping, checked) else { return false };
-    let Ok(declared) = graph::declaration::<C>(checked) else { return false };
+    let Ok(declared) = graph::untyped_declaration(checked) else { return false };
     let Some((declaration, needs)) = declared else {
         bury(mapping, checked, dead);
         return true;
@@ -268,19 +271,6 @@ pub(crate) fn settle_unattached<C: Kind>(
         settle(&ring, dead);
         true
     })
-}
-
-/// Settles what a dead participant left, for a process that does not know the events' type. Returns
-/// whether all was settled: what several producers and shared stages leave lies beside the events,
-/// and is settled by the processes that know the type. They close a ring that closes at a death, too.
-pub(crate) fn settle_untyped(mapping: &Mapping, checked: &Checked, dead: u32) -> bool {
-    let single = checked.header.producers <= 1;
-    let closes = checked.header.producer_on_death == graph::number(OnDeath::Close).into();
-    let settled = single && !closes && checked.stages.iter().all(|stage| stage.delivery == 0);
-    if settled {
-        bury(mapping, checked, dead);
-    }
-    settled
 }
 
 /// Counts a death at the seats of a dead participant, and frees them.

@@ -171,7 +171,7 @@ impl<C: Contents> Segment<C> {
     /// As [`attach`](Segment::attach).
     pub unsafe fn attach_as(&self, name: &str) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller promises the same.
-        unsafe { self.attach_recovering(name, &mut ring::settle_unattached::<C>) }
+        unsafe { self.attach_recovering(name, &mut ring::settle_unattached) }
     }
 
     /// Attaches, and has `recover` recover the dead if all places are taken.
@@ -322,7 +322,7 @@ impl<E: Event> Segment<E> {
     /// # Errors
     /// As [`attach`](Segment::attach).
     pub fn attach_copies_as(&self, name: &str) -> Result<Copies<E>, SegmentError> {
-        let participation = self.participate(name, &mut ring::settle_unattached::<E>)?;
+        let participation = self.participate(name, &mut ring::settle_unattached)?;
         Copies::new(participation).map_err(|problem| self.failed(problem))
     }
 }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use common::oracle::{Numbered, join};
 use common::*;
 use rustix::process::Signal;
-use slipring::PRODUCER;
-use slipring_shm::{Attached, EvictProblem, Eviction, Liveness, Problem, Segment, evict};
+use slipring::{PRODUCER, StartAt};
+use slipring_shm::{
+    Attached, Builder, EvictProblem, Eviction, Liveness, OnDeath, Problem, Segment, evict,
+};
 
 #[test]
 fn plays_a_role() {
@@ -23,6 +25,7 @@ fn plays_a_role() {
         ("fill", role_fill),
         ("evict", role_evict),
         ("keep", role_keep),
+        ("take", role_take),
         ("demote", role_demote),
     ]);
 }
@@ -210,9 +213,9 @@ fn one_of_several_is_chosen_by_its_process() {
         Problem::Evict(EvictProblem::Elsewhere { .. })
     );
     let occupant = Eviction::find(&name.0, "work", one.pid()).unwrap().kill(LONG).unwrap();
-    assert_eq!((occupant.pid, occupant.recovered), (one.pid(), false));
+    assert_eq!((occupant.pid, occupant.recovered), (one.pid(), true));
     one.wait();
-    // A worker that waits recovers the chunk of the killed one.
+    // Another worker adopts the chunk of the killed one.
     let mut mine = me.pool_reader("work").unwrap();
     let mut seen = Vec::new();
     until(|| {
@@ -220,6 +223,121 @@ fn one_of_several_is_chosen_by_its_process() {
         !mine.redelivered().is_empty()
     });
     assert!(seen.contains(&mine.redelivered().start), "{seen:?}");
+}
+
+/// Takes a place of each kind, and holds what it is given there.
+fn role_take() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let holds = || {
+        say("takes");
+        listen();
+    };
+    match value("PLACE").as_str() {
+        "several" => {
+            let mut tx = me.shared_producer().unwrap();
+            tx.publish(|slot| slot.fill(0, 1)).unwrap();
+            let mut claim = tx.claim_n(2).unwrap();
+            claim[0].fill(666, 666);
+            holds();
+        }
+        "last" => {
+            let mut tx = me.producer().unwrap();
+            tx.publish(|slot| slot.fill(0, 1)).unwrap();
+            let mut claim = tx.claim().unwrap();
+            claim.fill(666, 666);
+            holds();
+        }
+        "tap" => {
+            let mut member = me.subscribe("tap", StartAt::Oldest).unwrap();
+            member.batch(1).unwrap().release();
+            holds();
+        }
+        "shard" => {
+            let mut shard = me.shard_reader("shards", 0).unwrap();
+            assert_eq!(shard.batch(1).unwrap().len(), 1);
+            holds();
+        }
+        place => unreachable!("no place `{place}`"),
+    }
+}
+
+/// Builds the segment, starts a role that takes `place`, and evicts it from `stage`.
+fn evicted(
+    place: &str,
+    stage: &str,
+    build: impl FnOnce(Builder<Numbered>) -> Builder<Numbered>,
+) -> Attached<Numbered> {
+    let name = Name::new();
+    let segment = build(Segment::create(&name.0).capacity(8)).build().unwrap();
+    let me = join(&segment);
+    if ["tap", "shard"].contains(&place) {
+        let mut tx = me.producer().unwrap();
+        (0..5).for_each(|seq| _ = tx.publish(|slot| slot.fill(seq, 1)).unwrap());
+        leave(tx);
+    }
+    let mut role = Role::start("take", &[("NAME", &name.0), ("PLACE", place)]);
+    assert_eq!(role.hear(), "takes");
+    let occupant = Eviction::find(&name.0, stage, role.pid()).unwrap().kill(LONG).unwrap();
+    assert_eq!((occupant.pid, occupant.recovered, occupant.dead), (role.pid(), true, false));
+    assert_eq!(me.liveness(occupant.participant).unwrap(), Liveness::Free);
+    role.wait();
+    me
+}
+
+/// One of several producers. What it had claimed is given up, and the others go on behind.
+#[test]
+fn one_of_several_producers_is_evicted() {
+    let _watched = watched();
+    let me = evicted("several", PRODUCER, |segment| segment.producers(2).reader("one"));
+    let mut reader = me.reader("one").unwrap();
+    let mut tx = me.shared_producer().unwrap();
+    for seq in 1..20 {
+        tx.publish(|slot| slot.fill(seq, 1)).unwrap();
+        let mut seen = Vec::new();
+        reader.poll(8, |event, _| seen.push(event.seq)).unwrap();
+        assert_eq!(seen.last(), Some(&seq));
+        assert!(!seen.contains(&666), "{seen:?}");
+    }
+}
+
+/// The only producer of a ring that closes at its death. The reader gets what was published, and the
+/// end.
+#[test]
+fn the_eviction_of_the_last_producer_closes_as_declared() {
+    let _watched = watched();
+    let me = evicted("last", PRODUCER, |segment| {
+        segment.producer_on_death(OnDeath::Close).reader("one")
+    });
+    let mut reader = me.reader("one").unwrap();
+    let mut seen = Vec::new();
+    assert_eq!(reader.for_each(|event, _| seen.push(event.seq)).unwrap(), 1);
+    assert_eq!(seen, [0]);
+}
+
+/// A member of a tap that holds up the producer. Afterwards it does not.
+#[test]
+fn a_member_of_a_tap_is_evicted() {
+    let _watched = watched();
+    let me = evicted("tap", "tap", |segment| segment.reader("one").tap("tap", 1));
+    let (mut tx, mut reader) = (me.producer().unwrap(), me.reader("one").unwrap());
+    for seq in 5..30 {
+        reader.poll(8, |_, _| ()).unwrap();
+        // The call does not wait, so it recovers nobody.
+        tx.try_publish(|slot| slot.fill(seq, 1)).unwrap();
+    }
+    drop(me.subscribe("tap", StartAt::Now).unwrap());
+}
+
+/// A shard that holds events. Its successor gets them again.
+#[test]
+fn a_shard_is_evicted() {
+    let _watched = watched();
+    let me = evicted("shard", "shards", |segment| segment.shard_reader("shards", 1, |it| &it.by));
+    let mut shard = me.shard_reader("shards", 0).unwrap();
+    assert_eq!(shard.redelivered(), 0..1);
+    let mut seen = Vec::new();
+    shard.poll(8, |event, _| seen.push(event.seq)).unwrap();
+    assert_eq!(seen, [0, 1, 2, 3, 4]);
 }
 
 /// A producer that is stopped while it fills. Its successor publishes at the same position.
