@@ -180,7 +180,7 @@
 //!
 //! # What is not here yet
 //!
-//! Observers by handles, and handles for other languages. The speed is not measured yet.
+//! Observers by handles, and handles for other languages.
 //!
 //! # Where it works
 //!

@@ -126,7 +126,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Works as [`Producer::reserve_shared`], where other handles exist or have existed.
-    #[inline(never)]
+    #[inline]
     fn reserve_in_company(&mut self, len: u64, company: Company) -> Result<u64, Refusal> {
         let settles = company == Company::Earlier;
         if twin!("settled-in-company": settles => true) {
