@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -91,9 +92,15 @@ impl Setup {
 
     fn between_threads(&self, task: &Task) -> Result<(Vec<u64>, Times)> {
         let (mut writer, mut reader) = self.way.within(task.words)?;
+        let (is_ready, ready) = mpsc::channel();
         thread::scope(|scope| {
-            let reading = scope.spawn(|| reader::read(&mut *reader, task));
-            let written = self.on_own_thread(|| write(&mut *writer, task));
+            let reading = scope.spawn(move || {
+                // A writer that has failed is told below.
+                let mut tell = || Ok(is_ready.send(()).unwrap_or(()));
+                reader::read(&mut *reader, task, &mut tell)
+            });
+            let mut await_reader = move || ready.recv().context("the reader ended too early");
+            let written = self.on_own_thread(|| write(&mut *writer, task, &mut await_reader));
             // A writer that is gone ends the reader's wait.
             drop(writer);
             let times = reading.join().map_err(|_| anyhow!("the reader panicked"))?;
@@ -125,9 +132,9 @@ impl Setup {
             let line = lines.next().context("the reader's process ended too early")?;
             line.context("the reader's output")
         };
-        let ready = line()?;
-        ensure!(ready == READY, "the reader's process printed `{ready}`");
-        let written = self.on_own_thread(|| write(&mut *writer, task));
+        is_ready(&line()?)?;
+        let mut await_reader = || is_ready(&line()?);
+        let written = self.on_own_thread(|| write(&mut *writer, task, &mut await_reader));
         // A process that waits for a block of a writer that failed ends by its own patience.
         let written = written?;
         let times = serde_json::from_str(&line()?).context("the reader's times")?;
@@ -148,13 +155,29 @@ impl Setup {
     }
 }
 
+fn is_ready(line: &str) -> Result<()> {
+    ensure!(line == READY, "the reader's process printed `{line}`");
+    Ok(())
+}
+
 /// Writes all blocks, and returns the times at which they were written.
-fn write(writer: &mut dyn Writer, task: &Task) -> Result<Vec<u64>> {
+///
+/// Where caches are made cold, `await_reader` is called before each block but the first. Otherwise
+/// the time from a writing to its reading would be what the reader's work takes longer than the
+/// writer's.
+fn write(
+    writer: &mut dyn Writer,
+    task: &Task,
+    await_reader: &mut dyn FnMut() -> Result<()>,
+) -> Result<Vec<u64>> {
     let mut cold = Cold::new(task.cold);
     let mut written = Vec::with_capacity(task.blocks);
     for number in 0..task.blocks {
+        if task.cold.is_some() && number != 0 {
+            cold.work();
+            await_reader()?;
+        }
         written.push(writer.write(&mut |block| reader::fill(block, number))?);
-        cold.work();
     }
     Ok(written)
 }

@@ -40,7 +40,7 @@ pub struct Task {
     pub core: Option<usize>,
 }
 
-/// The line that the process prints when it can read.
+/// The line that the process prints when it can read, and when it waits with cold caches.
 pub const READY: &str = "ready";
 
 /// When each block was read, in nanoseconds of the monotonic clock.
@@ -54,18 +54,26 @@ pub struct Times {
 pub fn work(args: &Args) -> Result<()> {
     let mut reader = args.way.reader(&args.folder, args.task.words).context("the reader's end")?;
     print_line(READY)?;
-    let times = read(&mut *reader, &args.task)?;
+    let times = read(&mut *reader, &args.task, &mut || print_line(READY))?;
     print_line(&serde_json::to_string(&times)?)
 }
 
-/// Reads all blocks on the task's core.
-pub fn read(reader: &mut dyn Reader, task: &Task) -> Result<Times> {
+/// Reads all blocks on the task's core. Calls `ready` when it waits for the next block with cold
+/// caches.
+pub fn read(
+    reader: &mut dyn Reader,
+    task: &Task,
+    ready: &mut dyn FnMut() -> Result<()>,
+) -> Result<Times> {
     task.core.inspect(|&core| machine::pin(core));
     let mut cold = Cold::new(task.cold);
     let mut times = Times::default();
     for number in 0..task.blocks {
         read_one(reader, number, task.words, &mut times)?;
-        cold.work();
+        if task.cold.is_some() && number + 1 < task.blocks {
+            cold.work();
+            ready()?;
+        }
     }
     Ok(times)
 }
