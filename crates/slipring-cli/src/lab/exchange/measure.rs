@@ -95,8 +95,11 @@ impl Setup {
         let (is_ready, ready) = mpsc::channel();
         thread::scope(|scope| {
             let reading = scope.spawn(move || {
-                // A writer that has failed is told below.
-                let mut tell = || Ok(is_ready.send(()).unwrap_or(()));
+                let mut tell = || {
+                    // The failure of a writer that is gone is told below.
+                    let _ = is_ready.send(());
+                    Ok(())
+                };
                 reader::read(&mut *reader, task, &mut tell)
             });
             let mut await_reader = move || ready.recv().context("the reader ended too early");
