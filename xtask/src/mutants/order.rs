@@ -42,7 +42,7 @@ pub struct Pair {
     pub second: Range<usize>,
     /// Whether the later one is the value of its block.
     pub is_value: bool,
-    /// Whether one of the two is a fence for the compiler alone.
+    /// Whether one of the two has a fence for the compiler.
     pub is_compiled: bool,
     /// The labels of the edges that the first one operates.
     pub labels: Vec<String>,
