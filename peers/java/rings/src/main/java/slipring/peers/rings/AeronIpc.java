@@ -25,17 +25,22 @@ final class AeronIpc implements AutoCloseable {
     /** Time between two rounds of the driver, in milliseconds. */
     private static final long ROUND_MS = 1;
 
+    /**
+     * Bytes of a term buffer, of which a stream has three. In shorter ones the producer waits for a
+     * round of the driver, which moves its limit on; longer ones leave the caches.
+     */
+    private static final int TERM = 16 << 20;
+
     private final MediaDriver driver;
     private final Aeron aeron;
 
-    /** Starts a driver whose streams have term buffers of so many bytes. */
-    private AeronIpc(int termLength) {
+    private AeronIpc() {
         driver =
                 MediaDriver.launchEmbedded(
                         new MediaDriver.Context()
                                 .threadingMode(ThreadingMode.SHARED)
                                 .sharedIdleStrategy(new SleepingMillisIdleStrategy(ROUND_MS))
-                                .ipcTermBufferLength(termLength)
+                                .ipcTermBufferLength(TERM)
                                 .termBufferSparseFile(false)
                                 .dirDeleteOnShutdown(true));
         Aeron.Context context =
@@ -52,14 +57,13 @@ final class AeronIpc implements AutoCloseable {
     }
 
     static String stream(Request request) throws Exception {
-        // The producer is not to wait for a round of the driver, which moves its limit on.
-        try (AeronIpc ipc = new AeronIpc(Integer.getInteger("slipring.aeron.term", 16 << 20))) {
+        try (AeronIpc ipc = new AeronIpc()) {
             return Streams.stream(request, Queue.ends(ipc.queue(1), true));
         }
     }
 
     static String roundTrip(Request request) throws Exception {
-        try (AeronIpc ipc = new AeronIpc(Integer.getInteger("slipring.aeron.term", 16 << 20))) {
+        try (AeronIpc ipc = new AeronIpc()) {
             return RoundTrips.run(request, RoundTrips.through(ipc.queue(1), ipc.queue(2)));
         }
     }
