@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tests::{Dead, Memory, stage};
+use super::for_tests::{Dead, Memory, stage};
 use super::*;
 use crate::errors::WaitError;
 use crate::wait::Wait;

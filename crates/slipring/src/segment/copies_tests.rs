@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::tests::{Memory, Segment, stage};
+use super::for_tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::live::tap::StartAt;

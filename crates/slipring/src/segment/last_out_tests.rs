@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::tests::{Segment, stage};
+use super::for_tests::{Segment, stage};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;

@@ -1,7 +1,7 @@
 //! Tests of what a stage's loop lends at a time, and of what the seat knows of it.
 
+use super::for_tests::{Segment, stage};
 use super::ring::SegmentRing;
-use super::tests::{Segment, stage};
 use crate::base::fault::Fault;
 use crate::consumer::drive::step;
 use crate::consumer::handler::{Handler, LentEvents, Progress};

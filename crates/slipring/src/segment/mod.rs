@@ -29,6 +29,8 @@ mod copies_tests;
 mod copying;
 mod copying_producer;
 mod declaration;
+#[cfg(all(test, not(slipring_loom)))]
+mod for_tests;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
 #[cfg(all(test, not(slipring_loom)))]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::copied::{PoolPositions, pool_positions};
-use super::tests::{Memory, Segment, stage};
+use super::for_tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::{Cause, PRODUCER};

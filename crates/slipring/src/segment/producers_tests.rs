@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use super::tests::{Memory, Segment, stage};
+use super::for_tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::ring::stamp::MAX_RUN;

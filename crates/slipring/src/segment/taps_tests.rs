@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::tests::{Memory, Segment, stage};
+use super::for_tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::tests::{Dead, Segment, stage};
+use super::for_tests::{Dead, Segment, stage};
 use super::*;
 use crate::errors::WaitError;
 use crate::ring::reactors::REFUSED;
