@@ -30,8 +30,19 @@ const TAKE: usize = 6;
 /// The stage behind the pool.
 const END: usize = 1;
 
-/// A segment with a pool of `workers`, and perhaps a stage behind it.
+/// A segment with a pool of `workers`, and perhaps a stage behind it. No handle sleeps.
 fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<Segment> {
+    waiting(capacity, workers, end, producers, Wait::BusySpin)
+}
+
+/// Works as [`segment`], with handles that wait by `wait`.
+fn waiting(
+    capacity: usize,
+    workers: usize,
+    end: bool,
+    producers: usize,
+    wait: Wait,
+) -> Arc<Segment> {
     let stage = |name: &str, writes, delivery, after: &[usize]| StageDeclaration {
         name: name.into(),
         writes,
@@ -45,7 +56,7 @@ fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<
     }
     let producer_on_death = OnDeath::Tell;
     let declaration = Declaration { capacity, start: 0, stages, producers, producer_on_death };
-    Segment::declared(declaration, Wait::BusySpin)
+    Segment::declared(declaration, wait)
 }
 
 impl Segment {
@@ -537,6 +548,27 @@ fn loom_a_worker_leaves_its_chunk() {
             (tx, one, two, end)
         });
     }
+}
+
+/// A worker leaves its chunk. Another one sleeps, wakes, and handles the chunk.
+#[test]
+fn loom_a_left_chunk_wakes_a_worker() {
+    explore(2000, Some(3), || {
+        let segment = waiting(2, 2, false, 1, Wait::Blocking);
+        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
+        publish_runs(&mut tx, 0, &[2], 1);
+        drop(tx);
+        let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
+        let working = thread::spawn(move || two.for_each(|event, _| *event += MARK).unwrap());
+        leaving.join().unwrap();
+        assert_eq!(working.join().unwrap(), 2, "events were lost or handled twice");
+    });
+}
+
+#[test]
+fn loom_twin_orphan_unnotified_of_cells() {
+    let caught_by = "chunks::loom_a_left_chunk_wakes_a_worker";
+    caught(caught_by, "orphan-unnotified", Caught::Deadlock(&["pool"]));
 }
 
 /// A worker dies after `stores` stores, while it takes a tombstone. Another one passes over the
