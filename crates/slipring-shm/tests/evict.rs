@@ -322,7 +322,7 @@ fn a_member_of_a_tap_is_evicted() {
     let (mut tx, mut reader) = (me.producer().unwrap(), me.reader("one").unwrap());
     for seq in 5..30 {
         reader.poll(8, |_, _| ()).unwrap();
-        // The call does not wait, so it recovers nobody.
+        // The call does not wait, so it recovers no member.
         tx.try_publish(|slot| slot.fill(seq, 1)).unwrap();
     }
     drop(me.subscribe("tap", StartAt::Now).unwrap());

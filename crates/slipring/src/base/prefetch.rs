@@ -16,7 +16,11 @@ pub(crate) fn for_store<T>(place: *const T) {
     if x86::has_instruction() {
         // SAFETY: I1.
         unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+            std::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) place,
+                options(nostack, preserves_flags, readonly)
+            );
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(slipring_loom))))]

@@ -167,8 +167,9 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
 /// About how far behind a claim, in bytes of slots, the line is that a producer fetches beforehand.
 const FETCH_AHEAD: u64 = 128;
 
-/// Fetches the line of a head that the caller will claim soon, if nobody claims in between. The last
-/// stage has just read the slots, so a claim would wait for the line to come from its core.
+/// Fetches the line of a head that the caller will claim soon, if no other producer claims in
+/// between. The last stage has just read the slots, so a claim would wait for the line to come from
+/// that stage's core.
 #[inline(always)]
 pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     let slots = (FETCH_AHEAD >> core.slots.stride().max(1).ilog2()).max(1);

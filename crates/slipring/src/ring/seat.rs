@@ -10,8 +10,9 @@
 //! pool adopts the orphan: it becomes the owner of a second seat, until it has finished the chunk.
 //!
 //! Invariants
-//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the owner is proven dead, the
-//!   one process that recovers it. A seat is free last, when all its other words are settled.
+//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the owner
+//!   is proven dead, the one process that recovers it. A seat is free last, when all its other words
+//!   are settled.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary

@@ -82,16 +82,16 @@ fn prepare<E: Event, L: Link<E>>(task: &Task) -> Outcome<()> {
 fn play<E: Event, L: Link<E>>(task: &Task) -> Outcome<Values> {
     let control = &Control::open(&task.folder)?;
     let writes = task.role == Role::Writer;
-    if let Work::FanIn(spec) = task.work {
+    if let Work::FanIn(_) = task.work {
         bind([0, 1]);
-        return match task.role {
-            Role::Reader => receive_shares::<E, L>(spec, L::rx(task, "there")?, control),
-            role => send_share::<E, L>(role, spec, L::tx(task, "there")?, control),
-        };
+    } else {
+        pin(usize::from(!writes));
     }
-    pin(usize::from(!writes));
     match task.work {
-        Work::FanIn(_) => unreachable!("handled above"),
+        Work::FanIn(spec) if task.role == Role::Reader => {
+            receive_shares::<E, L>(spec, L::rx(task, "there")?, control)
+        }
+        Work::FanIn(spec) => send_share::<E, L>(task.role, spec, L::tx(task, "there")?, control),
         Work::Stream(spec) if writes => send_stream::<E, L>(spec, L::tx(task, "there")?, control),
         Work::Stream(spec) => receive_stream::<E, L>(spec, L::rx(task, "there")?, control),
         Work::RoundTrip { rounds } if writes => {

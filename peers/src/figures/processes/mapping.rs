@@ -116,4 +116,16 @@ impl Control {
     pub fn returned(&self) -> &AtomicU64 {
         self.0[4].word()
     }
+    /// 1 as soon as the tap's reader waits.
+    pub fn waits(&self) -> &AtomicU64 {
+        self.0[5].word()
+    }
+    /// 1 as soon as the tap's reader has left.
+    pub fn left(&self) -> &AtomicU64 {
+        self.0[6].word()
+    }
+    /// 1 as soon as the tap's reader has left or is dead, and the stream may begin.
+    pub fn begin(&self) -> &AtomicU64 {
+        self.0[7].word()
+    }
 }

@@ -33,7 +33,7 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
     let control = Control::open(folder.path()).map_err(|error| error.to_string())?;
     ours::make_tapped(task).map_err(|error| error.to_string())?;
     let mut roles = Roles::start(task, &[Role::Reader, Role::Writer, Role::Sleeper])?;
-    roles.until("all were there", || control.full().load(Acquire) == 1)?;
+    roles.until("all were there", || control.waits().load(Acquire) == 1)?;
     let killed: &[Role] = match fate {
         Fate::Killed => {
             thread::sleep(ASLEEP);
@@ -42,11 +42,11 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
             &[Role::Sleeper]
         }
         Fate::Leaves => {
-            roles.until("the sleeper had left", || control.returned().load(Acquire) == 1)?;
+            roles.until("the sleeper had left", || control.left().load(Acquire) == 1)?;
             &[]
         }
     };
-    control.sent().store(1, Release);
+    control.begin().store(1, Release);
     roles.finish(killed)
 }
 
@@ -70,7 +70,7 @@ pub fn play(task: &Task) -> Outcome<Values> {
 fn write(task: &Task, spec: StreamSpec, control: &Control) -> Outcome<Values> {
     let mut tx = ours::attach::<u64>(task, "there", Wait::BusySpin)?.producer()?;
     meet(control, 3);
-    while control.sent().load(Acquire) == 0 {
+    while control.begin().load(Acquire) == 0 {
         thread::yield_now();
     }
     let begin = Instant::now();
@@ -99,7 +99,7 @@ fn sleep(task: &Task, fate: Fate, control: &Control) -> Outcome<Values> {
     let attached = ours::attach::<u64>(task, "there", Wait::Blocking)?;
     let mut rx = attached.subscribe(ours::TAP, StartAt::Now)?;
     meet(control, 3);
-    control.full().store(1, Release);
+    control.waits().store(1, Release);
     match fate {
         Fate::Killed => return Err(format!("an end before the kill: {:?}", rx.batch(1)).into()),
         Fate::Leaves => {
@@ -109,9 +109,9 @@ fn sleep(task: &Task, fate: Fate, control: &Control) -> Outcome<Values> {
         }
     }
     drop(rx);
-    control.returned().store(1, Release);
+    control.left().store(1, Release);
     // The measuring process takes an end before the stream for a failure.
-    while control.sent().load(Acquire) == 0 {
+    while control.begin().load(Acquire) == 0 {
         thread::sleep(Duration::from_micros(100));
     }
     Ok(Values::new())
