@@ -15,6 +15,7 @@
 //! - I2: what a header says is checked against the cells that are lent, whatever it says.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Instant;
 
 use super::blocks::{BlockBatch, BlockConsumer, BlockProducer};
@@ -436,6 +437,17 @@ impl<C: lease::Delivery> MessageConsumer<C> {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+}
+
+impl<C: lease::Succeeds> MessageConsumer<C> {
+    /// Returns the positions of messages that were lent before and come again, as
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. A message comes again if
+    /// [`Message::seq`] is one of them.
+    ///
+    /// Example: [`Consumer::redelivered`](crate::Consumer::redelivered).
+    pub fn redelivered(&self) -> Range<u64> {
+        self.rx.redelivered()
     }
 }
 
