@@ -56,6 +56,18 @@ impl Numbered {
 /// Names of the stages: the first, and one behind it.
 pub const STAGES: [&str; 2] = ["first", "later"];
 
+/// Makes words, all zero, in memory that forked children share. The memory is never unmapped.
+pub fn shared_words(count: usize) -> &'static [AtomicU64] {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory at an address that the kernel chooses, which is never unmapped.
+    unsafe {
+        let first = libc::mmap(std::ptr::null_mut(), count * 8, access, flags, -1, 0);
+        assert_ne!(first, libc::MAP_FAILED);
+        std::slice::from_raw_parts(first.cast::<AtomicU64>(), count)
+    }
+}
+
 /// How often each stage has handled each event, and what producers have published. The words lie in
 /// memory that forked children share, so they outlive a kill.
 pub struct Journal {
@@ -73,15 +85,7 @@ const PASSED: u64 = 1 << 48;
 impl Journal {
     /// Makes a journal of a stream of at most `events` events.
     pub fn new(events: usize) -> Journal {
-        let count = HEADER + STAGES.len() * events;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory at an address that the kernel chooses, which is never unmapped.
-        let words = unsafe {
-            let first = libc::mmap(std::ptr::null_mut(), count * 8, access, flags, -1, 0);
-            assert_ne!(first, libc::MAP_FAILED);
-            std::slice::from_raw_parts(first.cast::<AtomicU64>(), count)
-        };
+        let words = shared_words(HEADER + STAGES.len() * events);
         Journal { words, events }
     }
 
