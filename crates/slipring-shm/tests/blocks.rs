@@ -372,6 +372,32 @@ fn messages_of_several_producers_come_whole() {
     });
 }
 
+/// A message of as many cells as the ring has comes from one of several producers, too, wherever the
+/// claim before has ended.
+#[test]
+fn a_message_of_several_producers_may_fill_the_ring() {
+    let _watched = watched();
+    for before in 0..8 {
+        let attached = attach(&messages(8).producers(2).reader("all").build().unwrap());
+        let mut tx = attached.shared_message_producer().unwrap();
+        let mut all = attached.message_reader("all").unwrap();
+        for number in 0..before {
+            tx.publish(number, b"one cell").unwrap();
+            assert_eq!(all.poll(|message| assert_eq!(message.kind, number)).unwrap(), 1);
+        }
+        let sent: Vec<u8> = (0..tx.max_len()).map(|offset| byte(7, offset)).collect();
+        let mut tries = 0;
+        while let Err(error) = tx.try_publish(9, &sent) {
+            assert!(matches!(error, MessageError::Claim(ClaimError::Gated { .. })), "{error}");
+            assert_eq!(all.poll(|_| ()).unwrap(), 0);
+            tries += 1;
+            assert!(tries < 4, "{before}: the message never finds its place");
+        }
+        let seen = all.poll(|it| assert_eq!((it.kind, it.bytes), (9, &sent[..])));
+        assert_eq!(seen.unwrap(), 1, "behind {before} cells");
+    }
+}
+
 /// A reader joins a tap between messages.
 #[test]
 fn a_tap_of_messages() {
