@@ -1,5 +1,6 @@
-//! A producer, two stages in a row, and a reader of a tap, killed at random times and started again. The oracle checks
-//! the whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
+//! A producer, two stages in a row, and a reader of a tap, killed at random times and started again;
+//! and one or two producers of blocks or messages, and two stages. The oracle checks the whole
+//! stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -8,6 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::items::{self, Ledger};
 use common::oracle::{Journal, Numbered, Shape, TAP, Tapped, World, join};
 use common::trace::fork;
 use common::*;
@@ -21,7 +23,7 @@ fn plays_a_role() {
     // A thread would be lost in forked children. The process that waits for this one has a
     // watchdog.
     drop(_watched);
-    play(&[("soak", role_soak)]);
+    play(&[("soak", role_soak), ("contents", role_contents)]);
 }
 
 /// Most events of a round.
@@ -107,9 +109,14 @@ fn ended(pid: pid_t) -> Option<i32> {
     (waited == pid).then_some(status)
 }
 
-fn role_soak() {
+/// Returns when the last round begins.
+fn end_of_soak() -> Instant {
     let seconds = std::env::var("SLIPRING_SOAK").ok().and_then(|seconds| seconds.parse().ok());
-    let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(4));
+    Instant::now() + Duration::from_secs(seconds.unwrap_or(4))
+}
+
+fn role_soak() {
+    let until = end_of_soak();
     let mut random = fastrand::Rng::new();
     let journal = Journal::new(EVENTS);
     let (mut rounds, mut kills, mut events) = (0, [0; PARTIES], 0);
@@ -167,6 +174,90 @@ fn role_soak() {
 fn random_kills_lose_nothing() {
     let _watched = watched();
     let mut role = Role::start("soak", &[]);
+    println!("{}", role.hear());
+    assert!(role.end().success());
+}
+
+/// Lives as a stage or a producer of a ring of blocks or messages, until the stream ends.
+fn live_in(world: &items::World, ledger: &Ledger, party: usize, wait: Wait, seed: u64) {
+    let me = world.join().wait(wait);
+    if party < 2 {
+        return world.stage(&me, party).drain(ledger);
+    }
+    let Some(mut tx) = world.producer(&me) else { return };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let items::Shape { messages, capacity, .. } = world.shape;
+    let most = if messages { capacity as usize * 64 - 8 } else { (capacity as usize).min(9) };
+    while ledger.stop().load(SeqCst) == 0 && ledger.ids().end + 64 < ledger.room() {
+        let len = random.usize(..=most.min(600));
+        match random.u8(..8) {
+            0 => tx.give_up(len.max(1)),
+            1 if messages => _ = tx.put_all(ledger, seed, &[most]),
+            1 | 2 if !messages => tx.put_run(ledger, seed, len.max(1)),
+            _ => _ = tx.put_all(ledger, seed, &[len]),
+        }
+    }
+    // The last producer closes.
+    drop(tx);
+}
+
+fn role_contents() {
+    let until = end_of_soak();
+    let mut random = fastrand::Rng::new();
+    let ledger = Ledger::new(EVENTS);
+    let (mut rounds, mut kills, mut seen) = (0, [0; PARTIES], [0; 2]);
+    while Instant::now() < until {
+        ledger.clear();
+        // A killed producer may leave padding anywhere.
+        ledger.next_seq().store(u64::MAX, SeqCst);
+        let (messages, several) = (random.bool(), random.bool());
+        let (capacity, writes) = (1 << random.u32(1..7), !messages && random.bool());
+        let shape = items::Shape { messages, capacity, several, writes, passes: false };
+        let world = items::World::new(shape);
+        let parties = if several { 4 } else { 3 };
+        let start = |party, random: &mut fastrand::Rng| {
+            let wait = Wait::all()[random.usize(1..Wait::all().len())].clone();
+            let seed = random.u64(..);
+            fork(|| live_in(&world, &ledger, party, wait, seed))
+        };
+        let mut pids: Vec<Option<pid_t>> =
+            (0..parties).map(|party| Some(start(party, &mut random))).collect();
+        let round = Instant::now() + ROUND;
+        while pids.iter().any(Option::is_some) {
+            thread::sleep(Duration::from_micros(random.u64(..3_000)));
+            if Instant::now() > round {
+                ledger.stop().store(1, SeqCst);
+            } else if let Some(victim) = pids[random.usize(..parties)] {
+                // SAFETY: the child was not waited for to its end.
+                unsafe { libc::kill(victim, libc::SIGKILL) };
+            }
+            for party in 0..parties {
+                match pids[party].and_then(ended) {
+                    None => {}
+                    Some(0) => pids[party] = None,
+                    Some(status) if libc::WIFSIGNALED(status) => {
+                        kills[party] += 1;
+                        pids[party] = Some(start(party, &mut random));
+                    }
+                    Some(status) => panic!("party {party} of {shape:?} failed: {status:#x}"),
+                }
+            }
+        }
+        ledger.assert_complete();
+        rounds += 1;
+        seen[usize::from(messages)] += ledger.ids().filter(|&id| ledger.is_seen(1, id)).count();
+    }
+    let ([first, later, one, other], [blocks, messages]) = (kills, seen);
+    say(format!(
+        "{blocks} blocks and {messages} messages in {rounds} rounds; killed: {one} and {other} \
+         producers, {first} first and {later} later stages"
+    ));
+}
+
+#[test]
+fn random_kills_tear_no_block_and_no_message() {
+    let _watched = watched();
+    let mut role = Role::start("contents", &[]);
     println!("{}", role.hear());
     assert!(role.end().success());
 }
