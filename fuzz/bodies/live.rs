@@ -4,7 +4,8 @@
 //! The words lie on the heap, each area in an allocation of its own. So AddressSanitizer sees each
 //! access outside of them; without it, lines of a known value surround each area. Beside handles that
 //! lend events, no other thread changes events: a segment's user promises that (`Segment::attach`).
-//! Half of the inputs are of handles that copy events (`copies.rs`), whose events change, too.
+//! Half of the inputs are of handles that copy events (`copies.rs`), whose events change, too. Inputs
+//! whose first byte is large are of handles of blocks and messages (`contents.rs`).
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -13,11 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slipring::segment::{
-    Areas, Declaration, OnDeath, Participant, Proof, SegmentProducer, SegmentReader, SegmentRing,
-    SegmentWriter, StageDeclaration, StageDelivery, begin,
+    Areas, Declaration, Needs, OnDeath, Participant, Proof, SegmentProducer, SegmentReader,
+    SegmentRing, SegmentWriter, StageDeclaration, StageDelivery, begin,
 };
 use slipring::{ClaimError, Wait, WaitError};
 
+#[path = "contents.rs"]
+mod contents;
 #[path = "copies.rs"]
 mod copies;
 
@@ -108,8 +111,8 @@ impl Drop for Area {
 }
 
 /// All areas of a segment: lines, queues, seats, status, failure, counters, waits, slots, cells, shard
-/// ids.
-struct Memory([Area; 10]);
+/// ids, blocks that lie apart from their stamps.
+struct Memory([Area; 11]);
 
 // SAFETY: the memory holds atomic words, and slots that one thread uses, or that all threads use by
 // atomic words.
@@ -193,7 +196,21 @@ impl World {
 
     /// Makes a world, in which every `stride`th byte of a slot begins a word that changes.
     fn of(declaration: Declaration, wait: Wait, stride: usize) -> World {
-        let (needs, capacity) = (declaration.needs::<u64>().unwrap(), declaration.capacity);
+        let needs = declaration.needs::<u64>().unwrap();
+        let slots = Area::new((needs.slot * declaration.capacity).div_ceil(LINE), stride, 8);
+        World::with(declaration, wait, &needs, (slots, Area::new(0, 8, 8), (0, 0)))
+    }
+
+    /// Makes a world with these slots and blocks, which lie at these distances. Where there are no
+    /// blocks apart, the events lie behind the first stamp.
+    fn with(
+        declaration: Declaration,
+        wait: Wait,
+        needs: &Needs,
+        (slots, blocks, strides): (Area, Area, (usize, usize)),
+    ) -> World {
+        let capacity = declaration.capacity;
+        let (mut slots, mut blocks) = (Some(slots), Some(blocks));
         let lines = [
             needs.lines,
             needs.queues,
@@ -202,17 +219,24 @@ impl World {
             needs.failure,
             needs.counters,
             needs.waited,
-            (needs.slot * capacity).div_ceil(LINE),
+            0,
             (needs.cells * capacity * 8).div_ceil(LINE),
             (needs.shard_ids * capacity * 4).div_ceil(LINE),
         ];
         let area = |number: usize| match number {
-            7 => Area::new(lines[number], stride, 8),
+            7 => slots.take().unwrap(),
+            10 => blocks.take().unwrap(),
             9 => Area::new(lines[number], 4, 4),
             _ => Area::new(lines[number], 8, 8),
         };
         let memory = Arc::new(Memory(std::array::from_fn(area)));
         let at = |number: usize| memory.0[number].first;
+        let events = match strides {
+            (0, 0) => at(7),
+            // SAFETY: a slot begins with its stamp.
+            _ if memory.0[10].lines == 0 => unsafe { at(7).add(8) },
+            _ => at(10),
+        };
         let areas = Areas {
             lines: at(0),
             queues: at(1),
@@ -222,8 +246,8 @@ impl World {
             counters: at(5),
             waited: at(6),
             stamps: at(7),
-            events: at(7),
-            strides: (0, 0),
+            events,
+            strides,
             cells: at(8),
             shard_ids: at(9),
             mapping: memory.clone(),
@@ -326,13 +350,17 @@ pub fn run(bytes: &[u8]) {
     let mut bytes = bytes.iter().copied();
     let mut next = || bytes.next();
     let mut number = || u64::from(next().unwrap_or(0));
-    let (capacity, graph) = (1 << (number() % 5), number() as u8);
+    let first = number();
+    let (capacity, graph) = (1 << (first % 5), number() as u8);
     let start = [0, 7, u64::MAX - 2, u64::MAX][number() as usize % 4];
     let waits: Vec<Wait> = Wait::all().into_iter().collect();
     let wait = waits[number() as usize % waits.len()].clone();
     let mut random = fastrand::Rng::with_seed(number() << 8 | number());
     // How fast another thread changes words; 0: there is none.
     let speed = number() % 4;
+    if first >= 0xC0 {
+        return contents::run((capacity, start, graph), wait, random, speed, &mut next);
+    }
     if graph / 54 % 2 == 1 {
         return copies::run((capacity, start, graph), wait, random, speed, &mut next);
     }
