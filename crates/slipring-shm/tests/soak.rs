@@ -1,6 +1,6 @@
-//! A producer, two stages in a row, and a reader of a tap, killed at random times and started again;
-//! and one or two producers of blocks or messages, and two stages. The oracle checks the whole
-//! stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
+//! A producer, two stages in a row, and a reader of a tap, killed at random times and started
+//! again; and one or two producers of blocks or messages, and two stages. The oracle checks the
+//! whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

@@ -98,8 +98,8 @@ impl Ledger {
     }
 
     /// Notes that items are published for sure.
-    pub fn publish(&self, mut ids: Range<u64>) {
-        ids.all(|id| self.word(id, 0).swap(PUBLISHED, SeqCst) == ENTERED);
+    pub fn publish(&self, ids: Range<u64>) {
+        ids.for_each(|id| assert_eq!(self.word(id, 0).swap(PUBLISHED, SeqCst), ENTERED));
     }
 
     /// Returns the ids of items that may or may not be published.
