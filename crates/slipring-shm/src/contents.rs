@@ -7,7 +7,7 @@
 
 use slipring::BuildError;
 use slipring::segment::{
-    BlockStart, CELL, Declaration, Interleaved, Needs, SegmentLayout, Strided,
+    BlockStart, CELL, Declaration, Interleaved, Needs, SegmentLayout, StageDeclaration, Strided,
 };
 
 use crate::errors::{HeaderProblem, Problem};
@@ -26,6 +26,9 @@ impl<K: Kind> Contents for K {}
 /// Blocks lie side by side, at the distance of their size, so that lent blocks are an array of
 /// another library in two stretches ([`Stretch`](crate::Stretch)); or each behind its stamp
 /// (`Builder::stamps_inside`). `Builder::schema` says what is in them.
+///
+/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key is
+/// a range of the block's bytes (`Attached::block_shard_reader`).
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -179,9 +182,6 @@ impl Kind for Blocks {
     }
 
     fn needs(declaration: &Declaration, size: u64) -> Result<Needs, BuildError> {
-        refuse(declaration, "blocks", |stage| {
-            matches!(stage.delivery, slipring::segment::StageDelivery::Shards { .. })
-        })?;
         declaration.needs_for(usize::try_from(size).unwrap_or(usize::MAX))
     }
 }
@@ -209,9 +209,15 @@ impl Kind for Messages {
 
     fn needs(declaration: &Declaration, size: u64) -> Result<Needs, BuildError> {
         use slipring::segment::StageDelivery::{Pool, Shards};
-        refuse(declaration, "messages", |stage| {
+        let divides = |stage: &&StageDeclaration| {
             stage.writes || matches!(stage.delivery, Pool(_) | Shards { .. })
-        })?;
+        };
+        if let Some(StageDeclaration { name, .. }) = declaration.stages.iter().find(divides) {
+            let problem = format!(
+                "stage `{name}` is of a kind that messages do not have: declare a reader or a tap"
+            );
+            return Err(BuildError::Declaration { problem });
+        }
         declaration.needs_for(usize::try_from(size).unwrap_or(usize::MAX))
     }
 }
@@ -223,21 +229,4 @@ fn has_stamps(checked: &Checked) -> Result<(), Problem> {
         return Err(HeaderProblem::Field { field, found: 0, rule }.into());
     }
     Ok(())
-}
-
-/// Refuses stages that contents of this kind do not have.
-fn refuse(
-    declaration: &Declaration,
-    kind: &str,
-    refused: impl Fn(&slipring::segment::StageDeclaration) -> bool,
-) -> Result<(), BuildError> {
-    match declaration.stages.iter().find(|stage| refused(stage)) {
-        None => Ok(()),
-        Some(stage) => Err(BuildError::Declaration {
-            problem: format!(
-                "stage `{}` is of a kind that {kind} do not have: blocks have no shards; messages have readers and taps only",
-                stage.name
-            ),
-        }),
-    }
 }

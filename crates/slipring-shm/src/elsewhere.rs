@@ -1,6 +1,8 @@
 //! The same names on systems without segments: each call that would make, open or remove one
 //! returns [`Problem::Unsupported`].
 
+mod blocks;
+
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
@@ -11,16 +13,14 @@ use slipring::segment::OnDeath;
 use slipring::{Producer, Report, StartAt, Wait, WaitError};
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::contents::{Blocks, Contents, Messages};
+use crate::contents::Contents;
 use crate::errors::{Problem, PromiseError, SegmentError};
 use crate::event::Event;
 use crate::place::Place;
 use crate::{
-    BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockSubscription, BlockWriter,
     CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader, CopyingShardReader,
-    CopyingShardWriter, CopyingSharedProducer, CopyingSubscription, CopyingWriter, MessageProducer,
-    MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter,
-    SharedBlockProducer, SharedMessageProducer, SharedProducer, Subscription, Writer,
+    CopyingShardWriter, CopyingSharedProducer, CopyingSubscription, CopyingWriter, PoolReader,
+    PoolWriter, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
 };
 
 fn unsupported<T>(place: Result<Place, SegmentError>) -> Result<T, SegmentError> {
@@ -347,93 +347,6 @@ impl<E: Event> Builder<E> {
         _key: impl FnOnce(&E) -> &K,
     ) -> Builder<E> {
         self
-    }
-}
-
-impl Builder<Blocks> {
-    /// Sets the size of a block and its alignment, in bytes.
-    pub fn block(self, _size: usize, _align: usize) -> Builder<Blocks> {
-        self
-    }
-
-    /// Puts the stamp of each block in front of it.
-    pub fn stamps_inside(self) -> Builder<Blocks> {
-        self
-    }
-
-    /// Sets the name and the version of what the blocks hold.
-    pub fn type_name(self, _name: impl Into<String>, _version: u32) -> Builder<Blocks> {
-        self
-    }
-}
-
-impl Builder<Messages> {
-    /// Sets the name and the version of what the messages hold.
-    pub fn type_name(self, _name: impl Into<String>, _version: u32) -> Builder<Messages> {
-        self
-    }
-}
-
-impl Attached<Blocks> {
-    /// Never called: there is no segment.
-    pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn block_reader(&self, _stage: &str) -> Result<BlockReader, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn block_writer(&self, _stage: &str) -> Result<BlockWriter, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn block_subscription(
-        &self,
-        _tap: &str,
-        _start: StartAt,
-    ) -> Result<BlockSubscription, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn block_pool_reader(&self, _pool: &str) -> Result<BlockPoolReader, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn block_pool_writer(&self, _pool: &str) -> Result<BlockPoolWriter, SegmentError> {
-        match self.0 {}
-    }
-}
-
-impl Attached<Messages> {
-    /// Never called: there is no segment.
-    pub fn message_producer(&self) -> Result<MessageProducer, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn shared_message_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn message_reader(&self, _stage: &str) -> Result<MessageReader, SegmentError> {
-        match self.0 {}
-    }
-
-    /// Never called: there is no segment.
-    pub fn message_subscription(&self, _tap: &str) -> Result<MessageSubscription, SegmentError> {
-        match self.0 {}
     }
 }
 

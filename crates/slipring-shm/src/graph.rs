@@ -24,6 +24,9 @@ struct Stage {
     on_death: OnDeath,
     /// Whether the key of a sharded stage is a field of the event.
     has_key: bool,
+    /// The range of a block's bytes that hold the key of a sharded stage, as it was given. `None`: the
+    /// stage is not one of blocks, or not sharded.
+    key: Option<Range<usize>>,
 }
 
 /// The stages that a builder has heard of so far.
@@ -36,6 +39,11 @@ pub(crate) struct Graph {
     misplaced: Option<&'static str>,
 }
 
+/// Returns whether a stage record can hold the place of a key, whose words have 32 bits.
+fn fits_record(key: &Range<usize>) -> bool {
+    u32::try_from(key.start).is_ok() && u32::try_from(key.len()).is_ok()
+}
+
 impl Default for Graph {
     fn default() -> Graph {
         let producer_on_death = OnDeath::default();
@@ -46,7 +54,15 @@ impl Default for Graph {
 impl Graph {
     pub(crate) fn add(&mut self, name: String, writes: bool, delivery: StageDelivery) {
         let (after, on_death) = (Vec::new(), OnDeath::default());
-        self.stages.push(Stage { name, writes, delivery, after, on_death, has_key: true });
+        self.stages.push(Stage {
+            name,
+            writes,
+            delivery,
+            after,
+            on_death,
+            has_key: true,
+            key: None,
+        });
     }
 
     /// Adds a stage of `shards` shards, whose keys are the bytes from `key.start` up to `key.end` of
@@ -58,12 +74,38 @@ impl Graph {
         shards: usize,
         key: Option<Range<usize>>,
     ) {
-        let bytes = key.clone().unwrap_or(0..1);
-        let (key_offset, key_length) = (bytes.start, bytes.len());
-        self.add(name, writes, StageDelivery::Shards { shards, key_offset, key_length });
+        let key = key.filter(|key| fits_record(key));
+        self.add_keyed(name, writes, shards, key.clone().unwrap_or(0..1));
         if let Some(stage) = self.stages.last_mut() {
             stage.has_key = key.is_some();
         }
+    }
+
+    /// Adds a stage of `shards` shards, whose keys are the bytes of the range `key` of each block.
+    /// [`Graph::wrong_key`] tells later whether the range lies in a block.
+    pub(crate) fn add_keyed(
+        &mut self,
+        name: String,
+        writes: bool,
+        shards: usize,
+        key: Range<usize>,
+    ) {
+        let (key_offset, key_length) = (key.start, key.len());
+        self.add(name, writes, StageDelivery::Shards { shards, key_offset, key_length });
+        if let Some(stage) = self.stages.last_mut() {
+            stage.key = Some(key);
+        }
+    }
+
+    /// Returns what is wrong with the first key that is empty, or does not lie in a block of `size`
+    /// bytes, or whose place a stage record cannot hold.
+    pub(crate) fn wrong_key(&self, size: u64) -> Option<Problem> {
+        let is_wrong =
+            |key: &Range<usize>| key.is_empty() || key.end as u64 > size || !fits_record(key);
+        self.stages.iter().find_map(|stage| {
+            let key = stage.key.clone().filter(is_wrong)?;
+            Some(Problem::KeyRange { stage: stage.name.clone(), key, size })
+        })
     }
 
     pub(crate) fn after(&mut self, names: Vec<String>) {

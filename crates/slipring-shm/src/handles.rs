@@ -11,10 +11,10 @@ use crate::errors::SegmentError;
 use crate::event::Event;
 use crate::places::{EACH, POOL};
 use crate::{
-    BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockSubscription,
-    BlockWriter, MessageConsumer, MessageProducer, MessageReader, MessageSubscription, PoolReader,
-    PoolWriter, Reader, ShardReader, ShardWriter, SharedBlockProducer, SharedMessageProducer,
-    SharedProducer, Subscription, Writer,
+    BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockShardReader,
+    BlockShardWriter, BlockSubscription, BlockWriter, MessageConsumer, MessageProducer,
+    MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter,
+    SharedBlockProducer, SharedMessageProducer, SharedProducer, Subscription, Writer,
 };
 
 impl<E: Event> Attached<E> {
@@ -277,6 +277,62 @@ impl Attached<Blocks> {
         // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
         // caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.pool_writer(number, seat), self.block_size()) })
+    }
+
+    /// Takes the place of one shard of a stage that reads, by its number from 0 on. A batch holds
+    /// blocks of consecutive positions only, so it ends at the next block of another shard; `poll`
+    /// and `for_each` go on behind it.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Blocks, Segment};
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(16, 8);
+    /// let segment = segment.shard_reader("books", 2, 0..8).build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.block_producer()?;
+    /// let mut shards =
+    ///     [attached.block_shard_reader("books", 0)?, attached.block_shard_reader("books", 1)?];
+    /// for byte in [1, 2, 1, 1, 2] { tx.publish(|block| block.fill(byte))?; }
+    /// let mut count = 0;
+    /// for shard in &mut shards {
+    ///     let mut last = None;
+    ///     count += shard.poll(8, |_, at| assert!(last.replace(at.seq) < Some(at.seq)))?;
+    /// }
+    /// assert_eq!(count, 5);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As the call for events of that name, without the prefix.
+    pub fn block_shard_reader(
+        &self,
+        stage: &str,
+        shard: usize,
+    ) -> Result<BlockShardReader, SegmentError> {
+        let (ring, number) = self.places.take_shard(stage, shard, false)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
+        // caller of `attach` has promised how other processes treat them.
+        Ok(unsafe { BlockConsumer::over(ring.shard_reader(number, shard), self.block_size()) })
+    }
+
+    /// Takes the place of one shard of a stage that may write. The process before may have left
+    /// blocks half-written: the handle's [`suspects`](BlockConsumer::suspects).
+    ///
+    /// Example: [`Attached::block_shard_reader`].
+    ///
+    /// # Errors
+    /// As the call for events of that name, without the prefix.
+    pub fn block_shard_writer(
+        &self,
+        stage: &str,
+        shard: usize,
+    ) -> Result<BlockShardWriter, SegmentError> {
+        let (ring, number) = self.places.take_shard(stage, shard, true)?;
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
+        // caller of `attach` has promised how other processes treat them. The stage writes.
+        Ok(unsafe { BlockConsumer::over(ring.shard_writer(number, shard), self.block_size()) })
     }
 }
 

@@ -262,9 +262,10 @@ pub use errors::{
 pub use event::Event;
 pub use slipring::segment::{
     BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
-    BlockReader, BlockSubscription, BlockWriter, Message, MessageBatch, MessageClaim,
-    MessageConsumer, MessageError, MessageProducer, MessageReader, MessageSubscription,
-    RawBlockConsumer, RawBlockProducer, SharedBlockProducer, SharedMessageProducer, Stretch,
+    BlockReader, BlockShardReader, BlockShardWriter, BlockSubscription, BlockWriter, Message,
+    MessageBatch, MessageClaim, MessageConsumer, MessageError, MessageProducer, MessageReader,
+    MessageSubscription, RawBlockConsumer, RawBlockProducer, SharedBlockProducer,
+    SharedMessageProducer, Stretch,
 };
 pub use slipring::segment::{
     CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader,

@@ -7,6 +7,7 @@ mod promise;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use slipring::{BuildError, SubscribeError};
 
@@ -160,6 +161,15 @@ pub enum Problem {
     Key {
         /// Name of the stage.
         stage: String,
+    },
+    /// The key of a stage with shards is an empty range of bytes, or does not lie in a block.
+    KeyRange {
+        /// Name of the stage.
+        stage: String,
+        /// The range that was given, in bytes from the block's begin.
+        key: Range<usize>,
+        /// Size of a block, in bytes.
+        size: u64,
     },
     /// The stage has no shard of that number.
     NoShard {
@@ -402,6 +412,18 @@ impl fmt::Display for Problem {
             Problem::Key { stage } => write!(
                 f,
                 "the key of stage `{stage}` is no part of the event, or is empty: return a reference to a field, as in `|event| &event.account`"
+            ),
+            Problem::KeyRange { stage, key, size } if key.is_empty() => write!(
+                f,
+                "the key of stage `{stage}`, the bytes {key:?} of a block of {size} bytes, is empty: give a range of at least one byte, as in `8..16`"
+            ),
+            Problem::KeyRange { stage, key, size } if key.end as u64 > *size => write!(
+                f,
+                "the key of stage `{stage}`, the bytes {key:?}, does not lie in a block of {size} bytes: give a range that ends within the block, or a larger block"
+            ),
+            Problem::KeyRange { stage, key, size } => write!(
+                f,
+                "the key of stage `{stage}`, the bytes {key:?} of a block of {size} bytes, begins behind the first 4 GiB, or is longer: put the key at the block's begin"
             ),
             Problem::NoShard { stage, asked, shards } => write!(
                 f,

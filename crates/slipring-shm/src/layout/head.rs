@@ -416,6 +416,11 @@ impl Head {
                 ("the cells", r.cells.into(), r.cells <= header.cells),
                 ("the shard ids", r.shard_ids.into(), r.shard_ids <= header.shard_ids),
                 ("the key", r.key_offset.into(), key_end <= header.event_size),
+                (
+                    "the length of its key",
+                    r.key_length.into(),
+                    r.delivery != 2 || r.key_length != 0,
+                ),
             ];
             if let Some(&(field, found, _)) = fields.iter().find(|(_, _, right)| !right) {
                 return Err(HeaderProblem::Stage { stage, field, found }.into());

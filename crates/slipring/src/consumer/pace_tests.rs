@@ -157,7 +157,7 @@ fn a_group_of_seven_events_reads_no_clock() {
 fn a_shard_holds_at_most_a_quarter_of_the_ring_and_a_run_of_its_own() {
     let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
     let stages = vec![StageSpec::new("shards", Access::Read, Delivery::Shards(2), &[])];
-    let odd: Partitioner<u64> = Box::new(|number| (number % 2) as u32);
+    let odd = Partitioner::<u64>::Of(Box::new(|number| (number % 2) as u32));
     let mut next = 0..;
     let ring: Ring =
         build(settings, stages, vec![(0, Contained::new(odd))], &mut || next.next().unwrap())

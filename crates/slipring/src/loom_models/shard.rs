@@ -14,7 +14,7 @@ use Access::{Read, Write};
 
 /// Assigns even events to shard 0 and odd events to shard 1.
 fn by_parity() -> Partitioner<u64> {
-    Box::new(|event| (event % 2) as u32)
+    Partitioner::Of(Box::new(|event| (event % 2) as u32))
 }
 
 fn sharded(settings: Settings, stages: &[(Access, Delivery, &[usize])], shards: usize) -> Ring {

@@ -329,8 +329,9 @@ impl<E, L: Layout> Core<E, L> {
             let partitioned = catch_unwind(AssertUnwindSafe(|| {
                 while done.get() < len {
                     let seq = first.wrapping_add(done.get());
-                    // SAFETY: the caller has these events to itself.
-                    ids.assign(seq, unsafe { &*self.slots.event(seq) });
+                    // SAFETY: the caller has these events to itself. The key of a segment's stage
+                    // lies in each event, or block, by the promise of the ring's maker.
+                    unsafe { ids.assign(seq, self.slots.event(seq)) };
                     done.set(done.get() + 1);
                 }
             }));

@@ -16,19 +16,58 @@ use crate::base::sync::{AtomicU32, Relaxed, array};
 /// Shard id of an event that no shard owns.
 const NO_SHARD: u32 = u32::MAX;
 
-/// A function that computes the shard id of an event.
-pub(crate) type Partitioner<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
+/// Computes the shard id of an event.
+pub(crate) enum Partitioner<E> {
+    /// A function of the event.
+    Of(Box<dyn Fn(&E) -> u32 + Send + Sync>),
+    /// The shard that the bytes of a key select. An `E` without a size stands for the begin of a
+    /// block, so these bytes are found by the address, not by a reference to an `E`.
+    Bytes {
+        /// Number of shards.
+        shards: usize,
+        /// Distance from the event's address to the key, in bytes.
+        offset: usize,
+        /// Length of the key, in bytes.
+        length: usize,
+    },
+}
+
+impl<E> Partitioner<E> {
+    /// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on in
+    /// each event.
+    pub(crate) fn of_bytes(shards: usize, (offset, length): (usize, usize)) -> Partitioner<E> {
+        Partitioner::Bytes { shards, offset, length }
+    }
+
+    /// Returns the shard id of the event at this address.
+    ///
+    /// # Safety
+    /// The address is that of an event, or of a block, to which no party writes during the call. The
+    /// bytes of the partitioner's key lie in the event or block, and none of them is padding.
+    unsafe fn shard_id(&self, event: *const E) -> u32 {
+        match self {
+            // SAFETY: the caller's promise.
+            Partitioner::Of(shard_id) => shard_id(unsafe { &*event }),
+            &Partitioner::Bytes { shards, offset, length } => {
+                // SAFETY: the caller's promise.
+                let key =
+                    unsafe { std::slice::from_raw_parts(event.cast::<u8>().add(offset), length) };
+                shard_of_bytes(key, shards)
+            }
+        }
+    }
+}
 
 /// Makes a partitioner for `shards` shards from the user's key function.
 pub(crate) fn partitioner<E, K: Hash>(
     shards: usize,
     key: impl Fn(&E) -> K + Send + Sync + 'static,
 ) -> Partitioner<E> {
-    Box::new(move |event| {
+    Partitioner::Of(Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
         shard_of_hash(mixer.finish(), shards)
-    })
+    }))
 }
 
 /// Returns the shard that a hash selects. The shard id is the high half of a 128-bit product, hash
@@ -46,30 +85,13 @@ pub fn shard_of_bytes(key: &[u8], shards: usize) -> u32 {
     shard_of_hash(mixer.finish(), shards)
 }
 
-/// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on in
-/// each event.
-///
-/// # Safety
-/// The bytes lie in an `E`, and no byte of an `E` is padding.
-pub(crate) unsafe fn bytes_partitioner<E>(
-    shards: usize,
-    (offset, length): (usize, usize),
-) -> Partitioner<E> {
-    Box::new(move |event| {
-        let first = std::ptr::from_ref(event).cast::<u8>();
-        // SAFETY: the caller's promise.
-        let key = unsafe { std::slice::from_raw_parts(first.add(offset), length) };
-        shard_of_bytes(key, shards)
-    })
-}
-
-/// Works as [`bytes_partitioner`], for events that other processes may write at any time. The key is
-/// copied, eight bytes at a time.
+/// Works as [`Partitioner::of_bytes`], for events that other processes may write at any time. The key
+/// is copied, eight bytes at a time.
 pub(crate) fn copying_partitioner<E: PlainBytes>(
     shards: usize,
     (offset, length): (usize, usize),
 ) -> Partitioner<AtomicBytes<E>> {
-    Box::new(move |event| {
+    Partitioner::Of(Box::new(move |event: &AtomicBytes<E>| {
         let mut mixer = Mixer(0);
         for done in (0..length).step_by(8) {
             let (mut word, len) = ([0; 8], (length - done).min(8));
@@ -77,7 +99,7 @@ pub(crate) fn copying_partitioner<E: PlainBytes>(
             mixer.write(&word[..len]);
         }
         shard_of_hash(mixer.finish(), shards)
-    })
+    }))
 }
 
 /// A hasher of a few instructions for small keys. The hasher spreads keys evenly, but does not
@@ -153,10 +175,16 @@ impl<E> ShardIds<E> {
         ShardIds { partitioner, ids }
     }
 
-    /// Computes and stores the shard id of an event. The method runs the user's key function.
-    pub(crate) fn assign(&self, seq: u64, event: &E) {
-        let partitioner: &Partitioner<E> = &self.partitioner;
-        self.id(seq).store(partitioner(event), Relaxed); // I1
+    /// Computes and stores the shard id of the event at the address `event`. The method runs the
+    /// user's key function.
+    ///
+    /// # Safety
+    /// `event` is the address of the position's event, or block, to which no party writes during the
+    /// call. The bytes of the stage's key lie in it, and none of them is padding.
+    pub(crate) unsafe fn assign(&self, seq: u64, event: *const E) {
+        // SAFETY: the caller's promise.
+        let shard = unsafe { self.partitioner.shard_id(event) };
+        self.id(seq).store(shard, Relaxed); // I1
     }
 
     /// Stores [`NO_SHARD`] as the shard id of an event.
@@ -179,6 +207,12 @@ impl<E> ShardIds<E> {
 mod tests {
     use super::*;
 
+    /// Returns the shard id of an event.
+    fn shard_id<E>(partitioner: &Partitioner<E>, event: &E) -> u32 {
+        // SAFETY: an event, and the keys of these tests lie in it.
+        unsafe { partitioner.shard_id(event) }
+    }
+
     /// The values are a part of a segment's version: programs of several builds share a segment.
     #[test]
     fn the_shard_of_bytes_never_changes() {
@@ -197,12 +231,12 @@ mod tests {
     #[test]
     fn copied_keys_have_the_same_shards() {
         for (offset, length) in [(0, 1), (0, 23), (3, 8), (3, 9), (5, 17), (15, 1), (7, 16)] {
-            // SAFETY: the bytes lie in the array.
-            let lent = unsafe { bytes_partitioner::<[u8; 23]>(1_000_000, (offset, length)) };
+            let lent = Partitioner::<[u8; 23]>::of_bytes(1_000_000, (offset, length));
             let copied = copying_partitioner::<[u8; 23]>(1_000_000, (offset, length));
             for seed in 0..20u8 {
                 let event: [u8; 23] = std::array::from_fn(|i| seed.wrapping_mul(i as u8 | 3));
-                assert_eq!(copied(&AtomicBytes::new(event)), lent(&event));
+                let copy = shard_id(&copied, &AtomicBytes::new(event));
+                assert_eq!(copy, shard_id(&lent, &event));
             }
         }
     }
@@ -210,13 +244,12 @@ mod tests {
     #[test]
     fn bytes_are_spread_evenly() {
         let (keys, shards) = (if cfg!(miri) { 500u32 } else { 10_000 }, 5);
-        // SAFETY: the bytes lie in the array.
-        let sort = unsafe { bytes_partitioner::<[u8; 12]>(shards, (4, 7)) };
+        let sort = Partitioner::of_bytes(shards, (4, 7));
         let mut counts = vec![0u32; shards];
         for key in 0..keys {
             let mut event = [0xAA; 12];
             event[5..9].copy_from_slice(&key.to_ne_bytes());
-            counts[sort(&event) as usize] += 1;
+            counts[shard_id(&sort, &event) as usize] += 1;
         }
         let even = keys / shards as u32;
         assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{counts:?}");
@@ -231,7 +264,7 @@ mod tests {
             let sort = partitioner(shards, |key: &u64| *key);
             for step in [1, 8, 1 << 20, 1 << 40] {
                 let mut counts = vec![0u32; shards];
-                (0..keys).for_each(|key| counts[sort(&(key * step)) as usize] += 1);
+                (0..keys).for_each(|key| counts[shard_id(&sort, &(key * step)) as usize] += 1);
                 let even = keys as u32 / shards as u32;
                 assert!(
                     counts.iter().all(|&count| count > even / 2 && count < even * 2),
@@ -240,7 +273,9 @@ mod tests {
             }
             let sort = partitioner(shards, |key: &(u8, String)| key.clone());
             let mut counts = vec![0u32; shards];
-            (0..keys).for_each(|key| counts[sort(&(key as u8, format!("SYM{key}"))) as usize] += 1);
+            for key in 0..keys {
+                counts[shard_id(&sort, &(key as u8, format!("SYM{key}"))) as usize] += 1;
+            }
             let even = keys as u32 / shards as u32;
             assert!(
                 counts.iter().all(|&count| count > even / 2 && count < even * 2),

@@ -16,7 +16,10 @@ use std::time::Instant;
 use super::raw_blocks::{BlockStart, Place, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Reading, Seated, SeatedWorker, Writing, sealed as lease};
+use crate::consumer::markers::{
+    Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed as lease,
+};
+use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::suspects::Suspects;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::claim::Slots;
@@ -347,12 +350,31 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         max: usize,
         mut handle: impl FnMut(&[u8], At),
     ) -> Result<u64, WaitError> {
-        match self.try_batch(max) {
-            Ok(batch) => Ok(batch.handle(&mut handle)),
-            Err(BatchError::Wait(WaitError::Closed)) if max == 0 => Ok(0),
-            Err(BatchError::Wait(reason)) => Err(reason),
-            Err(_) => Ok(0),
+        let mut handled = 0;
+        loop {
+            match self.try_batch(max - handled) {
+                Ok(batch) => handled += batch.handle(&mut handle) as usize,
+                Err(BatchError::Wait(WaitError::Closed)) if max == 0 => return Ok(0),
+                Err(BatchError::Wait(reason)) if handled == 0 => return Err(reason),
+                Err(_) => return Ok(handled as u64),
+            }
+            if handled == max || self.is_exhausted() {
+                return Ok(handled as u64);
+            }
         }
+    }
+
+    /// Returns whether no block follows the last batch, which was released. A shard passes over the
+    /// blocks of other shards there, and releases them.
+    fn is_exhausted(&mut self) -> bool {
+        // A batch ends at a tombstone of one of several producers, and blocks may follow it.
+        let may_follow = self.rx.state().control().plan.many_producers;
+        let position = self.rx.position();
+        let exhausted = !may_follow && position.is_exhausted(true);
+        if exhausted {
+            position.release();
+        }
+        exhausted
     }
 
     /// Handles and releases every block until the stream's end. Returns the number of blocks.
@@ -427,6 +449,11 @@ pub type BlockWriter = BlockConsumer<Writing, Seated>;
 pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
 /// The handle with which a worker of a segment's pool reads, and may change, blocks.
 pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
+/// The handle with which one shard of a segment's stage reads the blocks of its own keys.
+pub type BlockShardReader = BlockConsumer<Reading, SeatedShard>;
+/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its own
+/// keys.
+pub type BlockShardWriter = BlockConsumer<Writing, SeatedShard>;
 /// The handle with which a reader of a segment's tap is lent blocks.
 pub type BlockSubscription = BlockConsumer<Reading, crate::consumer::markers::Joined<true>>;
 

@@ -1,11 +1,9 @@
 //! Tests of blocks over memory on the heap, so that Miri can run them.
 
-use std::alloc::{Layout as Bytes, alloc_zeroed};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::for_tests::{Dead, Memory, stage};
+use super::for_tests::{Dead, block_areas, stage};
 use super::*;
 use crate::errors::WaitError;
 use crate::wait::Wait;
@@ -18,45 +16,7 @@ fn rings(inside: bool) -> [SegmentRing<BlockStart, Strided>; 2] {
     let producer_on_death = OnDeath::Wait;
     let declaration =
         Declaration { capacity, start: u64::MAX - 5, stages, producers: 1, producer_on_death };
-    let needs = declaration.needs_for(size).unwrap();
-    let slot = if inside { 8 + size } else { size };
-    let lines = [needs.lines, needs.queues, needs.seats, 1, needs.failure, needs.counters];
-    let lines = [&lines[..], &[needs.waited, 1, (slot * capacity).div_ceil(128)]].concat();
-    let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
-    // SAFETY: the size is not zero.
-    let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
-    let mut at = 0;
-    let places: Vec<NonNull<u8>> = lines
-        .iter()
-        .map(|lines| {
-            // SAFETY: the sum of all areas was allocated.
-            let place = unsafe { first.add(at * 128) };
-            at += lines;
-            place
-        })
-        .collect();
-    let (stamps, events, strides) = match inside {
-        // SAFETY: a slot has a stamp before its block.
-        true => (places[8], unsafe { places[8].add(8) }, (slot, slot)),
-        false => (places[7], places[8], (8, slot)),
-    };
-    let areas = Areas {
-        lines: places[0],
-        queues: places[1],
-        seats: places[2],
-        status: places[3],
-        failure: places[4],
-        counters: places[5],
-        waited: places[6],
-        cells: NonNull::dangling(),
-        shard_ids: NonNull::dangling(),
-        stamps,
-        events,
-        strides,
-        mapping: Arc::new(Memory { first, bytes }),
-    };
-    // SAFETY: the areas were laid out as the declaration needs them.
-    unsafe { begin(&declaration, &areas) }.unwrap();
+    let areas = block_areas(&declaration, size, inside);
     [1, 2].map(|number| {
         let participant = Participant {
             number,

@@ -61,6 +61,64 @@ impl Proof for Dead {
     }
 }
 
+/// Lays out a segment of blocks of `size` bytes, side by side or each behind its stamp, and stores
+/// its first words.
+pub(super) fn block_areas(declaration: &Declaration, size: usize, inside: bool) -> Areas {
+    let (capacity, needs) = (declaration.capacity, declaration.needs_for(size).unwrap());
+    let slot = if inside { 8 + size.next_multiple_of(8) } else { size };
+    let stamps = if inside { 0 } else { capacity * 8 };
+    let lines = [
+        needs.lines,
+        needs.queues,
+        needs.seats,
+        1,
+        needs.failure,
+        needs.counters,
+        needs.waited,
+        (needs.cells * capacity * 8).div_ceil(128),
+        (needs.shard_ids * capacity * 4).div_ceil(128),
+        stamps.div_ceil(128),
+        (slot * capacity).div_ceil(128),
+    ];
+    let bytes = Bytes::from_size_align(lines.iter().sum::<usize>() * 128, 4096).unwrap();
+    // SAFETY: the size is not zero.
+    let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).unwrap();
+    let mut at = 0;
+    let mut places = lines.iter().map(|lines| {
+        // SAFETY: the sum of all areas was allocated.
+        let place = unsafe { first.add(at * 128) };
+        at += lines;
+        place
+    });
+    let mut next = || places.next().unwrap();
+    let [lines, queues, seats, status, failure, counters, waited, cells, shard_ids, stamps, events] =
+        std::array::from_fn(|_| next());
+    let (stamps, events, strides) = match inside {
+        // SAFETY: a slot has a stamp before its block.
+        true => (events, unsafe { events.add(8) }, (slot, slot)),
+        false => (stamps, events, (8, slot)),
+    };
+    let mapping = Arc::new(Memory { first, bytes });
+    let areas = Areas {
+        lines,
+        queues,
+        seats,
+        status,
+        failure,
+        counters,
+        waited,
+        cells,
+        shard_ids,
+        stamps,
+        events,
+        strides,
+        mapping,
+    };
+    // SAFETY: the areas were laid out as the declaration needs them.
+    unsafe { begin(declaration, &areas) }.unwrap();
+    areas
+}
+
 /// A segment, and the processes that can attach to it.
 pub(super) struct Segment {
     pub(super) declaration: Declaration,

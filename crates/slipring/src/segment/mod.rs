@@ -18,6 +18,8 @@
 #![doc(hidden)]
 
 mod areas;
+#[cfg(all(test, not(slipring_loom)))]
+mod block_shards_tests;
 mod blocks;
 #[cfg(all(test, not(slipring_loom)))]
 mod blocks_tests;
@@ -57,7 +59,8 @@ mod tests;
 pub use areas::{Areas, SegmentLayout, begin};
 pub use blocks::{
     BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
-    BlockReader, BlockSubscription, BlockWriter, SharedBlockProducer,
+    BlockReader, BlockShardReader, BlockShardWriter, BlockSubscription, BlockWriter,
+    SharedBlockProducer,
 };
 pub use copying::{
     CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingReader, CopyingShardReader,

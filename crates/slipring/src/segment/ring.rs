@@ -21,7 +21,7 @@ use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::heads;
 use crate::ring::owner::Owner;
-use crate::ring::partition::{Partitioner, bytes_partitioner, copying_partitioner};
+use crate::ring::partition::{Partitioner, copying_partitioner};
 use crate::ring::plan::Plan;
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
@@ -98,6 +98,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
     ///   has stored their first words, with an equal declaration.
     /// - Every bit pattern is a valid `E`, no byte of an `E` is padding, and `E` needs no drop.
+    /// - The key of each sharded stage lies in an event, or block, of the areas, as the size says that
+    ///   the declaration's needs were computed for.
     /// - As long as the areas are mapped, every process that can write to them follows the
     ///   protocol.
     pub unsafe fn over(
@@ -121,11 +123,12 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
         areas: &Areas,
         participant: &Participant,
     ) -> Result<SegmentRing<E, L>, BuildError> {
-        // SAFETY: the key lies in the event, as `Declaration::needs` has checked. No byte of an `E`
-        // is padding, by the caller's promise. A ring of blocks has no shards.
-        let partitioner = |shards, key| unsafe { bytes_partitioner(shards, key) };
-        // SAFETY: the caller's promise.
-        unsafe { SegmentRing::partitioned(plan, declaration, areas, participant, &partitioner) }
+        // SAFETY: the caller's promise. The keys lie in the events, or blocks, and none of their
+        // bytes is padding.
+        unsafe {
+            let partitioner = &Partitioner::of_bytes;
+            SegmentRing::partitioned(plan, declaration, areas, participant, partitioner)
+        }
     }
 
     /// Makes the ring of one process from a plan, and from what makes the partitioner of a sharded
