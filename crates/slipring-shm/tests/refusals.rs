@@ -468,6 +468,7 @@ fn stage_tables() {
     refused(1, &|s| s.shard_ids = 2);
     refused(1, &|s| s.key_offset = 25);
     refused(1, &|s| s.key_length = u32::MAX);
+    refused(1, &|s| (s.delivery, s.key_length) = (2, 0));
 }
 
 /// A table whose numbers are possible, and not those of its graph, is found before a ring is made.
