@@ -74,7 +74,7 @@ impl Graph {
         shards: usize,
         key: Option<Range<usize>>,
     ) {
-        let key = key.filter(|key| fits_record(key));
+        let key = key.filter(fits_record);
         self.add_keyed(name, writes, shards, key.clone().unwrap_or(0..1));
         if let Some(stage) = self.stages.last_mut() {
             stage.has_key = key.is_some();

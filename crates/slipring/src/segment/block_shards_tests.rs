@@ -213,7 +213,6 @@ fn a_dead_shard_is_followed() {
         let mut batch = first[0].batch(8).unwrap();
         assert_eq!((batch.first_seq(), batch.len()), (at(2), 2));
         (0..2).for_each(|offset| fill(batch.get_mut(offset).unwrap(), numbers[1]));
-        drop(batch);
         let [dying, mut other] = first;
         let dead = segment.kill(2, dying);
         assert_eq!(work(&mut other, |_| ()), [at(1), at(4)]);
