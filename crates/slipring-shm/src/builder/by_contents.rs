@@ -247,7 +247,7 @@ impl Builder<Messages> {
     /// Sets the name and the version of what the messages hold: 1 to 64 bytes without control
     /// characters; `messages` and 0 unless stated.
     ///
-    /// Example: [`Segment::type_version`].
+    /// Example: [`Segment::type_version`](crate::Segment::type_version).
     pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Messages> {
         self.name_type(name.into(), version);
         self

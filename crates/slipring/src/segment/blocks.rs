@@ -16,9 +16,7 @@ use std::time::Instant;
 use super::raw_blocks::{BlockStart, Place, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{
-    Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed as lease,
-};
+use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::consumer::suspects::Suspects;
 use crate::errors::{BatchError, ClaimError, WaitError};
@@ -440,22 +438,6 @@ impl<A: lease::Access, C: lease::Delivery> fmt::Debug for BlockConsumer<A, C> {
         write!(f, "BlockConsumer(`{stage}`, next {next}, blocks of {} bytes)", self.size)
     }
 }
-
-/// The handle with which a stage of a segment reads blocks.
-pub type BlockReader = BlockConsumer<Reading, Seated>;
-/// The handle with which a stage of a segment reads, and may change, blocks.
-pub type BlockWriter = BlockConsumer<Writing, Seated>;
-/// The handle with which a worker of a segment's pool reads blocks.
-pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
-/// The handle with which a worker of a segment's pool reads, and may change, blocks.
-pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
-/// The handle with which one shard of a segment's stage reads the blocks of its own keys.
-pub type BlockShardReader = BlockConsumer<Reading, SeatedShard>;
-/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its own
-/// keys.
-pub type BlockShardWriter = BlockConsumer<Writing, SeatedShard>;
-/// The handle with which a reader of a segment's tap is lent blocks.
-pub type BlockSubscription = BlockConsumer<Reading, crate::consumer::markers::Joined<true>>;
 
 /// Blocks lent together: consecutive positions in their order. Dropped without a release, they are
 /// lent again.

@@ -57,11 +57,7 @@ mod tasks_tests;
 mod tests;
 
 pub use areas::{Areas, SegmentLayout, begin};
-pub use blocks::{
-    BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
-    BlockReader, BlockShardReader, BlockShardWriter, BlockSubscription, BlockWriter,
-    SharedBlockProducer,
-};
+pub use blocks::{BlockBatch, BlockClaim, BlockConsumer, BlockProducer, SharedBlockProducer};
 pub use copying::{
     CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingReader, CopyingShardReader,
     CopyingShardWriter, CopyingSubscription, CopyingWriter,
@@ -75,9 +71,10 @@ pub use messages::{
 pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use ring::{
-    SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader, SegmentRing,
-    SegmentShardReader, SegmentShardWriter, SegmentSharedProducer, SegmentSubscription,
-    SegmentWriter,
+    BlockPoolReader, BlockPoolWriter, BlockReader, BlockShardReader, BlockShardWriter,
+    BlockSubscription, BlockWriter, SegmentPoolReader, SegmentPoolWriter, SegmentProducer,
+    SegmentReader, SegmentRing, SegmentShardReader, SegmentShardWriter, SegmentSharedProducer,
+    SegmentSubscription, SegmentWriter,
 };
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::areas::{Areas, SegmentLayout};
+use super::blocks::BlockConsumer;
 use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
@@ -48,6 +49,22 @@ pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, L>;
 
 /// A reader that has joined a tap of a segment.
 pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<true>, L>;
+
+/// The handle with which a stage of a segment reads blocks.
+pub type BlockReader = BlockConsumer<Reading, Seated>;
+/// The handle with which a stage of a segment reads, and may change, blocks.
+pub type BlockWriter = BlockConsumer<Writing, Seated>;
+/// The handle with which a worker of a segment's pool reads blocks.
+pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
+/// The handle with which a worker of a segment's pool reads, and may change, blocks.
+pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
+/// The handle with which one shard of a segment's stage reads the blocks of its own keys.
+pub type BlockShardReader = BlockConsumer<Reading, SeatedShard>;
+/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its own
+/// keys.
+pub type BlockShardWriter = BlockConsumer<Writing, SeatedShard>;
+/// The handle with which a reader of a segment's tap is lent blocks.
+pub type BlockSubscription = BlockConsumer<Reading, Joined<true>>;
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
