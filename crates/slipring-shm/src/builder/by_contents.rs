@@ -129,8 +129,8 @@ impl Builder<Blocks> {
     /// [`Problem::KeyRange`](crate::Problem::KeyRange).
     ///
     /// # Cost
-    /// The producers hash the key of each block (or the last stage before that writes), about a
-    /// nanosecond for eight bytes, and store 4 bytes.
+    /// The producers (or the last stage before that writes) hash the key of each block, eight bytes at
+    /// a time, and store 4 bytes.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
