@@ -32,7 +32,8 @@ pub struct Edge {
     is_both: bool,
 }
 
-/// The edges of `house`: the inner modules of each module of edges.
+/// The edges of `house`: the inner modules of each module of edges. An inner module that has modules
+/// itself is no edge, but a group of edges.
 pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
     let mut found = Vec::new();
     for (outer, _) in house.modules.iter().enumerate().filter(|(_, one)| one.name == layout::EDGES)
@@ -43,7 +44,10 @@ pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
             .filter(|one| house.is_within(one.to, outer) && !house.is_within(one.from, outer))
             .map(|one| (one.to, one.name.as_str()))
             .collect();
-        for &at in house.modules[outer].children.values() {
+        let is_edge = |&at: &usize| {
+            at != outer && house.is_within(at, outer) && house.modules[at].children.is_empty()
+        };
+        for at in (0..house.modules.len()).filter(is_edge) {
             let module = &house.modules[at];
             let ends = module.items.iter().filter_map(|item| match item {
                 Item::Fn(item) if !matches!(item.vis, Visibility::Inherited) => {
@@ -203,6 +207,9 @@ mod tests {
         let wrong = "use crate::base::edge::slot_seen; fn f() { slot_seen::publish(); \
                      twin!(\"x\": () => slot_seen::look()); }";
         assert_eq!(of_edges(edge, wrong, "SYNC[slot-seen]").len(), 1, "a wrong half is no call");
+        let grouped = format!("mod group {{ {edge} }} pub use group::slot_seen;");
+        assert!(of_edges(&grouped, both, "SYNC[slot-seen]").is_empty());
+        assert_eq!(of_edges(&grouped, one, "SYNC[slot-seen]").len(), 1);
         assert!(of_edges(edge, both, "")[0].contains("not explained"));
         assert!(of_edges("", "", "SYNC[slot-seen]")[0].contains("no code carries it"));
         let short = "pub mod slot_seen { pub fn publish() {} } mod private { pub fn x() {} }";
