@@ -17,8 +17,9 @@ use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::consumer::drive::End;
 use crate::errors::Cause;
-use crate::ring::control::{Checkup, Control, Waiter};
+use crate::ring::control::{Control, Waiter};
 use crate::ring::counters::LocalCounts;
+use crate::ring::peers::Checkup;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 

@@ -7,6 +7,7 @@ pub(crate) mod closing;
 pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod counters;
+mod deaths;
 pub(crate) mod events;
 pub(crate) mod heads;
 pub(crate) mod membership;

@@ -87,6 +87,20 @@ pub(crate) struct Death {
     pub(crate) pid: u32,
 }
 
+/// What a handle does at each check for deaths.
+#[derive(Clone, Copy)]
+pub(crate) struct Checkup<'a> {
+    /// Settles what a dead participant left, for the holder of the proof of its death.
+    pub(crate) settle: &'a dyn Fn(u32),
+    /// Returns whether the words at which the handle waits contradict each other.
+    pub(crate) is_damaged: &'a dyn Fn() -> bool,
+}
+
+impl Checkup<'_> {
+    /// The checkup of a ring of one process.
+    pub(crate) const NONE: Checkup<'static> = Checkup { settle: &|_| (), is_damaged: &|| false };
+}
+
 /// How a process of a segment learns of deaths.
 pub(crate) struct Peers {
     /// For each party, what happens when a process dies that has a place of the party.
