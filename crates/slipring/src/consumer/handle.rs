@@ -1,9 +1,8 @@
-//! [`Consumer`] is the handle of a stage that runs on a thread of the user's own.
+//! [`Consumer`] is the handle of a stage that runs on a thread of the user's own. The methods that
+//! call a closure for each event are in [`closures`](crate::consumer::closures).
 //!
 //! Invariants
-//! - I1: `poll` and `for_each` release exactly the events for which the closure returned, also if
-//!   the closure panics.
-//! - I2: the length passed to `lend` never exceeds the number of events that the last call of
+//! - I1: the length passed to `lend` never exceeds the number of events that the last call of
 //!   `available` found and that are still unhandled.
 
 use std::fmt;
@@ -11,11 +10,8 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::consumer::batch::Batch;
-use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
-use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
@@ -24,11 +20,9 @@ use crate::consumer::sequential::{SequentialPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
-use crate::ring::events::At;
 use crate::ring::owner::Owner;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
-use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::wait::HandleLearner;
 
@@ -321,7 +315,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Returns why no event will come any more, or tells of a death. The caller has just polled and
     /// found no event.
     #[inline(always)]
-    fn ended_or_refused(&mut self) -> Option<WaitError> {
+    pub(super) fn ended_or_refused(&mut self) -> Option<WaitError> {
         match self.position.ended() {
             None if self.position.state().control().peers.is_some() => self.refused(),
             ended => ended,
@@ -369,7 +363,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Lends the next `len` events, which a call of [`Consumer::available`] found.
     #[inline]
     pub(crate) fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
-        // SAFETY: I2.
+        // SAFETY: I1.
         unsafe { Batch::new(&mut self.position, len) }
     }
 
@@ -378,230 +372,6 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.count_batch();
         self.position.advance(len, len);
         self.position.release();
-    }
-
-    /// Handles and releases up to `max` available events, and returns the number of handled events.
-    #[inline(always)]
-    fn poll_with<H: Handler<E, L>>(
-        &mut self,
-        max: usize,
-        mut handler: H,
-    ) -> Result<usize, WaitError> {
-        self.position.check()?;
-        let max = max as u64;
-        self.position.limit_chunk(max);
-        let mut handled = 0;
-        // The guard releases if the handler panics.
-        let guard = ReleaseOnDrop { consumer: self };
-        while handled < max {
-            let position = &mut guard.consumer.position;
-            let upcoming = find_next(position, GATHER_AT_LEAST, max - handled);
-            if upcoming.len == 0 {
-                break;
-            }
-            let (progress, outcome) = handle_next(position, &mut handler, &upcoming);
-            if let Err(fault) = outcome {
-                unreachable!("a closure without errors returned one: {fault}");
-            }
-            handled += progress.handled;
-            // With many producers, `find_next` stops at a tombstone. The loop polls again, because
-            // live events can follow the tombstone.
-            if position.is_exhausted(upcoming.exhausted || progress.exhausted)
-                && !position.state().control().plan.many_producers
-            {
-                break;
-            }
-        }
-        std::mem::forget(guard);
-        self.position.release();
-        if handled != 0 {
-            self.position.count_batch();
-        } else if max != 0
-            && let Some(closed) = self.ended_or_refused()
-        {
-            return Err(closed);
-        }
-        Ok(handled as usize)
-    }
-
-    /// Handles every event until the stream ends. Returns the number of handled events.
-    #[inline(always)]
-    fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, WaitError> {
-        let before = self.position.handled();
-        self.position.limit_chunk(u64::MAX);
-        let _inside = self_wait::enter(self.position.state().control(), [self.position.line()]);
-        let guard = ReleaseOnDrop { consumer: self };
-        match drive(&mut guard.consumer.position, &mut handler) {
-            End::Wait(WaitError::Closed) => {
-                Ok(guard.consumer.position.handled().wrapping_sub(before))
-            }
-            End::Wait(closed) => Err(closed),
-            End::Fault(_) | End::Panic(_) => {
-                unreachable!("the closure cannot fail, and `drive` catches no panic")
-            }
-        }
-    }
-}
-
-/// On drop, releases the handled events, also if the closure panics (I1).
-struct ReleaseOnDrop<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> {
-    consumer: &'c mut Consumer<E, A, C, L>,
-}
-
-impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Drop for ReleaseOnDrop<'_, E, A, C, L> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.consumer.position.release();
-    }
-}
-
-/// A handler that calls a closure with `&E`.
-struct EachRef<F>(F);
-/// A handler that calls a closure with `&mut E`. Only handles marked [`Writing`] create an
-/// `EachMut`.
-struct EachMut<F>(F);
-
-impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
-    #[inline(always)]
-    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        lent.each(progress, |event, at| {
-            (self.0)(event, at);
-            Ok(())
-        })
-    }
-}
-
-impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
-    #[inline(always)]
-    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: only handles marked `Writing` make this handler.
-        unsafe {
-            lent.each_mut(progress, |event, at| {
-                (self.0)(event, at);
-                Ok(())
-            })
-        }
-    }
-}
-
-impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
-    /// Handles up to `max` events that are available now, without waiting, and releases these
-    /// events together. Returns the number of handled events: 0 if no event was available.
-    ///
-    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
-    /// an event, the call releases the earlier events. The handle's next call begins with the event
-    /// at which `f` panicked.
-    ///
-    /// ```
-    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
-    /// for i in 0..3 { tx.publish(|v| *v = i * 10)?; }
-    /// let mut seen = Vec::new();
-    /// assert_eq!(rx.poll(2, |v, at| seen.push((at.seq, *v)))?, 2);
-    /// assert_eq!(seen, [(0, 0), (1, 10)]);
-    /// assert_eq!((rx.poll(2, |_, _| ())?, rx.poll(2, |_, _| ())?), (1, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] or
-    /// [`WaitError::Left`] if no event will come any more.
-    #[inline]
-    pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, WaitError> {
-        self.poll_with(max, EachRef(f))
-    }
-
-    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
-    /// strategy when no event is available. Returns the number of handled events.
-    ///
-    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
-    /// stage waits for events, the loop releases after about a microsecond of work. In a graph with
-    /// more threads than cores, the loop holds up to a quarter of the ring in any case, and
-    /// releases for a waiting stage after about 16 µs. If `f` panics at an event, the call releases
-    /// the earlier events. The handle's next call begins with the event at which `f` panicked.
-    ///
-    /// ```
-    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
-    /// std::thread::spawn(move || tx.publish_all(0..100, |slot, i| *slot = i)); // and closes
-    /// let mut sum = 0;
-    /// assert_eq!(rx.for_each(|v, _| sum += v)?, 100);
-    /// assert_eq!(sum, 4950);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
-    #[doc(alias = "EventHandler")]
-    #[inline]
-    pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
-        self.drive_with(EachRef(f))
-    }
-}
-
-impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
-    /// Handles up to `max` events that are available now, without waiting, and releases these
-    /// events together. Returns the number of handled events: 0 if no event was available.
-    ///
-    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
-    /// an event, the call releases the earlier events. The handle's next call begins with the event
-    /// at which `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let double = graph.writer("double");
-    /// let end = graph.reader("end").after(&double);
-    /// let ring = graph.build()?;
-    /// let (mut tx, mut double, mut end) =
-    ///     (ring.producer(), ring.writer(double), ring.reader(end));
-    /// tx.publish(|v| *v = 21)?;
-    /// assert_eq!(double.poll(8, |v, _| *v *= 2)?, 1);
-    /// assert_eq!(end.poll(8, |v, _| assert_eq!(*v, 42))?, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`] or [`WaitError::Failed`] if no
-    /// event will come any more.
-    #[inline]
-    pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, WaitError> {
-        self.poll_with(max, EachMut(f))
-    }
-
-    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
-    /// strategy when no event is available. Returns the number of handled events.
-    ///
-    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
-    /// stage waits for events, the loop releases after about a microsecond of work. In a graph with
-    /// more threads than cores, the loop holds up to a quarter of the ring in any case, and
-    /// releases for a waiting stage after about 16 µs. If `f` panics at an event, the call releases
-    /// the earlier events. The handle's next call begins with the event at which `f` panicked. The
-    /// event at which `f` panicked keeps the changes that `f` made.
-    ///
-    /// ```
-    /// let graph = slipring::Graph::new(8, || 0u64);
-    /// let double = graph.writer("double");
-    /// let end = graph.reader("end").after(&double);
-    /// let ring = graph.build()?;
-    /// let (mut tx, mut double, mut end) =
-    ///     (ring.producer(), ring.writer(double), ring.reader(end));
-    /// tx.publish_all(1..4, |slot, i| *slot = i)?;
-    /// tx.close();
-    /// assert_eq!(double.for_each(|v, _| *v *= 2)?, 3);
-    /// let mut sum = 0;
-    /// end.for_each(|v, _| sum += v)?;
-    /// assert_eq!(sum, 12);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
-    #[doc(alias = "EventHandler")]
-    #[inline]
-    pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {
-        self.drive_with(EachMut(f))
     }
 }
 

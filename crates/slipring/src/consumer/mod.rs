@@ -2,6 +2,7 @@
 //! lend events.
 
 pub(crate) mod batch;
+mod closures;
 pub(crate) mod drive;
 pub(crate) mod handle;
 pub(crate) mod handler;
