@@ -1,11 +1,11 @@
 //! The position of a consumer that goes through all events in order: a stage, a member of a tap, or
 //! a shard.
-//! A `SequentialPosition` finds available events by stamps or by a frontier. In a ring with stamps,
-//! a consumer finds available events by stamps if its stage has no dependencies and is no tap. A
-//! consumer that does not find events by stamps loads a frontier: the frontier of its stage's
-//! dependencies, a single producer's cursor, or the sentinel. With many producers, a consumer that
-//! finds events by a frontier also loads stamps, to recognise tombstones. The invariants are those
-//! of [`position`](crate::consumer::position).
+//!
+//! The search for available events is in [`search`]. This module moves the position over events,
+//! releases them, and finds the stream's end. The invariants are those of
+//! [`position`](crate::consumer::position).
+
+mod search;
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, Runs};
@@ -18,10 +18,6 @@ use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 use crate::wait::HandleLearner;
-
-/// Largest number of times that a search of a seated handle passes over tombstones, at most a lap of
-/// them each time.
-const TOMBSTONE_ROUNDS: u32 = 64;
 
 /// The position of a stage that sees every event.
 pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
@@ -128,38 +124,6 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Moves the end of the known events to `end`, for a stage that goes on where another handle
-    /// stopped. Every position before `end` is published.
-    pub(crate) fn know_until(&mut self, end: u64) {
-        if ahead(end, self.live_end) > 0 && self.reads_stamps {
-            // Given-up positions of several producers have stamps, and are no events.
-            let all_live = !self.state.control().plan.many_producers;
-            if twin!("tombstones-assumed-live": all_live => true) {
-                (self.live_end, self.run_end) = (end, end);
-                self.keep_within_ring();
-            } else if end.wrapping_sub(self.released) > self.state.core.capacity() {
-                self.role.find_damage();
-            } else {
-                self.limit = end;
-            }
-        }
-    }
-
-    /// Keeps the known events of a seated stage within the ring. Other processes write the words by
-    /// which events are found, whatever these words say. Returns whether the words are whole.
-    #[inline(always)]
-    fn keep_within_ring(&mut self) -> bool {
-        if R::SEATED {
-            let known = self.live_end.wrapping_sub(self.released);
-            if known > self.state.core.capacity() {
-                self.role.find_damage();
-                (self.live_end, self.run_end, self.limit) = (self.next, self.next, self.next);
-                return false;
-            }
-        }
-        true
-    }
-
     /// Tells the seat that `len` events are lent, before the handler touches them. Returns `len`.
     #[inline(always)]
     pub(crate) fn lend(&self, len: u64) -> u64 {
@@ -213,65 +177,6 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.passed_over += len;
     }
 
-    /// Looks for an event until one is known, or until none is available. Returns whether one is
-    /// known.
-    #[inline(always)]
-    fn find_any(&mut self) -> bool {
-        let mut rounds = 0;
-        while self.next == self.live_end {
-            // A round that finds no event passes over tombstones. Another process could stamp
-            // tombstones as fast as this one passes over them.
-            if R::SEATED {
-                if rounds == TOMBSTONE_ROUNDS {
-                    return false;
-                }
-                rounds += 1;
-            }
-            if !self.extend() || !self.keep_within_ring() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Loads a stamp or a frontier, then moves `live_end` or passes over a tombstone. Returns
-    /// `true` if the position made progress; another call may then find more events.
-    #[inline(always)]
-    fn extend(&mut self) -> bool {
-        if !self.reads_stamps {
-            return self.extend_to_limit();
-        }
-        match self.state.slots.run_at(self.live_end) {
-            Run::Live(len) => {
-                self.live_end = self.live_end.wrapping_add(len);
-                true
-            }
-            Run::Unpublished => R::STARTS_MID_RUN && self.extend_midway(),
-            Run::Tombstone(_) => self.skip_tombstones(),
-        }
-    }
-
-    /// Moves `live_end` over a part of a run whose first slot is before this handle's start, for a
-    /// position that reads stamps. Each slot of a tombstone has a stamp, so a slot without a stamp
-    /// belongs to a run of events.
-    #[cold]
-    fn extend_midway(&mut self) -> bool {
-        if !self.is_midway() {
-            return false;
-        }
-        self.live_end = self.live_end.wrapping_add(1);
-        while self.is_midway() && self.state.slots.run_at(self.live_end) == Run::Unpublished {
-            self.live_end = self.live_end.wrapping_add(1);
-        }
-        true
-    }
-
-    /// Returns whether the event at `live_end` is published, although it may have no stamp.
-    #[inline]
-    fn is_midway(&self) -> bool {
-        ahead(self.limit, self.live_end) > 0
-    }
-
     /// Returns whether this position has come to the end of a closing ring.
     fn is_at_end(&self) -> bool {
         self.state.control().status.is_closing()
@@ -308,152 +213,6 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             .refusal(self.state.control())
             .or_else(|| self.state.control().ended(self.next));
         if R::SEATED && ended.is_none() { self.false_end() } else { ended }
-    }
-
-    /// Works as [`SequentialPosition::extend`], for a position that follows a frontier.
-    #[inline]
-    fn extend_to_limit(&mut self) -> bool {
-        let core = &*self.state.core;
-        let plan = &core.control.plan;
-        if self.live_end == self.limit {
-            let frontier = if self.follows_cursor {
-                core.control.cursor()
-            } else {
-                core.pass(self.state.stage, self.limit)
-            };
-            if ahead(frontier, self.limit) <= 0 {
-                return false;
-            }
-            let beyond = frontier.wrapping_sub(self.released) > self.state.core.capacity();
-            if R::SEATED && beyond {
-                self.role.find_damage();
-                return false;
-            }
-            self.limit = frontier;
-        }
-        if plan.many_producers {
-            return self.extend_by_runs();
-        }
-        // A single producer's stream has no tombstones, because the producer claims given-up
-        // positions again. Each position before `limit` holds an event.
-        self.live_end = self.limit;
-        true
-    }
-
-    /// Searches until `least` events are known or no further event is available, and lends none.
-    /// Returns the number of known events.
-    #[inline]
-    pub(crate) fn find(&mut self, least: u64) -> u64 {
-        if !self.reads_stamps {
-            self.find_to_limit(least);
-            return if self.keep_within_ring() { self.known() } else { 0 };
-        }
-        if !self.find_any() {
-            return 0;
-        }
-        let (slots, mut end) = (self.state.slots, self.live_end);
-        // Other processes write the stamps of a segment, so the walk is bounded by the ring.
-        let least = if R::SEATED { least.min(self.state.core.capacity()) } else { least };
-        while end.wrapping_sub(self.next) < least
-            && let Run::Live(run) = slots.run_at(end)
-        {
-            end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the previous run. While runs stay
-            // equally long, branch prediction lets the processor load the next stamp before the
-            // previous stamp has arrived.
-            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
-                end = end.wrapping_add(run);
-            }
-        }
-        self.live_end = end;
-        if self.keep_within_ring() { self.known() } else { 0 }
-    }
-
-    /// Works as [`SequentialPosition::find`], for a position that follows a frontier. Loads the
-    /// frontier at most once, because an immediate second load would only slow down the threads
-    /// that store the frontier.
-    #[inline]
-    fn find_to_limit(&mut self, least: u64) {
-        let mut loaded = false;
-        while self.known() < least {
-            if self.live_end == self.limit && std::mem::replace(&mut loaded, true) {
-                break;
-            }
-            if !self.extend_to_limit() {
-                break;
-            }
-        }
-    }
-
-    /// Moves `live_end` to the end of the next run, or to `limit` if `limit` is inside of the next
-    /// run.
-    fn extend_by_runs(&mut self) -> bool {
-        if self.run_end == self.live_end {
-            match self.state.slots.run_at(self.live_end) {
-                Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
-                Run::Tombstone(_) => return self.skip_tombstones(),
-                // A tap's member can start in the middle of a run. A producer may already have
-                // overwritten the stamp at the run's first slot. Each slot of a tombstone has a
-                // stamp, so a slot without a stamp belongs to a run of events.
-                Run::Unpublished if R::STARTS_MID_RUN => {
-                    let mut end = self.live_end.wrapping_add(1);
-                    while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
-                        end = end.wrapping_add(1);
-                    }
-                    self.run_end = end;
-                }
-                // All handles of a segment may start in the middle of a run, so no word that another
-                // process writes leads here.
-                Run::Unpublished => {
-                    unreachable!("a dependency released a position that is not published")
-                }
-            }
-        }
-        let (by_run, by_limit) =
-            (ahead(self.run_end, self.live_end), ahead(self.limit, self.live_end));
-        self.live_end = self.live_end.wrapping_add(by_run.min(by_limit) as u64);
-        true
-    }
-
-    /// Passes over the tombstones at `next`. If unhandled events precede the tombstones, returns
-    /// `false` and passes over nothing.
-    #[cold]
-    fn skip_tombstones(&mut self) -> bool {
-        if self.next != self.live_end {
-            return false;
-        }
-        let holds = self.released != self.next;
-        let (tombstones, end) = self.held_tombstones;
-        let start = if holds && end == self.next { tombstones } else { self.next };
-        // Stages and members of taps can stop inside of a tombstone, so the frontier `limit` can
-        // lie inside of a tombstone. The loop stops at `limit`. Each slot of a tombstone has a
-        // stamp, so a later call can continue inside of a tombstone.
-        let begin = self.next;
-        while self.reads_stamps || self.next != self.limit {
-            // No lap has more tombstones than slots, unless another process stamps more meanwhile.
-            if R::SEATED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
-                break;
-            }
-            let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
-            let len = if self.reads_stamps {
-                run
-            } else {
-                twin!("past-the-limit": run.min(self.limit.wrapping_sub(self.next)) => run)
-            };
-            self.next = self.next.wrapping_add(len);
-            self.passed_over += len;
-            self.state.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
-        }
-        self.live_end = self.next;
-        self.run_end = self.next;
-        // A release covers all earlier positions, so tombstones after held events stay unreleased
-        // until the held events are released.
-        if holds {
-            self.held_tombstones = (start, self.next);
-        } else {
-            self.release();
-        }
-        true
     }
 
     /// Samples latencies of the events that are about to be released, and saves the values that a
