@@ -291,7 +291,9 @@ mod processes {
             "answers" => answers(&mapped),
             "sleeps" => sleep_until(&words.there, &words.ping, 1),
             "dies-waking" => {
-                wait_for("the sleeper", || (words.there.load() >= SLEEPER).then_some(()));
+                // A wake-up before the sleeper has issued its barrier would leave the queue unfenced.
+                let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
+                wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);
                 // A wake-up that ends before the wake of the futex.
                 let raise = |word| Some((word & !0xFFFF_FFFE) + EPOCH);
