@@ -535,7 +535,12 @@ fn role_instructions() {
             began.elapsed().as_secs_f32()
         ));
         // A run may differ from the one that was recorded, by times and by addresses of memory.
-        assert!(came * 4 >= places * 3, "{}: most victims took another path", call.name);
+        // Among all places are those of loops whose number of rounds depends on the clock.
+        assert!(
+            came * 4 >= places * if all { 1 } else { 3 },
+            "{}: most victims took another path",
+            call.name
+        );
     }
     say("done");
 }

@@ -327,7 +327,8 @@ fn role_instructions() {
             "{name}: {count} instructions, {changes} states, killed at {came} of {places}"
         ));
         // The lengths of chunks depend on times, so some victims take another path.
-        assert!(came * 2 >= places, "{name}: most victims took another path");
+        // Among all places are those of loops whose number of rounds depends on the clock.
+        assert!(came * if all { 4 } else { 2 } >= places, "{name}: most victims took another path");
     }
     say("done");
 }

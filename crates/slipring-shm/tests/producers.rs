@@ -308,7 +308,11 @@ fn role_instructions() {
         let came = places.iter().filter(|&&place| call.kill_at(path.places[place])).count();
         let (name, places) = (call.name, places.len());
         say(format!("{name}: {count} instructions, killed at {came} of {places}"));
-        assert!(came * 4 >= places * 3, "{name}: most victims took another path");
+        // Among all places are those of loops whose number of rounds depends on the clock.
+        assert!(
+            came * 4 >= places * if all { 1 } else { 3 },
+            "{name}: most victims took another path"
+        );
     }
     say("done");
 }

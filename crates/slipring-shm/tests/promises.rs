@@ -691,10 +691,8 @@ impl Call {
 
 #[cfg(target_arch = "x86_64")]
 fn role_instructions() {
-    let places_of = |path: &Path| {
-        let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
-        path.kills(if all { path.places.len() } else { 100 })
-    };
+    let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
+    let places_of = |path: &Path| path.kills(if all { path.places.len() } else { 100 });
     for call in [Call::Fulfil, Call::Break, Call::Wait, Call::Release] {
         let warm = Named::new();
         let Some(victim) = call.victim(&warm) else { return say("refused") };
@@ -727,7 +725,11 @@ fn role_instructions() {
         say(format!(
             "{call:?}: {count} instructions, {states} states, killed at {came} of {places}"
         ));
-        assert!(came * 4 >= places * 3, "{call:?}: most victims took another path");
+        // Among all places are those of loops whose number of rounds depends on the clock.
+        assert!(
+            came * 4 >= places * if all { 1 } else { 3 },
+            "{call:?}: most victims took another path"
+        );
     }
     say("done");
 }
