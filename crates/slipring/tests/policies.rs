@@ -435,13 +435,18 @@ fn a_batch_end_that_fails_is_retried_between_start_and_stop() {
 #[test]
 fn idle_is_called_before_a_wait_and_then_periodically() {
     let _watched = crate::common::watched();
-    for (own_thread, fail_idle) in [(true, 0), (false, 0), (true, 2), (false, 2)] {
+    let threads = ["own", "one", "shared"];
+    for (threads, fail_idle) in threads.into_iter().flat_map(|on| [(on, 0), (on, 2)]) {
         let log = Mutex::new(Vec::new());
         let chain = slipring::ring(8, || 0u64)
             .read_with("life", Counting { log: &log, fail_end: 0, fail_idle })
             .on_error(OnFault::retry(5))
             .idle_every(Duration::from_millis(2));
-        let chain = if own_thread { chain } else { chain.on("t").read("other", |_, _| ()).on("t") };
+        let chain = match threads {
+            "own" => chain,
+            "one" => chain.on("t").read("other", |_, _| ()).on("t"),
+            _ => chain.threads(3).read("other", |_, _| ()),
+        };
         chain
             .run(|tx| {
                 tx.publish(|slot| *slot = 1)?;

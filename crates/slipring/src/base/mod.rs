@@ -11,3 +11,4 @@ pub(crate) mod prefetch;
 pub(crate) mod shared;
 pub(crate) mod sync;
 pub(crate) mod system;
+pub(crate) mod turn;

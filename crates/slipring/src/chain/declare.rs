@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::hooks::Hooks;
 use super::place::{Sequential, sealed};
 use super::runner::{BoxedRunner, LoopRunner, StageRunner};
+use super::threads::Threads;
 use crate::base::fault::Outcome;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::consumer::handle::Consumer;
@@ -56,6 +57,8 @@ pub(super) struct Declared<'env, E, L: Layout> {
     /// (`Runner`).
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
+    /// Number of threads that the stages share; `None`: each stage has threads of its own.
+    pub(super) threads: Option<Threads>,
     /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
@@ -104,6 +107,7 @@ impl<'env, E, L: Layout> Declared<'env, E, L> {
             hooks,
             make_runners: Vec::new(),
             monitors: Vec::new(),
+            threads: None,
             open_taps: Vec::new(),
             identity,
         }
@@ -139,7 +143,7 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Declared { ring, mut stages, hooks, identity, monitors, .. } = *self.declared;
+        let Declared { ring, mut stages, hooks, identity, monitors, threads, .. } = *self.declared;
         if let Some(stage) = stages.specs().first() {
             let problem = format!(
                 "`contiguous` must come before the first stage, and `{}` is declared already",
@@ -152,7 +156,9 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
                 "`contiguous` must come before `monitor`, because a monitor is made for one layout",
             );
         }
-        Chain::new(Declared::new(ring, stages, hooks, identity))
+        let mut declared = Declared::new(ring, stages, hooks, identity);
+        declared.threads = threads;
+        Chain::new(declared)
     }
 }
 

@@ -167,23 +167,23 @@ by_reference!(ReadHandler, &E);
 by_reference!(WriteHandler, &mut E);
 
 /// A closure `|&E, At|`.
-pub(super) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
+pub(crate) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&mut E, At|`. Only a stage that is declared as writing holds a `WriteEach`.
-pub(super) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
+pub(crate) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&Events, first_seq|`.
-pub(super) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
+pub(crate) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds a
 /// `WriteBatch`.
-pub(super) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
+pub(crate) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
-pub(super) struct ReadWith<H>(pub(super) H);
+pub(crate) struct ReadWith<H>(pub(crate) H);
 /// A [`WriteHandler`]. Only a stage that is declared as writing holds a `WriteWith`.
-pub(super) struct WriteWith<H>(pub(super) H);
+pub(crate) struct WriteWith<H>(pub(crate) H);
 
 macro_rules! of_closure {
     ($($name:ident)*) => { $(
         impl<F, R> $name<F, R> {
-            pub(super) fn new(f: F) -> Self { $name(f, PhantomData) }
+            pub(crate) fn new(f: F) -> Self { $name(f, PhantomData) }
         }
     )* };
 }

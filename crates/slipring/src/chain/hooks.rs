@@ -8,22 +8,22 @@ use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::policy::Faulted;
 
-pub(super) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
-pub(super) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
+pub(crate) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
+pub(crate) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
 /// The chain's own references to the user's hooks. [`Chain::run`](crate::Chain::run) and similar
 /// calls drop the hooks after all stages have ended, and return an error if a hook's drop panics.
 #[derive(Default)]
-pub(super) struct Hooks<'env> {
+pub(crate) struct Hooks<'env> {
     /// Hook that each thread calls before its stages start.
-    pub(super) on_start: Option<OnStart<'env>>,
+    pub(crate) on_start: Option<OnStart<'env>>,
     /// Hook that is called for each failure that a stage survives.
-    pub(super) on_faults: Option<OnFaults<'env>>,
+    pub(crate) on_faults: Option<OnFaults<'env>>,
 }
 
 impl Hooks<'_> {
     /// Drops the hooks. A panic of a hook's drop fails the graph.
-    pub(super) fn drop_contained(self, control: &Control) {
+    pub(crate) fn drop_contained(self, control: &Control) {
         let panics = [
             self.on_start.and_then(Contained::drop_contained),
             self.on_faults.and_then(Contained::drop_contained),

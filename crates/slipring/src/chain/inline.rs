@@ -2,8 +2,9 @@
 //! and programs with a single thread.
 
 use super::declare::Chain;
-use super::launch::{Built, Done, finish, produce_contained};
+use super::launch::{Built, Done, PlannedThread, Work, finish, produce_contained};
 use super::thread::StageThread;
+use super::threads::Caller;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
 use crate::errors::{Cause, ClaimError, Error, WaitError};
@@ -59,8 +60,14 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             stages.reject(problem);
         }
         let produce = Contained::new(produce);
-        let Built { core, threads, hooks } = self.build(false)?;
-        let threads = threads.into_iter().map(|thread| thread.work).collect();
+        // One thread runs all stages, whatever number of threads the chain asks for.
+        self.declared.threads = None;
+        let Built { core, threads, hooks, .. } = self.build(false, Caller::Helps)?;
+        let own = |thread: PlannedThread<'env>| match thread.work {
+            Work::Own(stages) => Some(stages),
+            Work::Shared(_) => None,
+        };
+        let threads = threads.into_iter().filter_map(own).collect();
         let mut inline =
             Inline { producer: Producer::of_chain(&core), core: core.clone(), threads };
         let started = inline.threads.iter_mut().all(|thread| thread.start(&core.control));

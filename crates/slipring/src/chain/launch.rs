@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::declare::{Chain, Declared, MakeRunners};
+use super::entry::Supervisor;
+use super::executor::{Executor, SharedThread};
 use super::hooks::{Hooks, OnStart};
 use super::runner::BoxedRunner;
 use super::thread::StageThread;
+use super::threads::Caller;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::base::sync::whole;
@@ -21,7 +24,7 @@ use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::policy::Marks;
 use crate::ring::slots::Layout;
-use crate::ring::spec::Delivery;
+use crate::ring::spec::{Delivery, ThreadChoice};
 
 /// The result of a run without a failure.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct Done<T = ()> {
 pub(super) struct Built<'env, E, L: Layout> {
     pub(super) core: Owner<E, L>,
     pub(super) threads: Vec<PlannedThread<'env>>,
+    /// The executor, if the calling thread is one of its threads.
+    pub(super) executor: Option<Arc<Executor<'env>>>,
     pub(super) hooks: Hooks<'env>,
 }
 
@@ -45,14 +50,37 @@ pub(super) struct PlannedThread<'env> {
     pub(super) name: String,
     /// Index of the thread's first stage.
     pub(super) stage: usize,
-    pub(super) work: StageThread<'env>,
+    pub(super) work: Work<'env>,
+}
+
+/// The work of a thread.
+pub(super) enum Work<'env> {
+    /// Stages of this thread alone.
+    Own(StageThread<'env>),
+    /// Stages that threads share.
+    Shared(SharedThread<'env>),
+}
+
+impl<'env> Work<'env> {
+    fn run(self, control: &Control, on_start: impl FnOnce()) {
+        match self {
+            Work::Own(stages) => stages.run(control, on_start),
+            Work::Shared(thread) => thread.run(control, on_start),
+        }
+    }
+
+    fn stop(self, control: &Control) {
+        match self {
+            Work::Own(stages) => stages.stop(control),
+            Work::Shared(thread) => thread.stop(control),
+        }
+    }
 }
 
 /// The stages, workers and shards that will run on one thread.
 struct Group<'env> {
-    /// Thread name that [`Chain::on`] set for the stages of this group; `None`: no thread name was
-    /// set.
-    label: Option<String>,
+    /// The threads that the stages of this group share.
+    label: ThreadChoice,
     /// Name of the thread.
     name: String,
     /// Index of the thread's first stage.
@@ -61,11 +89,18 @@ struct Group<'env> {
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Builds the ring and makes all handlers.
-    pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Declared { mut ring, stages, hooks, make_runners, monitors, .. } = *self.declared;
+    /// Builds the ring and makes all handlers. `caller`: what the calling thread does meanwhile.
+    pub(super) fn build(
+        self,
+        many_producers: bool,
+        caller: Caller,
+    ) -> Result<Built<'env, E, L>, Error> {
+        let Declared { mut ring, stages, hooks, make_runners, monitors, threads, .. } =
+            *self.declared;
         ring.settings.many_producers = many_producers;
-        let core: Owner<E, L> = ring.build(stages.checked()?)?;
+        let mut specs = stages.checked()?;
+        let shared = threads.map(|threads| threads.share(&mut specs, caller)).transpose()?;
+        let core: Owner<E, L> = ring.build(specs)?;
         let mut groups = Vec::new();
         let made = monitors
             .iter()
@@ -87,12 +122,27 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             core.take_apart();
             return Err(problem.into());
         }
-        let planned = |Group { name, stage, runners, .. }| {
-            let work = StageThread::new(runners, hooks.on_faults.clone());
-            PlannedThread { name, stage, work }
-        };
-        let threads = groups.into_iter().map(planned).collect();
-        Ok(Built { core, threads, hooks })
+        let (mut threads, mut runners_of_all) = (Vec::new(), Vec::new());
+        for Group { name, stage, runners, label } in groups {
+            if label.is_shared() {
+                runners_of_all.extend(runners);
+            } else {
+                let work = Work::Own(StageThread::new(runners, hooks.on_faults.clone()));
+                threads.push(PlannedThread { name, stage, work });
+            }
+        }
+        let shared = shared.unwrap_or_default();
+        let count = shared.started + usize::from(shared.caller);
+        let executor = Executor::new(&core.control.plan, runners_of_all, count);
+        if let Some(executor) = &executor {
+            threads.extend((0..shared.started).map(|number| PlannedThread {
+                name: format!("stages-{number}"),
+                stage: executor.stage(),
+                work: Work::Shared(SharedThread::new(executor.clone(), hooks.on_faults.clone())),
+            }));
+        }
+        let executor = executor.filter(|_| shared.caller);
+        Ok(Built { core, threads, executor, hooks })
     }
 
     /// Makes the runners of all stages, and adds each runner to the group of its thread.
@@ -104,14 +154,12 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         for (stage, make) in make_runners.into_iter().enumerate() {
             let spec = &core.control.plan.stages[stage];
             for (worker, runner) in make.into_inner()(core, stage)?.into_iter().enumerate() {
-                let shared = groups
-                    .iter_mut()
-                    .find(|group| group.label.is_some() && group.label == spec.thread);
+                let shared = groups.iter_mut().find(|group| group.label.shares(&spec.thread));
                 match shared {
                     Some(group) => group.runners.push(runner),
                     None => {
-                        let name = match (&spec.thread, spec.delivery) {
-                            (Some(thread), _) => thread.clone(),
+                        let name = match (spec.thread.label(), spec.delivery) {
+                            (Some(thread), _) => thread.to_owned(),
                             (None, Delivery::Each) => spec.name.to_string(),
                             (None, _) => format!("{}-{worker}", spec.name),
                         };
@@ -180,7 +228,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
     ) -> Result<Done<T>, Error> {
         let produce = Contained::new(produce);
-        self.build(false)?.run(Producer::of_chain, produce, |producer| producer.core())
+        self.build(false, Caller::Helps)?
+            .run(Producer::of_chain, produce, |producer| producer.core())
     }
 
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
@@ -214,7 +263,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>,
     ) -> Result<Done<T>, Error> {
         let produce = Contained::new(produce);
-        self.build(true)?.run(Producer::of_chain, produce, |producer| producer.core())
+        self.build(true, Caller::Helps)?
+            .run(Producer::of_chain, produce, |producer| producer.core())
     }
 }
 
@@ -245,10 +295,10 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 /// clone of the handoff, a failed start of a thread would drop the thread's stages. If the stages
 /// were dropped here, the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
-pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
+pub(super) struct Handoff<'env>(Arc<Mutex<Option<Work<'env>>>>);
 
 impl<'env> Handoff<'env> {
-    pub(super) fn new(work: StageThread<'env>) -> Self {
+    pub(super) fn new(work: Work<'env>) -> Self {
         Handoff(Arc::new(Mutex::new(Some(work))))
     }
 
@@ -285,7 +335,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         produce: Contained<impl FnOnce(&mut P) -> Result<T, Fault>>,
         core_of: impl FnOnce(&P) -> &Owner<E, L>,
     ) -> Result<Done<T>, Error> {
-        let Built { core, threads, hooks } = self;
+        let Built { core, threads, executor, hooks } = self;
+        let supervisor = Supervisor { control: &core.control, on_faults: hooks.on_faults.as_ref() };
         let mut producer = start(&core);
         let produced = thread::scope(|scope| {
             for PlannedThread { name, stage, work } in threads {
@@ -298,7 +349,11 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                     work.refuse(&core.control);
                 }
             }
-            let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
+            let produce = || produce_contained(&core.control, &mut producer, produce.into_inner());
+            let produced = match &executor {
+                Some(executor) => executor.helping(supervisor, produce),
+                None => produce(),
+            };
             if !core_of(&producer).same(&core) {
                 // The graph fails, because the user's closure has swapped in another ring's
                 // producer. The drop of another ring's producer does not close this chain's ring.
@@ -310,8 +365,13 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }
+            if let Some(executor) = &executor {
+                executor.work(supervisor);
+                executor.leave(&core.control);
+            }
             produced
         });
+        drop(executor);
         hooks.drop_contained(&core.control);
         finish(core, produced)
     }

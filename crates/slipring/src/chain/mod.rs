@@ -7,18 +7,21 @@
 //!   declarations as an error.
 
 mod declare;
+pub(crate) mod entry;
+pub(crate) mod executor;
 mod fan_out;
-mod handlers;
-mod hooks;
+pub(crate) mod handlers;
+pub(crate) mod hooks;
 mod inline;
 mod launch;
 mod options;
 mod pipeline;
 mod place;
 mod pools;
-mod runner;
+pub(crate) mod runner;
 mod stages;
 mod thread;
+mod threads;
 
 pub use declare::{Chain, ring};
 pub use handlers::{ReadHandler, WriteHandler};
@@ -26,3 +29,4 @@ pub use inline::Inline;
 pub use launch::Done;
 pub use pipeline::{JoinError, Pipeline};
 pub use place::{Branch, FanOut, MayWrite, Sequential};
+pub use threads::Threads;

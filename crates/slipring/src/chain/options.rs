@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::declare::Chain;
 use super::place::{Sequential, sealed};
+use super::threads::Threads;
 use crate::base::panics::Contained;
 use crate::live::monitor::Monitor;
 use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
 use crate::ring::settings::ring_options;
 use crate::ring::slots::Layout;
-use crate::ring::spec::{Delivery, StageSpec};
+use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
 use crate::wait::Wait;
 
 impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
@@ -93,6 +94,48 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// ```
     pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
         self.declared.hooks.on_faults = Some(Contained::new(Arc::new(hook)));
+        self
+    }
+
+    /// Runs the stages on `threads` threads that all stages share, instead of a thread for each
+    /// stage, worker and shard.
+    ///
+    /// Any of these threads takes the next batch of any stage that has events, first of the stages
+    /// behind the one that it has just run. A stage runs on one thread at a time, so its handler
+    /// keeps its state and needs only be `Send`. A pool or a sharded stage runs on as many threads at
+    /// once as it has workers or shards. Order, draining, failures, policies and deadlines are those
+    /// of stages with threads of their own.
+    ///
+    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the threads: where
+    /// it would wait for room, and when it has closed the ring, it runs stages. With `threads(1)`, a
+    /// thread is started for the stages, and the calling thread only produces, because its closure may
+    /// wait for what a stage does. [`spawn`](Chain::spawn) starts all `threads`. More threads than
+    /// there are stages, workers and shards are not started. [`run_inline`](Chain::run_inline) runs
+    /// all stages on its own thread, whatever is stated here.
+    ///
+    /// Suits graphs with more stages than cores. A stage whose handler blocks, such as a journal that
+    /// waits for a disk, keeps one of the threads busy; [`on`](Chain::on) gives it a thread of its
+    /// own. So does [`read_by`](Chain::read_by). A handler that waits outside of the ring for another
+    /// handler, or for what the producer's closure does next, needs that, too: all shared threads may
+    /// come to wait, and the producer's thread may be the one that runs the handler.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .threads(2)
+    ///     .write("double", |value, _| *value *= 2)
+    ///     .write("increment", |value, _| *value += 1)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 15);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// All stages on these threads wait together, so all strategies that
+    /// [`stage_wait`](Chain::stage_wait) sets for them must be the same. Zero threads are an error of
+    /// the start.
+    pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
+        self.declared.threads = Some(threads.into());
         self
     }
 
@@ -289,7 +332,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                     format!("`{name}`, which has a loop of its own and cannot take turns")
                 }
                 Delivery::Each => {
-                    spec.thread = Some(thread.to_owned());
+                    spec.thread = ThreadChoice::Named(thread.to_owned());
                     return Ok(());
                 }
                 Delivery::Tap(_) => {

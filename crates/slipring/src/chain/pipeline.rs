@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::declare::Chain;
 use super::launch::{Built, Handoff, PlannedThread};
+use super::threads::Caller;
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::base::panics::{Contained, drop_contained, drop_payload};
@@ -15,6 +16,7 @@ use crate::errors::{Cause, Error, Failure, Report};
 use crate::producer::{Producer, SharedProducer};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
+use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::snapshot;
 
@@ -23,8 +25,8 @@ use crate::ring::snapshot;
 /// Dropping a pipeline stops no stage: the stages run until the ring is closed and drained.
 pub struct Pipeline {
     ring: Box<dyn AnyRing>,
-    /// The threads, each with the name of its first stage.
-    threads: Vec<(Name, thread::JoinHandle<()>)>,
+    /// The threads, each with the index of its first stage.
+    threads: Vec<(usize, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
 }
 
@@ -122,7 +124,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// # Errors
     /// Returns the first mistake in the chain, or the system's refusal to start a thread.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
-        let built = self.build(false)?;
+        let built = self.build(false, Caller::Leaves)?;
         let producer = Contained::new(Producer::of_chain(&built.core));
         let pipeline = built.spawn()?;
         Ok((producer.into_inner(), pipeline))
@@ -136,7 +138,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// # Errors
     /// As [`Chain::spawn`].
     pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
-        let built = self.build(true)?;
+        let built = self.build(true, Caller::Leaves)?;
         let producer = Contained::new(Producer::of_chain(&built.core));
         let pipeline = built.spawn()?;
         Ok((producer.into_inner(), pipeline))
@@ -145,7 +147,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
 
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     fn spawn(self) -> Result<Pipeline, Error> {
-        let Built { core, threads, hooks } = self;
+        let Built { core, threads, hooks, .. } = self;
         let running = Arc::new(RunningThreads {
             count: Mutex::new(threads.len()),
             decreased: Condvar::new(),
@@ -165,7 +167,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 drop(count_out);
             });
             match thread {
-                Ok(handle) => started.push((core.control.name(stage), handle)),
+                Ok(handle) => started.push((stage, handle)),
                 Err(error) => {
                     core.control.fail(stage, None, Cause::Thread(error));
                     work.refuse(&core.control);
@@ -244,13 +246,10 @@ impl Pipeline {
             return Err(JoinError::StillRunning { stage });
         }
         if !self.wait(Some(limit)) {
-            let stage = self
-                .threads
-                .iter()
-                .find(|(_, handle)| !handle.is_finished())
-                .or(self.threads.first());
-            if let Some((stage, _)) = stage {
-                return Err(JoinError::StillRunning { stage: stage.clone() });
+            let mut running = self.threads.iter().filter(|(_, handle)| !handle.is_finished());
+            if let Some(&(stage, _)) = running.next().or(self.threads.first()) {
+                let stage = self.ring.control().name(self.unfinished(stage));
+                return Err(JoinError::StillRunning { stage });
             }
         }
         self.outcome().map_err(JoinError::Failed)
@@ -269,13 +268,22 @@ impl Pipeline {
         self.ring.control().halt();
     }
 
-    /// Returns the first stage of the calling thread, if the thread belongs to the pipeline.
+    /// Returns the stage that the calling thread runs, or the first stage of that thread, if the
+    /// thread belongs to the pipeline.
     fn own_stage(&self) -> Option<Name> {
-        let own = thread::current().id();
-        self.threads
-            .iter()
-            .find(|(_, handle)| handle.thread().id() == own)
-            .map(|(stage, _)| stage.clone())
+        let (own, control) = (thread::current().id(), self.ring.control());
+        let &(first, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
+        Some(control.name(self_wait::innermost(control).unwrap_or(first)))
+    }
+
+    /// Returns a stage that has not ended, of a thread whose first stage is `first`.
+    fn unfinished(&self, first: usize) -> usize {
+        let control = self.ring.control();
+        let runs = |&stage: &usize| control.ended(control.position(stage)).is_none();
+        let stages = control.plan.stages.iter().enumerate();
+        let shared = stages.filter(|(_, stage)| stage.thread.is_shared()).map(|(stage, _)| stage);
+        let is_shared = control.plan.stages[first].thread.is_shared();
+        shared.filter(|_| is_shared).find(runs).unwrap_or(first)
     }
 
     /// Waits until every stage has ended. Returns `false` if some stage has not ended within
@@ -313,6 +321,8 @@ impl Pipeline {
 
 impl fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.threads.iter().map(|(name, _)| name)).finish()
+        let names =
+            self.threads.iter().map(|(_, handle)| handle.thread().name().unwrap_or_default());
+        f.debug_list().entries(names).finish()
     }
 }

@@ -20,7 +20,7 @@ use crate::ring::slots::Layout;
 /// A thread with one runner calls `run`, which handles all events until the stream ends or the
 /// handler fails. A thread with several runners calls the `step` of each runner in turn. Calls of a
 /// runner are virtual, and the loops over events inside of the calls are monomorphic.
-pub(super) trait Runner {
+pub(crate) trait Runner {
     /// Returns the index of the stage.
     fn stage(&self) -> usize;
     /// Returns the position of the next event.
@@ -56,10 +56,10 @@ pub(super) trait Runner {
     fn waits_for(&self) -> usize;
 }
 
-pub(super) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
+pub(crate) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
 
 /// The position of a stage, and the stage's handler.
-pub(super) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
+pub(crate) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
     position: S,
     handler: H,
     pace: Pace,
@@ -67,7 +67,7 @@ pub(super) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
 }
 
 impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> StageRunner<E, L, S, H> {
-    pub(super) fn new(position: S, handler: H) -> Self {
+    pub(crate) fn new(position: S, handler: H) -> Self {
         let pace = Pace::new(position.state());
         StageRunner { position, handler, pace, ring: PhantomData }
     }
@@ -144,7 +144,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 /// The loop gets `&mut` of the stage's handle, and may swap the handle for the handle of another
 /// stage or ring. The runner also keeps the ring and the stage's index, because the loop may have
 /// swapped the handle away.
-pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
+pub(crate) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
     /// The stage's handle, unless the user's loop has swapped in another handle.
@@ -154,7 +154,7 @@ pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
 }
 
 impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
-    pub(super) fn new(core: Owner<E, L>, stage: usize, run: F) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, run: F) -> Self {
         let learned = core.control.learner_contained(stage);
         LoopRunner {
             consumer: Consumer::every(core.clone(), stage, learned),

@@ -48,7 +48,7 @@ use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::Interleaved;
-use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
 use crate::wait::{HandleLearner, Wait};
 pub(crate) use asleep::asleep;
 
@@ -56,6 +56,7 @@ mod asleep;
 mod chunks;
 mod closing;
 mod ending;
+mod executor;
 pub(crate) mod futex;
 mod gate;
 mod heads;

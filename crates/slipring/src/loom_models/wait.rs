@@ -119,7 +119,7 @@ fn loom_a_publication_notifies_two_queues() {
     explore(1_000, Some(3), || {
         let mut stages = named([(Read, Delivery::Each, &[][..]), (Read, Delivery::Each, &[])]);
         // Stages of different threads have different wait queues.
-        stages[1].thread = Some("another".to_owned());
+        stages[1].thread = ThreadChoice::Named("another".to_owned());
         let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.producer_notifies.len(), 2);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
@@ -143,7 +143,7 @@ fn loom_a_release_notifies_two_queues() {
             (Read, Delivery::Each, &[0]),
             (Read, Delivery::Each, &[0]),
         ]);
-        stages[2].thread = Some("another".to_owned());
+        stages[2].thread = ThreadChoice::Named("another".to_owned());
         let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.stages[0].notifies.len(), 2);
         let mut tx = producer(&ring);

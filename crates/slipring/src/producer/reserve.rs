@@ -9,6 +9,7 @@ use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
 use crate::ring::control::Waiter;
 use crate::ring::core::Core;
+use crate::ring::helper;
 use crate::ring::membership::Company;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
@@ -271,6 +272,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
                     return Err(ClaimError::TimedOut { stage: self.core.control.name(slowest) });
                 }
+                // A batch of a stage that this thread runs may make room.
+                Refusal::Gated(_) if !is_over() && helper::step(&self.core.control) => {}
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
             match self.reserve(len) {
@@ -298,8 +301,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             deadline,
             &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
             Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
-            &mut || Self::is_ready(core, next, len),
+            &mut || Self::is_ready(core, next, len) || helper::is_ready(control),
         );
+        helper::leave(control);
         self.counts.wait(slowest, stats);
         let error = match waited {
             Ok(()) => return Ok(()),

@@ -25,9 +25,9 @@ fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
         // A stage's thread bears the stage's name. A thread's name ends at a zero byte, so a
         // stage's name must contain none.
         if let Some(thread) =
-            spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
+            spec.thread.label().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
-            return Err(BuildError::InvalidName { given: thread.clone() });
+            return Err(BuildError::InvalidName { given: thread.to_owned() });
         }
         if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
             return Err(BuildError::InvalidName { given: spec.name.clone() });
@@ -148,19 +148,20 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
 /// use the first strategy that is stated for one of these stages.
 pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
-        let shares = |other: &&StageSpec| {
-            spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some()
-        };
+        let shares = |other: &&StageSpec| spec.thread.shares(&other.thread) && other.wait.is_some();
         let Some(first) = specs.iter().find(shares) else {
             return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone()));
         };
         let chosen = first.wait.as_deref().unwrap_or(wait);
         if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
-            let (stage, other, thread) =
-                (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
+            let (stage, other) = (&spec.name, &first.name);
+            let threads = match spec.thread.label() {
+                Some(thread) => format!("thread `{thread}`"),
+                None => "the executor's threads".to_owned(),
+            };
             return Err(BuildError::Declaration {
                 problem: format!(
-                    "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
+                    "stages `{other}` ({chosen}) and `{stage}` ({own}) share {threads}, so they have to wait the same way"
                 ),
             });
         }

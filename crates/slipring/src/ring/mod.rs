@@ -10,6 +10,7 @@ pub(crate) mod counters;
 mod deaths;
 pub(crate) mod events;
 pub(crate) mod heads;
+pub(crate) mod helper;
 pub(crate) mod membership;
 pub(crate) mod owner;
 pub(crate) mod owner_count;

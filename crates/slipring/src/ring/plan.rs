@@ -20,7 +20,7 @@ use crate::base::sync::twin;
 use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::policy::Policy;
-use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
 use crate::wait::{Wait, WaitStrategy};
 
 /// A stage of a plan, with its lines and its queues.
@@ -33,7 +33,7 @@ pub(crate) struct Stage {
     /// Indices of the stages on other threads that follow this stage directly, or through stages on
     /// this stage's thread.
     pub(crate) followers: Vec<usize>,
-    pub(crate) thread: Option<String>,
+    pub(crate) thread: ThreadChoice,
     pub(crate) policy: Policy,
     /// Index of the stage's first line. The table below shows the words on the stage's lines, in
     /// order.
@@ -368,7 +368,7 @@ impl<'s> Draft<'s> {
         let mut pending: Vec<usize> = self.followers(Some(stage)).collect();
         let mut elsewhere = Vec::new();
         while let Some(follower) = pending.pop() {
-            if thread.is_some() && *thread == self.specs[follower].thread {
+            if thread.shares(&self.specs[follower].thread) {
                 pending.extend(self.followers(Some(follower)));
             } else {
                 elsewhere.push(follower);
@@ -385,7 +385,10 @@ impl<'s> Draft<'s> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
         for follower in self.followers(upstream) {
-            let sleeps = self.parks[follower];
+            // A producer that waits for room runs the executor's stages, too.
+            let helped = self.specs[follower].thread.is_shared() && self.producer_parks;
+            let parks = self.parks[follower] || helped;
+            let sleeps = parks && !self.is_handed_on(upstream, follower);
             let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
             queues.extend(sleeps.then_some(self.queue_of[follower]));
             // A tap without a member holds no event back, so progress before the tap is also
@@ -404,6 +407,17 @@ impl<'s> Draft<'s> {
         queues
     }
 
+    /// Returns whether the executor's threads themselves hand on what a step of `upstream` makes
+    /// ready, so that its releases need not notify the queue of `follower`. A handle that joins one of
+    /// them later, if it is a pool, belongs to another thread.
+    fn is_handed_on(&self, upstream: Option<usize>, follower: usize) -> bool {
+        let Some(upstream) = upstream else { return false };
+        [upstream, follower]
+            .map(|stage| &self.specs[stage])
+            .iter()
+            .all(|spec| spec.thread.is_shared() && spec.delivery.room() == spec.delivery.len())
+    }
+
     fn stage_notifies(&self, stage: usize) -> Vec<usize> {
         let mut queues = self.notified_by(Some(stage));
         if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
@@ -412,7 +426,8 @@ impl<'s> Draft<'s> {
         // The release of the stream's last chunk ends a pool, so the release must wake the pool's
         // idle workers.
         let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
-        let idle_workers = twin!("idle-workers-unnotified": is_pool => false);
+        let idle_workers = is_pool && !self.is_handed_on(Some(stage), stage);
+        let idle_workers = twin!("idle-workers-unnotified": idle_workers => false);
         if idle_workers && self.parks[stage] && !queues.contains(&self.queue_of[stage]) {
             queues.push(self.queue_of[stage]);
         }
@@ -431,12 +446,16 @@ impl<'s> Draft<'s> {
 }
 
 /// Assigns a wait queue to each stage. Stages of one thread share a queue, and stages that follow
-/// the same stages share a queue.
+/// the same stages share a queue. The stages of the executor share the producers' queue.
 fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
     let mut keys: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
     let mut queues = Vec::with_capacity(specs.len());
     for spec in specs {
-        let thread = spec.thread.as_deref();
+        if spec.thread.is_shared() {
+            queues.push(PRODUCER_QUEUE);
+            continue;
+        }
+        let thread = spec.thread.label();
         let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
         after.sort_unstable();
         let key = (thread, after);
@@ -480,13 +499,14 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
 }
 
 /// Returns the likely number of the stages' threads. Stages with the same thread label share one
-/// thread. A stage without a thread label has one thread per handle.
+/// thread, and the stages of the executor share its threads. Another stage has one thread per handle.
 fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
     let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
-        None => spec.delivery.len(),
-        Some(_) => usize::from(first_of_thread(i)),
+        ThreadChoice::Own => spec.delivery.len(),
+        ThreadChoice::Named(_) => usize::from(first_of_thread(i)),
+        ThreadChoice::Shared(threads) => threads * usize::from(first_of_thread(i)),
     });
     threads.sum()
 }
@@ -516,8 +536,10 @@ impl fmt::Display for Plan {
             for (i, &earlier) in stage.after.iter().enumerate() {
                 write!(f, "{}{}", if i == 0 { "" } else { " and " }, self.stages[earlier].name)?;
             }
-            if let Some(thread) = &stage.thread {
-                write!(f, ", on thread {thread}")?;
+            match &stage.thread {
+                ThreadChoice::Own => {}
+                ThreadChoice::Named(thread) => write!(f, ", on thread {thread}")?,
+                ThreadChoice::Shared(_) => f.write_str(", on shared threads")?,
             }
             let (wait, general) = (stage.wait.alias(), self.wait.alias());
             if wait != general {

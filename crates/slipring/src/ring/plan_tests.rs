@@ -5,7 +5,7 @@ use crate::base::name::PRODUCER;
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
-use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
 use crate::wait::Wait;
 
 fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
@@ -164,7 +164,7 @@ fn queues_are_notified_only_where_a_party_sleeps() {
     assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
     // Stages on one thread share the waiting strategy that was declared for one of them.
     let on = |mut spec: StageSpec| {
-        spec.thread = Some("t".into());
+        spec.thread = ThreadChoice::Named("t".into());
         spec
     };
     let together = vec![on(read("a", &[], None)), on(read("b", &[0], Some(Wait::Blocking)))];

@@ -100,6 +100,14 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
+/// Returns the stage whose handler the current thread runs in the ring of `control`.
+pub(crate) fn innermost(control: &Control) -> Option<usize> {
+    with(|nest| {
+        let own = nest.inside().map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
+        own.last().and_then(|(_, line)| control.plan.stage_of(line))
+    })
+}
+
 /// Returns the first stage of the current thread's list that has not released all events before
 /// `seq(stage)`. The function ignores stages for which `seq` returns `None`.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {

@@ -78,6 +78,38 @@ impl Delivery {
 /// Largest number of members of which a tap's word can say which seats they have.
 pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 
+/// The threads on which a stage runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ThreadChoice {
+    /// A thread of its own for each handle of the stage.
+    #[default]
+    Own,
+    /// The thread with this label. Stages with the same label share the thread, and so a wait queue.
+    Named(String),
+    /// The graph's executor, which starts the given number of threads. All of its stages share one
+    /// wait queue with the producers, because a producer that waits for room runs stages, too.
+    Shared(usize),
+}
+
+impl ThreadChoice {
+    /// Returns whether two stages with these choices share threads.
+    pub(crate) fn shares(&self, other: &ThreadChoice) -> bool {
+        *self != ThreadChoice::Own && self == other
+    }
+
+    /// Returns the label of the stage's thread, if it has one.
+    pub(crate) fn label(&self) -> Option<&str> {
+        match self {
+            ThreadChoice::Named(label) => Some(label),
+            ThreadChoice::Own | ThreadChoice::Shared(_) => None,
+        }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, ThreadChoice::Shared(_))
+    }
+}
+
 /// A stage as the user declared the stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageSpec {
@@ -86,9 +118,7 @@ pub(crate) struct StageSpec {
     pub(crate) delivery: Delivery,
     /// Indices of the stages that this stage follows.
     pub(crate) after: Vec<usize>,
-    /// Label of a thread that the stage shares with other stages; `None`: the stage has a thread of
-    /// its own. Stages with the same label share a thread, and so a wait queue.
-    pub(crate) thread: Option<String>,
+    pub(crate) thread: ThreadChoice,
     pub(crate) policy: Policy,
     /// Waiting strategy of the stage; `None`: the stage uses the graph's strategy.
     pub(crate) wait: Option<Contained<Wait>>,
@@ -106,7 +136,7 @@ impl StageSpec {
             access,
             delivery,
             after: after.to_vec(),
-            thread: None,
+            thread: ThreadChoice::Own,
             policy: Policy::default(),
             wait: None,
         }

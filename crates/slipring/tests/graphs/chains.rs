@@ -1,11 +1,13 @@
-//! The named shapes as chains: on threads under every suitable strategy, inline, and spawned.
+//! The named shapes as chains: on threads of their own and on shared threads, under every suitable
+//! strategy; inline, and spawned.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use slipring::{Chain, Contiguous, Interleaved, JoinError, Layout, Wait, ring};
+use slipring::{Chain, Contiguous, Interleaved, JoinError, Layout, Threads, Wait, ring};
 
 const EVENTS: u64 = if cfg!(miri) { 12 } else { 150 };
 
@@ -15,20 +17,42 @@ trait Start: Layout {
 }
 impl Start for Interleaved {
     fn chain<'env>(capacity: usize) -> Chain<'env, u64, Interleaved> {
-        ring(capacity, || 0)
+        shared(ring(capacity, || 0))
     }
 }
 impl Start for Contiguous {
     fn chain<'env>(capacity: usize) -> Chain<'env, u64, Contiguous> {
-        ring(capacity, || 0).contiguous()
+        shared(ring(capacity, || 0).contiguous())
+    }
+}
+
+thread_local! {
+    /// Number of threads that the stages of this test's chains share; `None`: threads of their own.
+    static THREADS: Cell<Option<Threads>> = const { Cell::new(None) };
+}
+
+fn shared<'env, L: Layout>(chain: Chain<'env, u64, L>) -> Chain<'env, u64, L> {
+    match THREADS.get() {
+        Some(threads) => chain.threads(threads),
+        None => chain,
+    }
+}
+
+/// Runs a shape with threads of its own, and on shared threads.
+fn on_any_threads(shape: fn()) {
+    let counts = [1, 2, 3].map(|count| Some(Threads::from(count)));
+    for threads in [None, Some(Threads::Auto)].into_iter().chain(counts) {
+        THREADS.set(threads);
+        shape();
     }
 }
 
 /// Returns strategies, capacities and first positions for a shape on this number of threads.
 fn settings(threads: usize) -> Vec<(Wait, usize, u64)> {
     let mut all = Vec::new();
+    let is_shared = THREADS.get().is_some();
     // A thread that spins needs a core of its own.
-    for wait in Wait::all().into_iter().skip(usize::from(threads > 2)) {
+    for wait in Wait::all().into_iter().skip(usize::from(threads > 2 || is_shared)) {
         for (capacity, start) in [(1usize, 0), (2, u64::MAX - 7), (64, 0u64.wrapping_sub(100))] {
             all.push((wait.clone(), capacity, start));
         }
@@ -360,7 +384,7 @@ macro_rules! both_layouts {
                 #[test]
                 fn $shape() {
                     let _watched = crate::common::watched();
-                    super::$shape::<slipring::Interleaved>();
+                    super::on_any_threads(super::$shape::<slipring::Interleaved>);
                 }
             )*
         }
@@ -369,7 +393,7 @@ macro_rules! both_layouts {
                 #[test]
                 fn $shape() {
                     let _watched = crate::common::watched();
-                    super::$shape::<slipring::Contiguous>();
+                    super::on_any_threads(super::$shape::<slipring::Contiguous>);
                 }
             )*
         }

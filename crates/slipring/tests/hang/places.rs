@@ -96,6 +96,19 @@ enum Front {
     Spawn,
     /// `feed`, with every stage that allows it on one thread.
     OneThread,
+    /// `feed`, with all stages on two shared threads, one of which produces.
+    SharedThreads,
+    /// `spawn`, with all stages on two shared threads.
+    SpawnSharedThreads,
+}
+
+impl Front {
+    fn shares_threads(self) -> bool {
+        matches!(self, Front::SharedThreads | Front::SpawnSharedThreads)
+    }
+    fn spawns(self) -> bool {
+        matches!(self, Front::Spawn | Front::SpawnSharedThreads)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -231,11 +244,17 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     let s = of();
     let hook = move |name: &str| {
         // On one thread only: two would race for the first failure.
-        if if together { name == "together" } else { matches!(name, "x" | "x-1") } {
+        let names = match case.front {
+            Front::OneThread => ["together"; 2],
+            front if front.shares_threads() => ["stages-0"; 2],
+            _ => ["x", "x-1"],
+        };
+        if names.contains(&name) {
             let _ = s.without_event(Hook);
         }
     };
     let chain = slipring::ring(CAPACITY, factory).wait(case.wait.clone()).on_thread_start(hook);
+    let chain = if case.front.shares_threads() { chain.threads(2) } else { chain };
     let mut chain = on(chain.write("before", |ev, at| assert_eq!(ev.value, at.seq)));
     let s = of();
     chain = match spot {
@@ -345,8 +364,10 @@ fn run(case: Case) -> (Arc<Scenario>, Result<(), Error>) {
     let s = scenario.clone();
     let closure = scenario.case.spot == Closure;
     let outcome = match scenario.case.front {
-        Front::Feed | Front::OneThread if !closure => chain.feed(items, fill).map(drop),
-        Front::Feed | Front::OneThread => chain
+        Front::Feed | Front::OneThread | Front::SharedThreads if !closure => {
+            chain.feed(items, fill).map(drop)
+        }
+        Front::Feed | Front::OneThread | Front::SharedThreads => chain
             .run(|producer| {
                 producer.publish_all(items.take(until_full), fill)?;
                 Ok(s.fail(None)?)
@@ -373,7 +394,7 @@ fn run(case: Case) -> (Arc<Scenario>, Result<(), Error>) {
                 Ok(())
             })
             .map(drop),
-        Front::Spawn => match chain.spawn() {
+        Front::Spawn | Front::SpawnSharedThreads => match chain.spawn() {
             Err(error) => Err(error),
             Ok((mut producer, pipeline)) => {
                 let user = thread::spawn(move || {
@@ -403,7 +424,7 @@ fn check_error(scenario: &Scenario, outcome: Result<(), Error>) {
         FaultKind::Bomb => "a payload that is not a string",
         _ => "out of cheese on purpose",
     };
-    if front == Front::Spawn && spot == Closure && kind == FaultKind::Error {
+    if front.spawns() && spot == Closure && kind == FaultKind::Error {
         return outcome.unwrap(); // the library does not see the result of the user's own thread
     }
     let error = outcome.expect_err("user code failed");
@@ -426,20 +447,20 @@ fn check_error(scenario: &Scenario, outcome: Result<(), Error>) {
     let failure = error.failure().unwrap_or_else(|| panic!("{error:?}"));
     let stage = match spot {
         Closure | Fill | Items => PRODUCER,
-        Hook if front == Front::OneThread => "before",
+        Hook if front == Front::OneThread || front.shares_threads() => "before",
         _ => "x",
     };
     assert_eq!(error.stage(), Some(stage), "{error}");
     let expected = Some(scenario.expected.load(SeqCst)).filter(|&seq| seq != u64::MAX);
     // A dropped handle reports its own position.
-    let any_position = matches!(front, Front::Spawn | Front::Shared) && spot == Closure;
+    let any_position = (front.spawns() || front == Front::Shared) && spot == Closure;
     assert!(any_position || error.seq() == expected, "{error}: expected {expected:?}");
     match (kind, spot) {
         (_, HandlerDrop | WorkerDrop) => assert_eq!(message(failure), "dropped on purpose"),
         (FaultKind::Error, Hook | Fill | Items) => unreachable!("these return nothing"),
         (FaultKind::Error, _) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(7))),
         // A moved producer unwinds on a thread that the library does not run.
-        _ if front == Front::Spawn && stage == PRODUCER => {
+        _ if front.spawns() && stage == PRODUCER => {
             assert!(message(failure).contains("panicked"), "{error}")
         }
         _ => assert_eq!(message(failure), panic),
@@ -480,13 +501,15 @@ fn all(waits: &[Wait], fronts: &[Front], kinds: &[FaultKind]) {
 #[test]
 fn a_failure_at_every_place_is_reported_under_every_strategy() {
     let _watched = crate::common::watched();
-    all(&Wait::all(), &[Front::Feed], &[FaultKind::Panic, FaultKind::Error]);
+    let fronts = [Front::Feed, Front::SharedThreads];
+    all(&Wait::all(), &fronts, &[FaultKind::Panic, FaultKind::Error]);
 }
 
 #[test]
 fn a_failure_at_every_place_is_reported_in_every_front() {
     let _watched = crate::common::watched();
-    let fronts = [Front::Shared, Front::Inline, Front::Spawn, Front::OneThread];
+    let fronts =
+        [Front::Shared, Front::Inline, Front::Spawn, Front::OneThread, Front::SpawnSharedThreads];
     all(&[Wait::Blocking], &fronts, &[FaultKind::Panic, FaultKind::Error]);
 }
 
@@ -495,7 +518,7 @@ fn a_panic_payload_that_panics_on_drop_is_reported() {
     let _watched = crate::common::watched();
     all(
         &[Wait::Blocking],
-        &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread],
+        &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread, Front::SharedThreads],
         &[FaultKind::Bomb],
     );
 }

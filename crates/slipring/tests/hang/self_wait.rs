@@ -90,33 +90,40 @@ fn a_deadline_ends_a_thread_that_waits_for_itself() {
 #[test]
 fn a_stage_that_joins_its_own_pipeline_gets_an_error() {
     let _watched = crate::common::watched();
-    ends("joining oneself", || {
-        let slot = Arc::new(std::sync::Mutex::new(None::<slipring::Pipeline>));
-        let theirs = slot.clone();
-        let (sender, results) = std::sync::mpsc::channel();
-        let (mut tx, pipeline) = slipring::ring(2, || 0u64)
-            .read("beside", |_, _| ())
-            .read("r", move |_, _| {
-                let mut pipeline = theirs.lock().unwrap().take().unwrap();
-                let within = pipeline.join_within(Duration::MAX);
-                sender.send((
-                    matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"),
-                    pipeline.join().unwrap_err(),
-                ))
-            })
-            .spawn()
-            .unwrap();
-        *slot.lock().unwrap() = Some(pipeline);
-        tx.publish(|_| ()).unwrap();
-        let (still, error) = results.recv().unwrap();
-        assert!(
-            still && error.stage() == Some("r") && error.to_string().contains("its own pipeline"),
-            "{error}"
-        );
-        // The stage got an error; the graph has not failed.
-        tx.close();
-        assert!(results.recv().is_err());
-    });
+    for shared in [false, true] {
+        ends("joining oneself", move || joins_itself(shared));
+    }
+}
+
+/// `shared`: on threads that the stages share.
+fn joins_itself(shared: bool) {
+    let slot = Arc::new(std::sync::Mutex::new(None::<slipring::Pipeline>));
+    let theirs = slot.clone();
+    let (sender, results) = std::sync::mpsc::channel();
+    let chain = slipring::ring(2, || 0u64);
+    let chain = if shared { chain.threads(2) } else { chain };
+    let (mut tx, pipeline) = chain
+        .read("beside", |_, _| ())
+        .read("r", move |_, _| {
+            let mut pipeline = theirs.lock().unwrap().take().unwrap();
+            let within = pipeline.join_within(Duration::MAX);
+            sender.send((
+                matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"),
+                pipeline.join().unwrap_err(),
+            ))
+        })
+        .spawn()
+        .unwrap();
+    *slot.lock().unwrap() = Some(pipeline);
+    tx.publish(|_| ()).unwrap();
+    let (still, error) = results.recv().unwrap();
+    assert!(
+        still && error.stage() == Some("r") && error.to_string().contains("its own pipeline"),
+        "{error}"
+    );
+    // The stage got an error; the graph has not failed.
+    tx.close();
+    assert!(results.recv().is_err());
 }
 
 #[test]

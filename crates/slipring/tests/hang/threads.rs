@@ -25,9 +25,11 @@ fn a_thread_that_the_system_refuses_is_an_error() {
         return;
     }
     quiet();
-    let chain = || {
+    let chain = |shared: bool| {
         let (a, b) = (Fragile(true), Fragile(true));
-        slipring::ring(4, || 0u64)
+        let chain = slipring::ring(4, || 0u64);
+        let chain = if shared { chain.threads(2) } else { chain };
+        chain
             .write("first", move |_, _| {
                 let _ = &a;
             })
@@ -39,7 +41,9 @@ fn a_thread_that_the_system_refuses_is_an_error() {
         assert!(matches!(error.failure().unwrap().cause(), Cause::Thread(_)), "{error}");
         assert_eq!(error.stage(), Some("first"));
     };
-    refused(chain().feed(0.., |slot, i| *slot = i).unwrap_err());
-    refused(chain().run_shared(|p| Ok(p.publish(|_| ()).is_ok())).unwrap_err());
-    refused(chain().spawn().map(drop).unwrap_err());
+    for shared in [false, true] {
+        refused(chain(shared).feed(0.., |slot, i| *slot = i).unwrap_err());
+        refused(chain(shared).run_shared(|p| Ok(p.publish(|_| ()).is_ok())).unwrap_err());
+        refused(chain(shared).spawn().map(drop).unwrap_err());
+    }
 }

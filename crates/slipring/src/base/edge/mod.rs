@@ -22,6 +22,7 @@
 
 pub(crate) mod announced;
 mod between_processes;
+pub(crate) mod turn_taken;
 
 pub(crate) use between_processes::{
     bounded, cell_taken, closing, hinted, intended, last_out, seated,

@@ -1,0 +1,41 @@
+//! Threads take turns at a value. What a thread did in its turn comes before the next turn.
+
+use crate::base::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, twin};
+
+/// No thread has the turn.
+pub(crate) const FREE: u32 = 0;
+/// A thread has the turn.
+const TAKEN: u32 = 1;
+/// A thread has the turn, and another thread found that since.
+const WANTED: u32 = 2;
+
+/// Takes the turn, before the value is used. Returns `false`, and marks the turn as wanted, if
+/// another thread has it. What the caller has seen before the mark, the thread that ends the turn
+/// sees, too.
+#[inline]
+pub(crate) fn take(word: &AtomicU32) -> bool {
+    let mut seen = word.load(Relaxed);
+    loop {
+        let (next, order) = match seen {
+            FREE => (TAKEN, twin!("turn-unacquired": Acquire => Relaxed)),
+            _ => (WANTED, twin!("want-unreleased": Release => Relaxed)),
+        };
+        if next == WANTED && twin!("want-unmarked": false => true) {
+            return false;
+        }
+        // A mark that is there already is stored again, because the store releases what the caller
+        // has seen.
+        match word.compare_exchange(seen, next, order, Relaxed) {
+            Ok(_) => return next == TAKEN,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Ends the turn, after the value was used. Returns whether another thread has found the turn taken.
+#[inline]
+pub(crate) fn give_back(word: &AtomicU32) -> bool {
+    let order = twin!("turn-unreleased": AcqRel => Acquire);
+    let order = twin!("want-unacquired": order => Release);
+    word.swap(FREE, order) == WANTED
+}

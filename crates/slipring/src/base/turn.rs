@@ -1,0 +1,126 @@
+//! A value that threads use in turns, without waiting for each other.
+//!
+//! Invariants
+//! - I1: one thread at a time has the turn: the thread whose exchange took the word, until it gives
+//!   the turn back. Only that thread uses the value.
+//! - I2: a thread that finds the turn taken leaves a mark. The thread that has the turn finds the
+//!   mark when it gives the turn back, and sees what the other thread had seen. So if a use of the
+//!   value became possible meanwhile, one of the two threads knows of it.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+
+use crate::base::edge::turn_taken;
+use crate::base::sync::AtomicU32;
+
+/// A value that threads use in turns.
+pub(crate) struct InTurns<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+    /// In a model, a use of the value.
+    #[cfg(slipring_loom)]
+    watched: loom::cell::UnsafeCell<()>,
+}
+
+// SAFETY: the value is used by one thread at a time (I1), each of which may drop it.
+unsafe impl<T: Send> Sync for InTurns<T> {}
+
+impl<T> InTurns<T> {
+    pub(crate) fn new(value: T) -> InTurns<T> {
+        InTurns {
+            word: AtomicU32::new(turn_taken::FREE),
+            value: UnsafeCell::new(value),
+            #[cfg(slipring_loom)]
+            watched: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// Takes the turn. `None`: another thread has it, and finds out that this thread wanted it (I2).
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Turn<'_, T>> {
+        if !turn_taken::take(&self.word) {
+            return None;
+        }
+        #[cfg(slipring_loom)]
+        self.watched.with_mut(|_| ());
+        Some(Turn { value: self })
+    }
+}
+
+/// A turn at a value. A drop gives the turn back, without a look at the mark of another thread.
+pub(crate) struct Turn<'a, T> {
+    value: &'a InTurns<T>,
+}
+
+impl<T> Turn<'_, T> {
+    /// Gives the turn back. Returns whether another thread has found it taken. The caller then looks
+    /// again whether there is a use for the value (I2).
+    #[inline]
+    pub(crate) fn give_back(self) -> bool {
+        let value = self.value;
+        std::mem::forget(self);
+        turn_taken::give_back(&value.word)
+    }
+}
+
+impl<T> Drop for Turn<'_, T> {
+    fn drop(&mut self) {
+        turn_taken::give_back(&self.value.word);
+    }
+}
+
+impl<T> Deref for Turn<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this thread has the turn (I1).
+        unsafe { &*self.value.value.get() }
+    }
+}
+
+impl<T> DerefMut for Turn<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this thread has the turn (I1), and the turn is borrowed mutably.
+        unsafe { &mut *self.value.value.get() }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_at_a_time_has_the_turn() {
+        let value = InTurns::new(0);
+        let mut turn = value.take().expect("free");
+        *turn += 1;
+        assert!(!turn.give_back(), "no other thread wanted it");
+        let turn = value.take().expect("given back");
+        assert!(value.take().is_none() && value.take().is_none());
+        assert!(turn.give_back(), "marked");
+        drop(value.take().expect("given back"));
+        assert_eq!(*value.take().expect("dropped"), 1);
+    }
+
+    #[test]
+    fn threads_that_take_turns_lose_no_change() {
+        const TURNS: u32 = if cfg!(miri) { 50 } else { 10_000 };
+        let value = InTurns::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut turns = 0;
+                    while turns < TURNS {
+                        match value.take() {
+                            Some(mut turn) => {
+                                (*turn, turns) = (*turn + 1, turns + 1);
+                                turn.give_back();
+                            }
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*value.take().expect("free"), 3 * TURNS);
+    }
+}

@@ -1,0 +1,240 @@
+//! A runner under supervision: its start and its stop, its failures, and what its policy makes of
+//! them.
+//!
+//! Invariants
+//! - I1: no panic of user code leaves this module. A caught panic fails the graph, unless the
+//!   stage's policy lets the stage go on. The graph's failure names the stage, and also the event
+//!   if the handler panicked at an event. A panic in the drop of a caught panic's payload is
+//!   contained, too.
+//! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use super::hooks::OnFaults;
+use super::runner::BoxedRunner;
+use crate::base::fault::Fault;
+use crate::base::panics::{drop_contained, panic_message};
+use crate::consumer::drive::End;
+use crate::errors::Cause;
+use crate::ring::control::Control;
+use crate::ring::policy::{Faulted, Verdict};
+
+/// What the entries of a graph share.
+#[derive(Clone, Copy)]
+pub(crate) struct Supervisor<'a, 'env> {
+    pub(crate) control: &'a Control,
+    pub(crate) on_faults: Option<&'a OnFaults<'env>>,
+}
+
+/// A runner, and its failures since its last release.
+pub(crate) struct Entry<'env> {
+    runner: BoxedRunner<'env>,
+    /// Whether `start` of the handler has succeeded.
+    started: bool,
+    /// Whether the runner has not ended yet.
+    running: bool,
+    /// Whether the runner has survived a failure since its last step. What it skipped is released by
+    /// the next step, which may find no event.
+    is_due: bool,
+    /// [`Runner::released`](super::runner::Runner::released) at the last failure.
+    released: u64,
+    /// Number of failures that the runner survived since the last change of `released`.
+    failures: u32,
+    /// The time at which `idle` is due again, if [`Entry::idle_once`] has called it since the last
+    /// event.
+    idled: Option<Option<Instant>>,
+}
+
+impl<'env> Entry<'env> {
+    pub(crate) fn new(runner: BoxedRunner<'env>) -> Entry<'env> {
+        Entry {
+            runner,
+            started: false,
+            running: true,
+            is_due: false,
+            released: 0,
+            failures: 0,
+            idled: None,
+        }
+    }
+
+    /// Returns the runner.
+    pub(crate) fn runner(&self) -> &BoxedRunner<'env> {
+        &self.runner
+    }
+
+    /// Returns whether the handler was started.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Returns whether a step has something to do: an event, an end, or what a failure left.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_due || !self.running || self.runner.is_ready()
+    }
+
+    /// Returns whether the runner has not ended yet.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// Starts the handler. Returns `false` if the start fails, and then the graph has failed.
+    pub(crate) fn start(&mut self, control: &Control) -> bool {
+        let runner = &mut self.runner;
+        self.started = call_user(control, runner.stage(), None, || runner.start()).is_some();
+        self.started
+    }
+
+    /// Handles events until the stream ends, or until a failure that the stage does not survive.
+    pub(crate) fn run(&mut self, supervisor: Supervisor<'_, 'env>) {
+        while self.running {
+            let end = catch_end(|| self.runner.run()).unwrap_or_else(|end| end);
+            self.survive_or_end(supervisor, end);
+        }
+    }
+
+    /// Lets the runner handle its available events once. Returns the number of handled events. After
+    /// a failure, the result is at least 1, because the stage may have events left.
+    pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
+        (self.idled, self.is_due) = (None, false);
+        match catch_end(|| self.runner.step()).unwrap_or_else(Err) {
+            Ok(count) => count,
+            Err(end) => {
+                self.survive_or_end(supervisor, end);
+                1
+            }
+        }
+    }
+
+    /// Calls `idle` of the handler. Returns the time at which it is due again, or an error if the
+    /// handler has failed.
+    pub(crate) fn idle(&mut self, supervisor: Supervisor<'_, 'env>) -> Result<Option<Instant>, ()> {
+        catch_end(|| self.runner.idle()).unwrap_or_else(Err).map_err(|end| {
+            self.survive_or_end(supervisor, end);
+        })
+    }
+
+    /// Works as [`Entry::idle`], but calls `idle` once until the next event, or when it is due again.
+    /// `again`: calls it in any case.
+    pub(crate) fn idle_once(
+        &mut self,
+        supervisor: Supervisor<'_, 'env>,
+        again: bool,
+    ) -> Result<Option<Instant>, ()> {
+        match self.idled {
+            Some(due) if !again && due.is_none_or(|due| Instant::now() < due) => Ok(due),
+            _ => {
+                let due = self.idle(supervisor)?;
+                self.idled = Some(due);
+                Ok(due)
+            }
+        }
+    }
+
+    /// Lets a stage go on after a failure, or ends the stage.
+    fn survive_or_end(&mut self, supervisor: Supervisor<'_, 'env>, end: End) {
+        let Some(end) = self.survive(supervisor, end) else {
+            self.is_due = true;
+            return;
+        };
+        self.running = false;
+        let cause = match end {
+            End::Wait(_) => return,
+            End::Fault(fault) => Cause::Error(fault),
+            End::Panic(message) => Cause::Panic(message),
+        };
+        supervisor.control.fail(self.runner.stage(), self.runner.failed_at(), cause);
+    }
+
+    /// Lets a stage go on after a failure, if the stage's policy allows the stage to go on.
+    /// `Some(end)`: the stage ends, with a failure or without one.
+    fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
+        let Supervisor { control, on_faults } = supervisor;
+        let Entry { runner, released, failures, .. } = self;
+        let stage = runner.stage();
+        let policy = &control.plan.stages[stage].policy;
+        let on = match &end {
+            End::Wait(_) => return Some(end),
+            End::Fault(_) => policy.on_error,
+            End::Panic(_) => policy.on_panic,
+        };
+        let at = runner.failed_at();
+        let now = runner.released();
+        if *released != now {
+            (*released, *failures) = (now, 0);
+        }
+        let again = *failures != 0;
+        let Some(verdict) = on.verdict(*failures).filter(|_| control.is_running()) else {
+            return Some(end);
+        };
+        *failures = failures.saturating_add(1);
+        if let Some(hook) = on_faults {
+            // The error's `to_string` and the function `hook` are user code and may panic.
+            call_user(control, stage, at, || {
+                let message = match &end {
+                    End::Fault(fault) => fault.to_string(),
+                    End::Panic(message) => message.clone(),
+                    End::Wait(_) => String::new(),
+                };
+                hook(&Faulted { stage: control.name(stage), seq: at, message, verdict });
+                Ok(())
+            });
+        }
+        // `end` is dropped outside of `call_user`. A panic of `hook` inside of `call_user` would
+        // drop `end` while unwinding, and a second panic in that drop would abort the process.
+        if let Some(panic) = drop_contained(end) {
+            control.fail(stage, at, Cause::Panic(panic));
+        }
+        match verdict {
+            Verdict::Retried => {
+                runner.retry();
+                control.pause(on.pause_time(), stage, runner.next_seq());
+            }
+            Verdict::Skipped => runner.skip(),
+        }
+        // Each wait for events checks the graph's deadline. A stage that keeps failing can go on
+        // without any wait, so `survive` also checks the graph's deadline.
+        if again {
+            control.expire(stage, runner.next_seq());
+        }
+        None
+    }
+
+    /// Calls `stop` of the handler, if it was started (I2), and drops the handler. Returns the
+    /// stage's index.
+    pub(crate) fn stop(self, control: &Control) -> usize {
+        let Entry { mut runner, started, .. } = self;
+        let stage = runner.stage();
+        if started {
+            call_user(control, stage, None, || runner.stop());
+        }
+        if let Some(panic) = drop_contained(runner) {
+            control.fail(stage, None, Cause::Panic(panic));
+        }
+        stage
+    }
+}
+
+/// Calls user code of a stage. If the user code panics or returns an error, `call_user` fails the
+/// graph (I1) and returns `None`.
+pub(crate) fn call_user<T>(
+    control: &Control,
+    stage: usize,
+    at: Option<u64>,
+    call: impl FnOnce() -> Result<T, Fault>,
+) -> Option<T> {
+    let cause = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => return Some(value),
+        Ok(Err(fault)) => Cause::Error(fault),
+        Err(panic) => Cause::Panic(panic_message(panic)),
+    };
+    control.fail(stage, at, cause);
+    None
+}
+
+/// Calls code that runs handlers. A panic becomes [`End::Panic`] (I1), so that the stage's policy
+/// applies to the panic.
+fn catch_end<T>(call: impl FnOnce() -> T) -> Result<T, End> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| End::Panic(panic_message(panic)))
+}

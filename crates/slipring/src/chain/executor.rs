@@ -1,0 +1,475 @@
+//! An executor runs the stages of a chain on threads that all stages share.
+//!
+//! Each runner (a stage, a worker or a shard) is an entry. A thread takes the turn at an entry that
+//! has events, handles one batch of them, and gives the turn back. So a runner runs on one thread at
+//! a time, and any thread runs any runner.
+//!
+//! # Which entry comes next
+//!
+//! 1. The entries of the stages that follow the one whose batch the thread has just handled. The
+//!    batch is in the cache of the thread's core.
+//! 2. Of the others, those furthest downstream, so that the backlog in the ring stays short. Entries
+//!    of the same depth come in turn.
+//!
+//! # How no wake-up is lost
+//!
+//! - What parties outside of the executor do, notifies the queue in which its threads sleep, as it
+//!   notifies every other stage.
+//! - A release notifies that queue only for the producers. A thread that has handled a batch may
+//!   leave events in its entry, and has made the followers' entries ready. It chooses its own next
+//!   entry first. If it leaves another of these entries, then it notifies the queue
+//!   ([`Executor::hand_on`]).
+//! - A thread that is about to sleep looks at every entry. An entry that another thread runs cannot
+//!   be looked at. The mark that the look leaves there has the other thread look at the entry once
+//!   more when it gives the turn back (`turn::I2`).
+//!
+//! Invariants
+//! - I1: a runner is used by the thread that has the turn at its entry.
+//! - I2: an entry is taken out, stopped and dropped once: by the thread in whose turn it ended, or by
+//!   the last thread to go.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::entry::{Entry, Supervisor, call_user};
+use super::hooks::OnFaults;
+use super::runner::BoxedRunner;
+use crate::base::panics::Contained;
+use crate::base::sync::{AtomicU32, AtomicUsize, Line, Mutex, Relaxed, lock, twin, yield_now};
+use crate::base::turn::{InTurns, Turn};
+use crate::errors::{BatchError, Cause};
+use crate::ring::control::{Control, Waiter};
+use crate::ring::counters::LocalCounts;
+use crate::ring::helper::{self, Help};
+use crate::ring::peers::Checkup;
+use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::self_wait::enter;
+use crate::wait::HandleLearner;
+
+/// The entries of stages that share threads.
+pub(crate) struct Executor<'env> {
+    entries: Box<[Line<Place<'env>>]>,
+    /// For each entry, the entries of the stages that directly follow its stage.
+    followers: Box<[Box<[usize]>]>,
+    /// The entries by depth, the deepest first.
+    levels: Box<[Box<[usize]>]>,
+    /// Index of the first entry's stage, whose queue and strategy all entries share.
+    stage: usize,
+    /// Whether a thread hands entries on: there are several threads, and they sleep in the queue.
+    hands_on: bool,
+    /// Number of entries that have not ended.
+    left: AtomicUsize,
+    /// Number of threads that wait.
+    waiting: AtomicUsize,
+    /// Number of turns of producers that waited for room. Behind such a turn, the handler's `idle` is
+    /// for another thread to call.
+    helped: AtomicUsize,
+    /// Number of threads that have not gone.
+    threads: Mutex<usize>,
+}
+
+/// The place of an entry.
+struct Place<'env> {
+    /// The entry; `None`: it has ended.
+    entry: InTurns<Option<Entry<'env>>>,
+    /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the entry
+    /// is ready.
+    calls: AtomicU32,
+}
+
+/// A turn at an entry.
+struct Taken<'a, 'env> {
+    entry: usize,
+    turn: Turn<'a, Option<Entry<'env>>>,
+}
+
+impl Taken<'_, '_> {
+    /// Returns whether there is something to do: a start, an event, or an end.
+    fn is_ready(&self) -> bool {
+        let ready = |entry: &Entry<'_>| !entry.is_started() || entry.is_ready();
+        self.turn.as_ref().is_some_and(ready)
+    }
+}
+
+/// What a thread has done in a turn.
+struct Done {
+    entry: usize,
+    /// Whether the entry was ready again at the end of the turn.
+    is_ready: bool,
+}
+
+/// What a thread found when it looked at all entries before a wait.
+enum Lull<'a, 'env> {
+    /// An entry is ready.
+    Over(Taken<'a, 'env>),
+    /// No entry is ready. The thread waits for the upstream of the most upstream entry that no other
+    /// thread runs, until an entry's `idle` is due.
+    Lasts(Option<Waiter>, Option<Instant>),
+}
+
+impl<'env> Executor<'env> {
+    /// Makes the executor of these runners, for `threads` threads. `None`: there is no runner.
+    pub(crate) fn new(
+        plan: &Plan,
+        runners: Vec<BoxedRunner<'env>>,
+        threads: usize,
+    ) -> Option<Arc<Executor<'env>>> {
+        let stage = runners.first()?.stage();
+        let stages: Vec<usize> = runners.iter().map(|runner| runner.stage()).collect();
+        let entries_of = |wanted: &dyn Fn(usize) -> bool| -> Box<[usize]> {
+            (0..stages.len()).filter(|&entry| wanted(stages[entry])).collect()
+        };
+        let depth = |stage: usize| plan.before[stage].iter().filter(|before| **before).count();
+        let mut depths: Vec<usize> = stages.iter().map(|&stage| depth(stage)).collect();
+        depths.sort_unstable_by(|a, b| b.cmp(a));
+        depths.dedup();
+        let follow = |&stage: &usize| entries_of(&|it| plan.stages[it].after.contains(&stage));
+        Some(Arc::new(Executor {
+            followers: stages.iter().map(follow).collect(),
+            levels: depths.into_iter().map(|deep| entries_of(&|it| depth(it) == deep)).collect(),
+            left: AtomicUsize::new(stages.len()),
+            entries: runners
+                .into_iter()
+                .map(|runner| {
+                    let entry = InTurns::new(Some(Entry::new(runner)));
+                    Line::new(Place { entry, calls: AtomicU32::new(0) })
+                })
+                .collect(),
+            stage,
+            hands_on: threads > 1 && (plan.parks(stage) || plan.producer_parks),
+            helped: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            threads: Mutex::new(threads),
+        }))
+    }
+
+    /// Returns the index of the first entry's stage.
+    pub(crate) fn stage(&self) -> usize {
+        self.stage
+    }
+
+    /// Runs entries until all have ended.
+    pub(crate) fn work(&self, supervisor: Supervisor<'_, 'env>) {
+        self.helping(supervisor, || {
+            let mut learned = supervisor.control.learner_contained(self.stage);
+            let (mut turns, mut timed_out) = (0, false);
+            let mut next = self.find(None, turns);
+            while !self.is_over() {
+                next = match next {
+                    Some(taken) => {
+                        turns += 1;
+                        let done = self.turn(supervisor, taken);
+                        let next = self.find(Some(done.entry), turns);
+                        self.hand_on(supervisor.control, done, next.as_ref());
+                        next
+                    }
+                    None => self.wait(supervisor, &mut learned, &mut timed_out),
+                };
+            }
+        });
+    }
+
+    /// Calls `run`. Where the current thread waits for room in the ring meanwhile, it runs entries.
+    pub(crate) fn helping<T>(
+        &self,
+        supervisor: Supervisor<'_, 'env>,
+        run: impl FnOnce() -> T,
+    ) -> T {
+        let helping = Helping { executor: self, supervisor, last: Cell::new((None, 0)) };
+        helper::during(supervisor.control, &helping, run)
+    }
+
+    /// Called once for each thread, when it has gone or could not be started. The last one ends the
+    /// entries that have not ended.
+    pub(crate) fn leave(&self, control: &Control) {
+        let left = {
+            let mut threads = lock(&self.threads);
+            *threads -= 1;
+            *threads
+        };
+        if left == 0 {
+            for entry in 0..self.entries.len() {
+                if let Some(mut taken) = self.take(entry) {
+                    self.end(control, &mut taken);
+                }
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.load(Relaxed) == 0
+    }
+
+    fn take(&self, entry: usize) -> Option<Taken<'_, 'env>> {
+        Some(Taken { entry, turn: self.entries[entry].entry.take()? })
+    }
+
+    /// Takes the turn at an entry that is ready.
+    fn take_ready(&self, entry: usize) -> Option<Taken<'_, 'env>> {
+        let mut taken = self.take(entry)?;
+        loop {
+            if taken.is_ready() {
+                return Some(taken);
+            }
+            if !taken.turn.give_back() {
+                return None;
+            }
+            taken = self.take(entry)?;
+        }
+    }
+
+    /// Takes the turn at an entry, unless another thread calls its handler. A thread that only looks at
+    /// the entry gives the turn back soon.
+    fn take_idle(&self, entry: usize) -> Option<Taken<'_, 'env>> {
+        loop {
+            let taken = self.take(entry);
+            if taken.is_some() || self.entries[entry].calls.load(Relaxed) != 0 {
+                return taken;
+            }
+            yield_now();
+        }
+    }
+
+    /// Gives a turn back. Returns whether the entry is ready. If another thread wanted the turn, this
+    /// thread looks once more, because that thread may sleep now, and may have been woken for an
+    /// event that came since the first look.
+    fn give_back<'a>(&'a self, mut taken: Taken<'a, 'env>) -> bool {
+        let entry = taken.entry;
+        loop {
+            let is_ready = taken.is_ready();
+            let wanted = taken.turn.give_back();
+            if is_ready || !twin!("want-ignored": wanted => false) {
+                return is_ready;
+            }
+            match self.take(entry) {
+                Some(again) => taken = again,
+                None => return false,
+            }
+        }
+    }
+
+    /// Takes the turn at the entry that comes next behind `last`, if one is ready. `turns`: number of
+    /// turns of this thread.
+    fn find(&self, last: Option<usize>, turns: usize) -> Option<Taken<'_, 'env>> {
+        let followers = last.map_or(&[][..], |last| &self.followers[last]);
+        let in_turn = |level: &'_ [usize]| {
+            let (before, behind) = level.split_at(turns % level.len());
+            behind.iter().chain(before).find_map(|&entry| self.take_ready(entry))
+        };
+        let follower = followers.iter().find_map(|&entry| self.take_ready(entry));
+        follower.or_else(|| self.levels.iter().find_map(|level| in_turn(level)))
+    }
+
+    /// Handles a batch of an entry, and gives the turn back.
+    fn turn(&self, supervisor: Supervisor<'_, 'env>, mut taken: Taken<'_, 'env>) -> Done {
+        let entry = taken.entry;
+        self.entries[entry].calls.store(1, Relaxed);
+        self.step(supervisor, &mut taken);
+        self.entries[entry].calls.store(0, Relaxed);
+        Done { entry, is_ready: self.give_back(taken) }
+    }
+
+    fn step(&self, supervisor: Supervisor<'_, 'env>, taken: &mut Taken<'_, 'env>) {
+        let control = supervisor.control;
+        let Some(entry) = &mut *taken.turn else { return };
+        let within = enter(control, entry.runner().line());
+        // The handlers of a graph that has failed before their start are not started.
+        let is_started = entry.is_started() || control.stopped().is_none() && entry.start(control);
+        if is_started && entry.is_running() {
+            entry.step(supervisor);
+        }
+        let has_ended = !is_started || !entry.is_running();
+        drop(within);
+        if has_ended {
+            self.end(control, taken);
+        }
+    }
+
+    /// Ends an entry (I2). The threads end with the last one.
+    fn end(&self, control: &Control, taken: &mut Taken<'_, 'env>) {
+        if let Some(entry) = taken.turn.take() {
+            entry.stop(control);
+            if self.left.fetch_sub(1, Relaxed) == 1 {
+                control.notify(&[PRODUCER_QUEUE]);
+            }
+        }
+    }
+
+    /// Called after a turn, when the thread has chosen its next entry. Wakes another thread for the
+    /// entries that this turn has left ready, or made ready, and that this thread does not run next.
+    fn hand_on(&self, control: &Control, done: Done, next: Option<&Taken<'_, 'env>>) {
+        let next = next.map(|taken| taken.entry);
+        let leaves = |entry: usize| Some(entry) != next;
+        let leaves_rest = done.is_ready && leaves(done.entry);
+        let leaves_follower = || self.followers[done.entry].iter().any(|&entry| leaves(entry));
+        let leaves_any = twin!("rest-kept": leaves_rest => false)
+            || twin!("followers-kept": leaves_follower() => false);
+        if self.hands_on && leaves_any {
+            control.notify(&[PRODUCER_QUEUE]);
+        }
+    }
+
+    /// Waits until an entry is ready, or until all entries have ended.
+    fn wait(
+        &self,
+        supervisor: Supervisor<'_, 'env>,
+        learned: &mut HandleLearner,
+        timed_out: &mut bool,
+    ) -> Option<Taken<'_, 'env>> {
+        let control = supervisor.control;
+        let helped = self.helped.load(Relaxed);
+        let (waiter, until) = match self.lull(supervisor, *timed_out) {
+            Lull::Over(taken) => return Some(taken),
+            Lull::Lasts(waiter, until) => (waiter, until),
+        };
+        let party = waiter.map_or(self.stage, |waiter| waiter.party);
+        let at = waiter.map_or_else(|| control.position(party), |waiter| waiter.at);
+        let site = waiter.unwrap_or(Waiter { party, waits_for: party, at, polls: 0 });
+        let mut found = None;
+        let is_first = self.waiting.fetch_add(1, Relaxed) == 0;
+        let waited = {
+            let mut ready = || {
+                if found.is_none() {
+                    found = self.find(None, 0);
+                }
+                found.is_some() || self.is_over() || self.helped.load(Relaxed) != helped
+            };
+            // The graph fails if the user's waiting strategy panics, or if the graph's deadline
+            // passes. In a failed graph, each entry ends at its next step.
+            call_user(control, party, Some(at), || {
+                let (lasts, checkup) = (&mut || None, Checkup::NONE);
+                Ok(control.wait_at(site, learned, until, lasts, checkup, &mut ready))
+            })
+        };
+        self.waiting.fetch_sub(1, Relaxed);
+        *timed_out = false;
+        if let Some((ended, stats)) = waited {
+            *timed_out = until.is_none() && matches!(ended, Err(BatchError::TimedOut));
+            // Of several threads that wait for the same event, one counts its wait.
+            if let (Some(waiter), true) = (waiter, is_first) {
+                let mut counts = LocalCounts::default();
+                counts.wait(waiter.waits_for, stats);
+                control.count(party, &counts, &LocalCounts::default());
+            }
+        }
+        found
+    }
+
+    /// Looks at all entries that no other thread runs, the most upstream first, and calls `idle` of
+    /// their handlers. `again`: also of those whose `idle` was called since their last event.
+    fn lull(&self, supervisor: Supervisor<'_, 'env>, again: bool) -> Lull<'_, 'env> {
+        let mut waiter = None;
+        let mut earliest: Option<Instant> = None;
+        for &entry in self.levels.iter().rev().flatten() {
+            let Some(mut taken) = self.take_idle(entry) else { continue };
+            if taken.is_ready() {
+                return Lull::Over(taken);
+            }
+            let calls = &self.entries[entry].calls;
+            if let Some(entry) = &mut *taken.turn {
+                let within = enter(supervisor.control, entry.runner().line());
+                calls.store(1, Relaxed);
+                let idled = entry.idle_once(supervisor, again);
+                calls.store(0, Relaxed);
+                drop(within);
+                match idled {
+                    Ok(until) => earliest = earliest.into_iter().chain(until).min(),
+                    // The failed handler may have events left, or has ended.
+                    Err(()) => return Lull::Over(taken),
+                }
+                let runner = entry.runner();
+                waiter.get_or_insert_with(|| Waiter {
+                    party: runner.stage(),
+                    waits_for: runner.waits_for(),
+                    at: runner.next_seq(),
+                    polls: 0,
+                });
+            }
+            if self.give_back(taken)
+                && let Some(taken) = self.take_ready(entry)
+            {
+                return Lull::Over(taken);
+            }
+        }
+        Lull::Lasts(waiter, earliest)
+    }
+}
+
+#[cfg(all(test, slipring_loom))]
+impl<'env> Executor<'env> {
+    /// Runs one turn as a producer that waits for room.
+    pub(crate) fn help_once(&self, supervisor: Supervisor<'_, 'env>) -> bool {
+        Helping { executor: self, supervisor, last: Cell::new((None, 0)) }.step()
+    }
+}
+
+/// A thread that runs entries where it waits for room in the ring.
+struct Helping<'a, 'env> {
+    executor: &'a Executor<'env>,
+    supervisor: Supervisor<'a, 'env>,
+    /// The entry of the last turn, and the number of turns.
+    last: Cell<(Option<usize>, usize)>,
+}
+
+impl Help for Helping<'_, '_> {
+    fn step(&self) -> bool {
+        let (last, turns) = self.last.get();
+        let Some(taken) = self.executor.find(last, turns) else { return false };
+        self.last.set((Some(taken.entry), turns.wrapping_add(1)));
+        let done = self.executor.turn(self.supervisor, taken);
+        self.executor.hand_on(self.supervisor.control, done, None);
+        // The handler's `idle` is for a thread to call that waits for events. In a model, this wake-up
+        // would hide what the others are for.
+        if !cfg!(slipring_loom) {
+            self.executor.helped.fetch_add(1, Relaxed);
+            self.leave();
+        }
+        true
+    }
+
+    fn leave(&self) {
+        if self.executor.hands_on {
+            self.supervisor.control.notify(&[PRODUCER_QUEUE]);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let is_ready = |taken| self.executor.give_back(taken);
+        self.executor.find(None, 0).is_some_and(is_ready)
+    }
+}
+
+/// A thread of an executor.
+pub(crate) struct SharedThread<'env> {
+    executor: Arc<Executor<'env>>,
+    on_faults: Option<OnFaults<'env>>,
+}
+
+impl<'env> SharedThread<'env> {
+    pub(crate) fn new(executor: Arc<Executor<'env>>, on_faults: Option<OnFaults<'env>>) -> Self {
+        SharedThread { executor, on_faults }
+    }
+
+    /// Calls `on_start`, and runs entries until all have ended.
+    pub(crate) fn run(self, control: &Control, on_start: impl FnOnce()) {
+        let stage = self.executor.stage;
+        // If the hook panics, the graph has failed, and the entries end.
+        call_user(control, stage, None, || {
+            on_start();
+            Ok(())
+        });
+        self.executor.work(Supervisor { control, on_faults: self.on_faults.as_ref() });
+        self.stop(control);
+    }
+
+    /// Ends a thread that has run, or that could not be started.
+    pub(crate) fn stop(self, control: &Control) {
+        self.executor.leave(control);
+        // In a spawned chain, `on_faults` may be the last reference to the user's function, and the
+        // drop of the function may panic.
+        if let Some(panic) = self.on_faults.and_then(Contained::drop_contained) {
+            control.fail(self.executor.stage, None, Cause::Panic(panic));
+        }
+    }
+}

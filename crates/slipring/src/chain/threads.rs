@@ -1,0 +1,85 @@
+//! The number of threads that the stages of a chain share.
+
+use crate::errors::BuildError;
+use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
+use crate::wait;
+
+/// Number of threads that the stages of a chain share: see [`Chain::threads`](crate::Chain::threads).
+///
+/// ```
+/// use slipring::Threads;
+/// assert_eq!(Threads::from(2), Threads::Count(2));
+/// let mut sum = 0;
+/// slipring::ring(64, || 0u64)
+///     .threads(Threads::Auto)
+///     .read("sum", |value, _| sum += value)
+///     .feed(1..=3, |slot, i| *slot = i)?;
+/// assert_eq!(sum, 6);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Threads {
+    /// As many threads as this process may use cores: its affinity mask and, on Linux, the quota of
+    /// its control group count ([`std::thread::available_parallelism`]).
+    Auto,
+    /// This number of threads, at least 1.
+    Count(usize),
+}
+
+impl From<usize> for Threads {
+    fn from(count: usize) -> Threads {
+        Threads::Count(count)
+    }
+}
+
+/// What the calling thread does while the stages run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// It produces, and runs stages while it waits for room or for the end.
+    Helps,
+    /// The call returns, and the stages run on.
+    Leaves,
+}
+
+/// The threads of an executor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Number of threads to start.
+    pub(super) started: usize,
+    /// Whether the calling thread is one more of them.
+    pub(super) caller: bool,
+}
+
+impl Threads {
+    /// Chooses the threads, and puts on them the stages that have no thread of their own.
+    pub(super) fn share(
+        self,
+        specs: &mut [StageSpec],
+        caller: Caller,
+    ) -> Result<Shared, BuildError> {
+        let count = match self {
+            Threads::Auto => wait::cores(),
+            Threads::Count(0) => {
+                let problem = "`threads(0)` leaves the stages without a thread: state at least 1, \
+                               or `Threads::Auto` for as many as there are cores";
+                return Err(BuildError::Declaration { problem: problem.to_owned() });
+            }
+            Threads::Count(count) => count,
+        };
+        let shares = |spec: &&mut StageSpec| {
+            let is_tap = matches!(spec.delivery, Delivery::Tap(_));
+            spec.thread == ThreadChoice::Own && !spec.policy.user_loop && !is_tap
+        };
+        let runners = specs.iter_mut().filter(shares).map(|spec| spec.delivery.len()).sum();
+        let count = count.min(runners);
+        // One thread always runs stages, whatever the calling thread is busy with.
+        let shared = match caller {
+            Caller::Helps if count > 1 => Shared { started: count - 1, caller: true },
+            _ => Shared { started: count, caller: false },
+        };
+        let choice = ThreadChoice::Shared(shared.started);
+        specs.iter_mut().filter(shares).for_each(|spec| spec.thread = choice.clone());
+        Ok(shared)
+    }
+}

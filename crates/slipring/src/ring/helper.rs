@@ -1,0 +1,102 @@
+//! Threads that run stages of a graph instead of waiting for the graph's progress.
+//!
+//! A thread of an executor, or the thread that produces for one, may wait for room in the graph's own
+//! ring. It then runs stages itself, because the room may depend on stages that no other thread runs.
+//!
+//! Invariants
+//! - I1: a thread's list names a helper only while [`during`] runs for it on that thread. So each
+//!   pointer of the list is valid.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crate::ring::control::Control;
+
+/// Runs the stages of one graph.
+pub(crate) trait Help {
+    /// Runs a stage that has events to handle, for one batch. Returns `false` if no stage is ready
+    /// that another thread does not run.
+    fn step(&self) -> bool;
+
+    /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
+    fn is_ready(&self) -> bool;
+
+    /// Wakes another thread for what this thread has left ready, or has looked at in the other
+    /// thread's way.
+    fn leave(&self);
+}
+
+/// An entry of a thread's list of helpers.
+struct Entry {
+    control: *const Control,
+    help: NonNull<dyn Help>,
+    /// The entry of the call of [`during`] around this one.
+    outer: Option<NonNull<Entry>>,
+}
+
+thread_local! {
+    /// The innermost entry.
+    static INNERMOST: Cell<Option<NonNull<Entry>>> = const { Cell::new(None) };
+}
+
+/// Takes the innermost entry off the list.
+struct Leave(Option<NonNull<Entry>>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        INNERMOST.set(self.0);
+    }
+}
+
+/// Calls `run`, during which `help` helps the current thread where it waits for room in the ring of
+/// `control`. In a model, there are no lists, because a model's threads run on one system thread.
+pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -> T) -> T {
+    if cfg!(slipring_loom) {
+        return run();
+    }
+    let outer = INNERMOST.get();
+    // SAFETY: the pointer without the lifetime is used while `help` is borrowed only (I1).
+    let help = unsafe {
+        std::mem::transmute::<NonNull<dyn Help + '_>, NonNull<dyn Help>>(NonNull::from(help))
+    };
+    let entry = Entry { control, help, outer };
+    INNERMOST.set(Some(NonNull::from(&entry)));
+    let _leave = Leave(outer);
+    run()
+}
+
+/// Calls `look` with the current thread's helper for the ring of `control`, if it has one.
+fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
+    if cfg!(slipring_loom) {
+        return None;
+    }
+    let mut next = INNERMOST.get();
+    while let Some(entry) = next {
+        // SAFETY: the call of `during` that made the entry has not ended (I1).
+        let Entry { control: of, help, outer } = unsafe { entry.as_ref() };
+        if ptr::eq(*of, control) {
+            // SAFETY: as above.
+            return Some(look(unsafe { help.as_ref() }));
+        }
+        next = *outer;
+    }
+    None
+}
+
+/// Runs a stage of the ring of `control` for one batch, if the current thread may and one is ready.
+#[cold]
+pub(crate) fn step(control: &Control) -> bool {
+    with(control, |help| help.step()).unwrap_or(false)
+}
+
+/// Called after a wait that called [`is_ready`], because the current thread may go back to the user's
+/// code although a stage is ready. Another thread that wanted to look at that stage at the same time
+/// has left it to this one.
+pub(crate) fn leave(control: &Control) {
+    with(control, |help| help.leave());
+}
+
+/// Returns whether [`step`] would run a stage.
+pub(crate) fn is_ready(control: &Control) -> bool {
+    with(control, |help| help.is_ready()).unwrap_or(false)
+}

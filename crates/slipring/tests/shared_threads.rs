@@ -1,0 +1,429 @@
+//! Stages that share threads (`Chain::threads`): which threads run them, what a producer does that
+//! waits for room, and what may not hold up other stages.
+#![cfg(not(slipring_loom))]
+
+mod common;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use slipring::{At, Fault, OnFault, Pool, ReadHandler, Wait, ring};
+
+/// Strategies that suit more threads than cores.
+fn waits() -> impl Iterator<Item = Wait> {
+    Wait::all().into_iter().skip(1)
+}
+
+#[test]
+fn zero_threads_are_an_error_that_says_what_to_do() {
+    let _watched = common::watched();
+    let chain = ring(8, || 0u64).threads(0).read("r", |_, _| ());
+    let error = chain.feed(0..1, |slot, i| *slot = i).unwrap_err();
+    assert!(error.is_build(), "{error}");
+    assert!(error.to_string().contains("state at least 1, or `Threads::Auto`"), "{error}");
+    // One thread runs all stages, whatever is stated.
+    let chain = ring(8, || 0u64).threads(0).read("r", |_, _| ());
+    chain.run_inline(|p| Ok(p.publish(|_| ()).map(drop)?)).unwrap();
+}
+
+/// As many threads are started as stages can use: the calling thread is one of them.
+#[test]
+fn no_more_threads_are_started_than_stages_can_use() {
+    let _watched = common::watched();
+    for (threads, stages, started) in [(1, 3, 1), (2, 3, 1), (3, 3, 2), (9, 3, 2), (9, 1, 1)] {
+        let names = Mutex::new(HashSet::new());
+        let mut chain = ring(8, || 0u64)
+            .threads(threads)
+            .on_thread_start(|name| assert!(names.lock().unwrap().insert(name.to_owned())));
+        for stage in 0..stages {
+            chain = chain.read(&format!("s{stage}"), |_, _| ());
+        }
+        chain.feed(0..100, |slot, i| *slot = i).unwrap();
+        let expected = (0..started).map(|number| format!("stages-{number}")).collect();
+        assert_eq!(names.into_inner().unwrap(), expected, "threads({threads}), {stages} stages");
+    }
+}
+
+#[test]
+fn a_stage_with_a_thread_of_its_own_keeps_it() {
+    let _watched = common::watched();
+    let here = || thread::current().name().map(str::to_owned);
+    let (own, shared) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    let text = ring(8, || 0u64).threads(2).read("a", |_, _| ()).read("b", |_, _| ()).on("io");
+    assert!(text.to_string().contains("on thread io"), "{text}");
+    ring(8, || 0u64)
+        .threads(3)
+        .read("a", |_, _| _ = shared.lock().unwrap().insert(here()))
+        .read("journal", |_, _| _ = own.lock().unwrap().insert(here()))
+        .on("io")
+        .read_by("loop", |rx| {
+            rx.for_each(|_, _| assert_eq!(here().as_deref(), Some("loop"))).map(drop)
+        })
+        .read("b", |_, _| _ = shared.lock().unwrap().insert(here()))
+        .feed(0..1000, |slot, i| *slot = i)
+        .unwrap();
+    assert_eq!(own.into_inner().unwrap(), HashSet::from([Some("io".to_owned())]));
+    assert!(!shared.into_inner().unwrap().contains(&Some("io".to_owned())));
+}
+
+/// A handler's state is used by one thread at a time, whichever it is, and no event is lost.
+#[test]
+fn any_thread_runs_any_stage_one_at_a_time() {
+    let _watched = common::watched();
+    const EVENTS: u64 = if cfg!(miri) { 30 } else { 20_000 };
+    for wait in waits() {
+        let threads: Mutex<HashSet<ThreadId>> = Mutex::default();
+        let busy = [const { AtomicBool::new(false) }; 4];
+        let mut sums = [0u64; 4];
+        let [a, b, c, d] = &mut sums;
+        let turn = |stage: usize| {
+            assert!(!busy[stage].swap(true, SeqCst), "two threads at once");
+            threads.lock().unwrap().insert(thread::current().id());
+            busy[stage].store(false, SeqCst);
+        };
+        let done = ring(64, || 0u64)
+            .wait(wait.clone())
+            .threads(3)
+            .write("a", |value, at| {
+                turn(0);
+                assert_eq!(*value, at.seq);
+                (*value, *a) = (*value + 1, *a + 1);
+            })
+            .fan_out(|side| {
+                side.read("b", |value, at| {
+                    turn(1);
+                    assert_eq!(*value, at.seq + 1);
+                    *b += 1;
+                })
+                .read("c", |value, _| {
+                    turn(2);
+                    *c += value;
+                })
+            })
+            .read("d", |value, _| {
+                turn(3);
+                *d += value;
+            })
+            .feed(0..EVENTS, |slot, i| *slot = i)
+            .unwrap();
+        let sum = EVENTS * (EVENTS + 1) / 2;
+        assert_eq!(sums, [EVENTS, EVENTS, sum, sum], "{wait}");
+        assert!(done.report.stages().iter().all(|stage| stage.events == EVENTS), "{wait}");
+        assert!(threads.into_inner().unwrap().len() <= 3);
+    }
+}
+
+/// A producer that waits for room runs stages. Without that, this run would wait for ever: the only
+/// other thread is busy until the producer's thread has run a stage.
+#[test]
+fn a_producer_that_waits_for_room_runs_stages() {
+    let _watched = common::watched();
+    for wait in waits() {
+        let caller = thread::current().id();
+        let (helped, asked) = mpsc::channel::<()>();
+        let mut first = true;
+        ring(4, || 0u64)
+            .wait(wait)
+            .threads(2)
+            .fan_out(|side| {
+                let blocks = move |_: &u64, _| {
+                    if thread::current().id() != caller && std::mem::take(&mut first) {
+                        asked.recv().unwrap();
+                    }
+                };
+                let helps = move |_: &u64, _| {
+                    if thread::current().id() == caller {
+                        helped.send(()).ok();
+                    }
+                };
+                side.read("blocks", blocks).read("helps", helps)
+            })
+            // The producer's thread may have run `blocks` at the first event, and goes on.
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap();
+    }
+}
+
+/// A handler that blocks keeps one thread; the other stages run on the others.
+#[test]
+fn a_stage_that_blocks_does_not_hold_up_the_others() {
+    let _watched = common::watched();
+    for wait in waits() {
+        let seen = AtomicU64::new(0);
+        let (open, gate) = mpsc::channel::<()>();
+        let (mut tx, pipeline) = {
+            let seen: &'static AtomicU64 = Box::leak(Box::new(seen));
+            let chain = ring(64, || 0u64).wait(wait).threads(2).fan_out(|side| {
+                side.read("blocks", move |_, _| gate.recv().unwrap())
+                    .read("goes on", move |value, _| seen.store(*value, SeqCst))
+            });
+            let (mut tx, pipeline) = chain.spawn().unwrap();
+            for i in 1..=20 {
+                tx.publish(|slot| *slot = i).unwrap();
+                while seen.load(SeqCst) != i {
+                    thread::sleep(Duration::from_micros(50));
+                }
+            }
+            (tx, pipeline)
+        };
+        (0..21).for_each(|_| open.send(()).unwrap());
+        tx.publish(|slot| *slot = 21).unwrap();
+        tx.close();
+        assert_eq!(pipeline.join().unwrap().stage("blocks").unwrap().events, 21);
+    }
+}
+
+/// Workers and shards run on several threads at once.
+#[test]
+fn workers_of_a_pool_meet_on_two_threads() {
+    let _watched = common::watched();
+    let meet = Barrier::new(2);
+    let mut chain = ring(8, || 0u64).threads(2).wait(Wait::Blocking);
+    chain = chain.read_pool("pool", 2, |_| {
+        |_: &u64, _| {
+            meet.wait();
+        }
+    });
+    // A worker begins with a chunk of one event.
+    chain.feed(0..2, |slot, i| *slot = i).unwrap();
+    // Each key has a shard of its own, and an event in each pair. The producer runs no stage, because
+    // a shard waits for the next event.
+    let (keys, meet) = (shard_keys(), Arc::new(Barrier::new(2)));
+    let (mut tx, pipeline) = ring(2, || 0u64)
+        .threads(2)
+        .wait(Wait::Blocking)
+        .read_shards(
+            "shards",
+            2,
+            |key| *key,
+            move |_| {
+                let meet = meet.clone();
+                move |_: &u64, _| _ = meet.wait()
+            },
+        )
+        .spawn()
+        .unwrap();
+    for i in 0..20 {
+        tx.publish(|slot| *slot = keys[i % 2]).unwrap();
+    }
+    tx.close();
+    assert_eq!(pipeline.join().unwrap().stage("shards").unwrap().events, 20);
+}
+
+/// Returns two keys of different shards.
+fn shard_keys() -> [u64; 2] {
+    let owners = Mutex::new(Vec::new());
+    ring(64, || 0u64)
+        .read_shards(
+            "find",
+            2,
+            |key| *key,
+            |shard| {
+                let owners = &owners;
+                move |key: &u64, _| owners.lock().unwrap().push((shard, *key))
+            },
+        )
+        .feed(0..64, |slot, i| *slot = i)
+        .unwrap();
+    let owners = owners.into_inner().unwrap();
+    [0, 1].map(|shard| owners.iter().find(|owner| owner.0 == shard).unwrap().1)
+}
+
+/// A handler that publishes into its own ring: where the ring is full, its thread runs the stages
+/// behind, or is told that it waits for itself.
+#[test]
+fn a_handler_that_waits_for_room_runs_other_stages() {
+    let _watched = common::watched();
+    for threads in [1, 2] {
+        for wait in waits() {
+            let own: &Mutex<Option<slipring::SharedProducer<u64>>> = Box::leak(Box::default());
+            let chain = ring(4, || 0u64).wait(wait).threads(threads);
+            let (mut tx, pipeline) = chain
+                .read_batch("echo", |events, _| {
+                    for &value in events.iter().filter(|value| **value > 0) {
+                        let mut own = own.lock().unwrap();
+                        own.as_mut().unwrap().publish(|slot| *slot = value - 1)?;
+                    }
+                    Ok::<_, slipring::WaitError>(())
+                })
+                .max_batch(1)
+                .read("behind", |_, _| ())
+                .spawn_shared()
+                .unwrap();
+            *own.lock().unwrap() = Some(tx.clone());
+            for _ in 0..30 {
+                tx.publish(|slot| *slot = 1).ok();
+            }
+            drop(tx);
+            own.lock().unwrap().take();
+            // The stage ends well, or was told that only its own thread could make the room.
+            if let Err(error) = pipeline.join() {
+                assert_eq!(error.stage(), Some("echo"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn failures_follow_their_policies() {
+    let _watched = common::watched();
+    common::quiet();
+    for threads in [1, 2, 3] {
+        let (mut seen, mut failures) = (Vec::new(), 0);
+        let done = ring(16, || 0u64)
+            .threads(threads)
+            .read("tries", |value, _| {
+                failures += 1;
+                if *value % 5 == 3 && failures % 2 == 0 { Err("not yet") } else { Ok(()) }
+            })
+            .on_error(OnFault::retry(1_000))
+            .read("skips", |value, _| assert_ne!(*value, 7, "{}", common::PURPOSE))
+            .on_panic(OnFault::skip())
+            .read("behind", |value, _| seen.push(*value))
+            .feed(0..50, |slot, i| *slot = i)
+            .unwrap();
+        assert!(seen.into_iter().eq(0..50));
+        let skips = done.report.stage("skips").unwrap();
+        assert_eq!((skips.skipped, skips.events), (1, 50), "{threads} threads");
+    }
+}
+
+#[test]
+fn strategies_of_stages_that_share_threads_must_be_the_same() {
+    let _watched = common::watched();
+    let chain = ring(8, || 0u64).threads(2);
+    let chain = chain.read("a", |_, _| ()).stage_wait(Wait::YIELDING);
+    let chain = chain.read("b", |_, _| ()).stage_wait(Wait::Blocking);
+    let error = chain.feed(0..1, |slot, i| *slot = i).unwrap_err().to_string();
+    assert!(
+        error.contains("`a` (yielding) and `b` (blocking) share the executor's threads"),
+        "{error}"
+    );
+}
+
+/// A handler that counts, and tells at `idle` how many events it has handled.
+struct Flushes<'a>(u64, &'a AtomicU64);
+
+impl ReadHandler<u64> for Flushes<'_> {
+    fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+        self.0 += 1;
+        Ok(())
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
+        self.1.store(self.0, SeqCst);
+        Ok(())
+    }
+}
+
+/// Whichever thread has handled the last event, also the producer's, `idle` is called behind it.
+#[test]
+fn idle_is_called_behind_the_last_event() {
+    let _watched = common::watched();
+    for wait in waits() {
+        for _ in 0..5 {
+            let flushed = AtomicU64::new(0);
+            let gate = |_: &u64, at: At| {
+                // The ring stays full until all events that it holds were flushed.
+                while at.seq == 0 && flushed.load(SeqCst) < 4 {
+                    thread::sleep(Duration::from_micros(100));
+                }
+            };
+            ring(4, || 0u64)
+                .wait(wait.clone())
+                .threads(2)
+                .fan_out(|side| {
+                    let side = side.read("gate", gate).on("gate").read("beside", |_, _| ());
+                    side.branch(|branch| {
+                        let slow = |_: &u64, _| thread::sleep(Duration::from_micros(500));
+                        let branch = branch.read("slow", slow).on("slow");
+                        branch.read_with("flushes", Flushes(0, &flushed))
+                    })
+                })
+                .feed(0..5, |slot, i| *slot = i)
+                .unwrap();
+        }
+    }
+}
+
+/// A handler whose `idle` publishes into its own full ring is told that it waits for itself.
+#[test]
+fn an_idle_handler_that_waits_for_itself_is_told() {
+    let _watched = common::watched();
+    type Own = Mutex<Option<slipring::SharedProducer<u64>>>;
+    struct Publishes(&'static Own);
+    impl ReadHandler<u64> for Publishes {
+        fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn idle(&mut self) -> Result<(), Fault> {
+            let Some(mut tx) = self.0.lock().unwrap().take() else { return Ok(()) };
+            for i in 0..6 {
+                tx.publish(|slot| *slot = i)?;
+            }
+            Ok(())
+        }
+    }
+    for threads in [1, 2] {
+        let own: &Own = Box::leak(Box::default());
+        let chain = ring(4, || 0u64).wait(Wait::Blocking).threads(threads);
+        let chain = chain.read_with("publishes", Publishes(own)).read("beside", |_, _| ());
+        let (mut tx, pipeline) = chain.spawn_shared().unwrap();
+        *own.lock().unwrap() = Some(tx.clone());
+        tx.publish(|slot| *slot = 1).unwrap();
+        drop(tx);
+        let error = pipeline.join().unwrap_err();
+        assert_eq!(error.stage(), Some("publishes"), "{error}");
+        assert!(error.to_string().contains("only the calling thread can make"), "{error}");
+    }
+}
+
+/// What a stage skips is released, also if it is the last event for now.
+#[test]
+fn a_skipped_event_is_released_at_once() {
+    let _watched = common::watched();
+    for threads in [1, 2] {
+        let mut seen = 0;
+        ring(1, || 0u64)
+            .wait(Wait::Blocking)
+            .threads(threads)
+            .read("fails", |value, _| if *value == 0 { Err("no") } else { Ok(()) })
+            .on_error(OnFault::skip())
+            .read("behind", |_, _| seen += 1)
+            .max_batch(1)
+            .feed(0..40, |slot, i| *slot = i)
+            .unwrap();
+        assert_eq!(seen, 40);
+    }
+}
+
+/// A worker of another thread that joined a shared pool is woken by the stage before the pool.
+#[test]
+fn a_worker_that_joined_a_shared_pool_is_woken() {
+    let _watched = common::watched();
+    for threads in [1, 2] {
+        let pool = Pool::reading(2);
+        let (joined, arrived) = mpsc::channel::<()>();
+        let arrived = Mutex::new(Some(arrived));
+        let make = move |_| {
+            let mut first = arrived.lock().unwrap().take();
+            // The first event keeps the shared worker until the other one has handled an event.
+            move |_: &u64, _| _ = first.take().map(|arrived| arrived.recv().unwrap())
+        };
+        let chain = ring(16, || 0u64).wait(Wait::Blocking).threads(threads).read("a", |_, _| ());
+        let (mut tx, pipeline) = chain.read_pool("pool", 1, make).open(&pool).spawn().unwrap();
+        let mut worker = pool.join().unwrap();
+        let other = thread::spawn(move || {
+            let _ = worker.for_each(|_, _| _ = joined.send(()));
+        });
+        thread::sleep(Duration::from_millis(20));
+        let mut claim = tx.claim_n(8).unwrap();
+        claim.iter_mut().for_each(|slot| *slot = 1);
+        claim.publish();
+        tx.close();
+        pipeline.join().unwrap();
+        other.join().unwrap();
+    }
+}
