@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use slipring_examples::readings::{self, Args};
 
-const MODES: [&str; 3] = ["sequential", "executor", "slipring"];
+const MODES: [&str; 4] = ["sequential", "executor", "slipring", "slipring-shared"];
 
 /// Runs the program and returns its results and its remarks, or its error.
 fn run(arguments: &[&str]) -> Result<(String, String), String> {

@@ -16,7 +16,7 @@ const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013
 /// stages. A pool of workers parses each row into up to nine readings. One
 /// stage marks readings more than 4 standard deviations from the mean of the
 /// preceding 14 days. Then a journal and a summary are written in parallel.
-/// All three modes write the same bytes.
+/// All modes write the same bytes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "readings", verbatim_doc_comment)]
 pub struct Args {
@@ -62,8 +62,10 @@ pub struct Args {
 pub enum Modes {
     /// All modes in turn for a few seconds, and a table that compares them
     All,
-    /// A ring
+    /// A ring, with a thread for each stage and worker
     Slipring,
+    /// A ring, whose stages share as many threads as there are cores
+    SlipringShared,
     /// One thread
     Sequential,
     /// A queue per worker and a thread that merges
@@ -76,6 +78,7 @@ impl Modes {
         match self {
             Self::All => None,
             Self::Slipring => Some(Mode::Slipring),
+            Self::SlipringShared => Some(Mode::SlipringShared),
             Self::Sequential => Some(Mode::Sequential),
             Self::Executor => Some(Mode::Executor),
         }

@@ -26,13 +26,16 @@ pub enum Mode {
     Sequential,
     /// A queue per worker and a thread that merges.
     Executor,
-    /// A ring.
+    /// A ring whose stages have a thread each.
     Slipring,
+    /// A ring whose stages share as many threads as there are cores.
+    SlipringShared,
 }
 
 impl Mode {
     /// All modes, the baseline first.
-    pub const ALL: [Self; 3] = [Self::Sequential, Self::Executor, Self::Slipring];
+    pub const ALL: [Self; 4] =
+        [Self::Sequential, Self::Executor, Self::Slipring, Self::SlipringShared];
 
     /// Returns the number of threads, the producer's included.
     pub fn threads(self, workers: usize) -> usize {
@@ -40,6 +43,8 @@ impl Mode {
             Self::Sequential => 1,
             Self::Executor => workers + 2,
             Self::Slipring => workers + 4,
+            // The producer's thread is one of them, unless the other one would be missing.
+            Self::SlipringShared => cores().min(workers + 3).max(2),
         }
     }
 }
@@ -50,8 +55,14 @@ impl fmt::Display for Mode {
             Self::Sequential => "sequential",
             Self::Executor => "executor",
             Self::Slipring => "slipring",
+            Self::SlipringShared => "slipring-shared",
         })
     }
+}
+
+/// Returns the number of cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The parameters of a run, for all modes.
@@ -110,9 +121,9 @@ pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<O
     let report = match mode {
         Mode::Sequential => sequential::run(feed, columns, &mut stages).map(|()| None),
         Mode::Executor => executor::run(feed, columns, executor, &mut stages).map(|()| None),
-        Mode::Slipring => {
-            ring::run(feed, columns, job.workers, job.capacity, job.wait.clone(), &mut stages)
-                .map(Some)
+        Mode::Slipring | Mode::SlipringShared => {
+            let shared = mode == Mode::SlipringShared;
+            ring::run(feed, columns, job, shared, &mut stages).map(Some)
         }
     }?;
     stages.journal.flush()?;

@@ -7,7 +7,7 @@
 //! - [`input`]: the sorted file · [`columns`]: its columns · [`mod@format`]: times and numbers
 //! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse,
 //!   together in [`stages`]
-//! - [`sequential`], [`executor`], [`ring`]: the three modes
+//! - [`sequential`], [`executor`], [`ring`]: the modes
 //! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: the comparison as text ·
 //!   [`args`]: the command line
 

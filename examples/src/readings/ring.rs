@@ -8,26 +8,29 @@
 //! This file contains all uses of slipring in this example.
 
 use anyhow::Result;
+use slipring::Threads;
 pub use slipring::Wait;
 
 use super::columns::Columns;
 use super::input::Feed;
+use super::measure::Job;
 use super::row::Row;
 use super::stages::Stages;
 
-/// Passes all rows through a ring of `capacity` slots. Returns the ring's report.
+/// Passes all rows through a ring. `shared`: on as many threads as there are cores, instead of a
+/// thread for each stage and worker. Returns the ring's report.
 pub fn run(
     feed: Feed<'_>,
     columns: &Columns,
-    workers: usize,
-    capacity: usize,
-    wait: Wait,
+    job: &Job,
+    shared: bool,
     stages: &mut Stages,
 ) -> Result<String> {
     let Stages { detector, journal, summary } = stages;
-    let done = slipring::ring(capacity, Row::default)
-        .wait(wait)
-        .write_pool("parse", workers, |_worker| move |row, _at| row.parse(columns))
+    let chain = slipring::ring(job.capacity, Row::default).wait(job.wait.clone());
+    let chain = if shared { chain.threads(Threads::Auto) } else { chain };
+    let done = chain
+        .write_pool("parse", job.workers, |_worker| move |row, _at| row.parse(columns))
         .write("detect", |row, _at| detector.mark(row))
         .fan_out(|side| {
             side.read("journal", |row, _at| journal.write(row))
