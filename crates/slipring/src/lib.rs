@@ -118,6 +118,7 @@ mod promise;
 #[cfg(all(test, not(slipring_loom)))]
 mod refresh_tests;
 mod ring;
+mod run;
 pub mod segment;
 #[cfg(all(test, not(slipring_loom)))]
 mod step_tests;
@@ -151,6 +152,7 @@ pub use promise::{Awaited, Promise, promise};
 pub use ring::events::*;
 pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
 pub use ring::slots::{Contiguous, Interleaved, Layout};
+pub use run::*;
 pub use wait::warning::{Warning, on_warning};
 pub use wait::{UnknownWait, Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 

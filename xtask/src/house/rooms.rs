@@ -13,7 +13,7 @@ use crate::findings::Findings;
 const ENFORCED: bool = true;
 
 /// Each room with the rooms that it may import, lowest first.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("guide", &[]),
     ("base", &[]),
     ("wait", &["base"]),
@@ -27,14 +27,21 @@ const ROOMS: [(&str, &[&str]); 14] = [
     ("adapters", &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live"]),
     ("segment", &["base", "wait", "errors", "ring", "producer", "consumer", "live", "adapters"]),
     (
-        "graph",
+        "run",
         &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live", "adapters"],
+    ),
+    (
+        "graph",
+        &[
+            "base", "wait", "errors", "ring", "producer", "consumer", "observe", "live",
+            "adapters", "run",
+        ],
     ),
     (
         "chain",
         &[
             "base", "wait", "errors", "ring", "producer", "consumer", "observe", "live",
-            "adapters", "graph",
+            "adapters", "run", "graph",
         ],
     ),
 ];

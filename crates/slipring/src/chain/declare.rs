@@ -3,21 +3,16 @@
 use std::fmt;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::hooks::Hooks;
 use super::place::{Sequential, sealed};
-use super::runner::{BoxedRunner, LoopRunner, StageRunner};
-use super::threads::Threads;
 use crate::base::fault::Outcome;
-use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::base::panics::Contained;
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::Handler;
 use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Every, sealed as markers};
 use crate::consumer::position::Availability;
-use crate::consumer::sequential::StagePosition;
 use crate::consumer::shard::ShardPosition;
 use crate::errors::BuildError;
 use crate::live::monitor::Monitor;
@@ -27,7 +22,9 @@ use crate::ring::plan::Plan;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageList};
-use crate::wait::HandleLearner;
+use crate::run::hooks::Hooks;
+use crate::run::runner::{BoxedRunner, LoopRunner, MakePosition, run_by_each, run_by_one};
+use crate::run::threads::Threads;
 
 /// A ring and its stages, declared in one expression and then started: see [`ring`].
 ///
@@ -71,10 +68,6 @@ type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 /// ring is built.
 pub(super) type MakeRunners<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
-
-/// A function that makes one position of a stage, from the ring, the stage's number, the number of
-/// the worker or shard, and a learner.
-type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
 /// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory`
 /// makes once, before the start.
@@ -229,9 +222,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         handler: H,
     ) -> Self {
         self.declare(name, access, Delivery::Each, move |core, stage| {
-            let learned = core.control.learner_contained(stage);
-            let position = StagePosition::new(core.clone(), stage, learned);
-            Ok(vec![Box::new(StageRunner::new(position, handler)) as BoxedRunner<'env>])
+            Ok(vec![run_by_one(core, stage, handler)])
         })
     }
 
@@ -284,36 +275,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         name: &str,
         access: Access,
         delivery: Delivery,
-        mut make: impl FnMut(usize) -> H + 'env,
+        make: impl FnMut(usize) -> H + 'env,
         position: MakePosition<E, L, S>,
     ) -> Self {
-        let name_of_stage = name.to_owned();
         self.declare(name, access, delivery, move |core, stage| {
-            let workers = delivery.len();
-            let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
-            let mut panic_of_make = None;
-            for worker in 0..workers {
-                match catch_unwind(AssertUnwindSafe(|| make(worker))) {
-                    Ok(handler) => {
-                        let learned = core.control.learner_contained(stage);
-                        let position = position(core.clone(), stage, worker, learned);
-                        runners.push(Box::new(StageRunner::new(position, handler)));
-                    }
-                    Err(panic) => {
-                        panic_of_make = Some(panic_message(panic));
-                        break;
-                    }
-                }
-            }
-            let worker = runners.len();
-            let panic_of_drop = drop_contained(make);
-            match panic_of_make.or(panic_of_drop) {
-                None => Ok(runners),
-                Some(panic) => {
-                    runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
-                    Err(BuildError::WorkerFactory { stage: name_of_stage, worker, panic })
-                }
-            }
+            run_by_each(core, stage, make, position)
         })
     }
 }

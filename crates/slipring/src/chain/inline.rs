@@ -2,9 +2,6 @@
 //! and programs with a single thread.
 
 use super::declare::Chain;
-use super::launch::{Built, Done, PlannedThread, Work, finish, produce_contained};
-use super::thread::StageThread;
-use super::threads::Caller;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
 use crate::errors::{Cause, ClaimError, Error, WaitError};
@@ -12,6 +9,10 @@ use crate::producer::Producer;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
+use crate::run::groups::{PlannedThread, Work};
+use crate::run::launch::{Built, Done, finish, produce_contained};
+use crate::run::thread::StageThread;
+use crate::run::threads::Caller;
 
 /// The producer that [`Chain::run_inline`] lends to its closure. While the ring is full, a
 /// publication first gives each stage a turn.
@@ -68,8 +69,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Work::Shared(_) => None,
         };
         let threads = threads.into_iter().filter_map(own).collect();
-        let mut inline =
-            Inline { producer: Producer::of_chain(&core), core: core.clone(), threads };
+        let mut inline = Inline { producer: Producer::of_run(&core), core: core.clone(), threads };
         let started = inline.threads.iter_mut().all(|thread| thread.start(&core.control));
         let produced = if started {
             produce_contained(&core.control, &mut inline, produce.into_inner())

@@ -7,26 +7,14 @@
 //!   declarations as an error.
 
 mod declare;
-pub(crate) mod entry;
-pub(crate) mod executor;
 mod fan_out;
-pub(crate) mod handlers;
-pub(crate) mod hooks;
 mod inline;
-mod launch;
 mod options;
-mod pipeline;
 mod place;
 mod pools;
-pub(crate) mod runner;
 mod stages;
-mod thread;
-mod threads;
+mod start;
 
 pub use declare::{Chain, ring};
-pub use handlers::{ReadHandler, WriteHandler};
 pub use inline::Inline;
-pub use launch::Done;
-pub use pipeline::{JoinError, Pipeline};
 pub use place::{Branch, FanOut, MayWrite, Sequential};
-pub use threads::Threads;

@@ -1,17 +1,16 @@
 //! Options of the whole chain, and of the last declared stage.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::declare::Chain;
 use super::place::{Sequential, sealed};
-use super::threads::Threads;
 use crate::base::panics::Contained;
 use crate::live::monitor::Monitor;
 use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
 use crate::ring::settings::ring_options;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
+use crate::run::threads::Threads;
 use crate::wait::Wait;
 
 impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
@@ -93,7 +92,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
-        self.declared.hooks.on_faults = Some(Contained::new(Arc::new(hook)));
+        self.declared.hooks.set_on_faults(hook);
         self
     }
 
@@ -153,7 +152,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn on_thread_start(mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> Self {
-        self.declared.hooks.on_start = Some(Contained::new(Arc::new(hook)));
+        self.declared.hooks.set_on_start(hook);
         self
     }
 }

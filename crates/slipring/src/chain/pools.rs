@@ -3,7 +3,6 @@
 use std::hash::Hash;
 
 use super::declare::{Chain, MakeRunners};
-use super::handlers::{ReadEach, WriteEach};
 use super::place::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::base::panics::Contained;
@@ -12,6 +11,7 @@ use crate::live::pool::{AccessMarker, Pool};
 use crate::ring::events::At;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::run::handlers::{ReadEach, WriteEach};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a pool that reads: each event goes to one of `workers` workers. Each worker has a

@@ -1,9 +1,6 @@
 //! Stages with a single handler that sees every event.
 
 use super::declare::Chain;
-use super::handlers::{
-    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
-};
 use super::place::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::consumer::handle::{Reader, Writer};
@@ -12,6 +9,9 @@ use crate::observe::words::Plain;
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 use crate::ring::spec::Access;
+use crate::run::handlers::{
+    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
+};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage whose handler reads every event. The handler also gets each event's position.
@@ -190,12 +190,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     pub fn observe<T: Plain>(
         self,
         name: &str,
-        mut mirror: Mirror<T>,
-        mut project: impl FnMut(&E) -> T + Send + 'env,
+        mirror: Mirror<T>,
+        project: impl FnMut(&E) -> T + Send + 'env,
     ) -> Self
     where
         E: Sync,
     {
-        self.read(name, move |event, at| mirror.put(at.seq, &project(event)))
+        self.read(name, mirror.put_each(project))
     }
 }

@@ -4,12 +4,14 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::panics::Contained;
 use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing};
 use crate::errors::BuildError;
 use crate::graph::stages::{SharedStages, Stages};
-use crate::ring::spec::Delivery;
+use crate::ring::policy::{Marks, OnFault, Policy};
+use crate::ring::spec::{Delivery, ThreadChoice};
 use crate::wait::Wait;
 
 /// The right to the handles of one stage. A [`Graph`](crate::Graph) gives out the key, and a
@@ -28,6 +30,8 @@ pub struct Key<A, C> {
     /// Number of handles that the key is exchanged for.
     handles: usize,
     exchanged: bool,
+    /// The option of the key that only applies to a handler, if one was set.
+    handler_option: Option<&'static str>,
     kind: PhantomData<(A, C)>,
 }
 
@@ -49,7 +53,7 @@ pub type PoolWriterKey = Key<Writing, Shared>;
 impl<A, C> Key<A, C> {
     /// Makes the key of a stage that was just declared.
     pub(super) fn new(stages: Arc<SharedStages>, stage: usize, handles: usize) -> Self {
-        Key { stages, stage, handles, exchanged: false, kind: PhantomData }
+        Key { stages, stage, handles, exchanged: false, handler_option: None, kind: PhantomData }
     }
 
     /// Makes this stage depend on `earlier`, in addition to its other dependencies: the stage gets
@@ -143,9 +147,150 @@ impl<A, C> Key<A, C> {
         (self.stage, self.handles)
     }
 
+    /// Asserts that the stage may run by handles of the user's own.
+    pub(super) fn assert_lends_handles(&self, thread: &ThreadChoice) {
+        let name = || self.stages.name(self.stage);
+        if let Some(option) = self.handler_option {
+            panic!(
+                "stage `{}` was declared with `{option}`, which only applies to a handler: \
+                 give its key to `Ring::handlers`",
+                name()
+            );
+        }
+        if thread.is_shared() {
+            panic!(
+                "stage `{}` runs on the graph's shared threads: give its key to `Ring::handlers`, \
+                 or declare it with `own_loop()`",
+                name()
+            );
+        }
+    }
+
     /// Consumes the key after the handles of its stage were made.
     pub(super) fn exchanged(mut self) {
         self.exchanged = true;
+    }
+}
+
+/// A delivery whose stages may have handlers.
+trait Handled {}
+impl Handled for Every {}
+impl Handled for Shared {}
+impl Handled for Sharded {}
+
+#[allow(private_bounds)]
+impl<A, C: Handled> Key<A, C> {
+    /// Keeps this stage off the graph's shared threads ([`Graph::threads`](crate::Graph::threads)),
+    /// so that the key can be exchanged for the stage's handles.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
+    /// let double = graph.writer("double");
+    /// let sum = graph.reader("sum").after(&double).own_loop();
+    /// let ring = graph.build()?;
+    /// let mut sum = ring.reader(sum);
+    /// let mut handlers = ring.handlers();
+    /// handlers.write(double, |value, _| *value *= 2);
+    /// let own = std::thread::spawn(move || {
+    ///     let mut total = 0;
+    ///     sum.for_each(|value, _| total += value).map(|_| total)
+    /// });
+    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(own.join().unwrap()?, 12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn own_loop(self) -> Self {
+        self.edit("changed", |stages, own| stages.list.spec_mut(own).policy.user_loop = true)
+    }
+
+    /// Changes the policy of a stage, which only a handler has.
+    fn edit_policy(mut self, option: &'static str, change: impl FnOnce(&mut Policy)) -> Self {
+        self.handler_option = Some(option);
+        self.edit("changed", |stages, own| change(&mut stages.list.spec_mut(own).policy))
+    }
+
+    /// Sets a policy for errors that the stage's handler returns, as
+    /// [`Chain::on_error`](crate::Chain::on_error) does.
+    ///
+    /// Example: [`Handlers`](crate::Handlers).
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn on_error(self, on: OnFault) -> Self {
+        self.edit_policy("on_error", |policy| policy.on_error = on)
+    }
+
+    /// Sets a policy for panics of the stage's handler, as
+    /// [`Chain::on_panic`](crate::Chain::on_panic) does.
+    ///
+    /// Example: [`Chain::on_panic`](crate::Chain::on_panic).
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn on_panic(self, on: OnFault) -> Self {
+        self.edit_policy("on_panic", |policy| policy.on_panic = on)
+    }
+
+    /// Lets the stage record the events that its handler skips, as
+    /// [`Chain::marks`](crate::Chain::marks) does.
+    ///
+    /// Example: [`Marks`].
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn marks(self, marks: &Marks) -> Self {
+        let marks = Some(marks.clone());
+        self.edit_policy("marks", |policy| policy.marks = marks)
+    }
+
+    /// Sets the largest number of events that the stage's handler handles before a release, as
+    /// [`Chain::max_batch`](crate::Chain::max_batch) does.
+    ///
+    /// Example: [`Chain::max_batch`](crate::Chain::max_batch).
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn max_batch(self, events: usize) -> Self {
+        self.edit_policy("max_batch", |policy| policy.max_batch = (events as u64).max(1))
+    }
+
+    /// Sets the interval at which the stage calls its handler's `idle` while it waits, as
+    /// [`Chain::idle_every`](crate::Chain::idle_every) does.
+    ///
+    /// Example: [`Chain::idle_every`](crate::Chain::idle_every).
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn idle_every(self, time: Duration) -> Self {
+        self.edit_policy("idle_every", |policy| policy.idle_every = Some(time))
+    }
+}
+
+impl<A> Key<A, Every> {
+    /// Puts the stage's handler on the thread of this name. Stages that name the same thread take
+    /// turns on that thread, as those of [`Chain::on`](crate::Chain::on) do.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64);
+    /// let (left, right) = (graph.reader("left").on("io"), graph.reader("right").on("io"));
+    /// let mut handlers = graph.build()?.handlers();
+    /// let here = || std::thread::current().name().map(str::to_owned);
+    /// handlers.read(left, |_, _| assert_eq!(here().as_deref(), Some("io")));
+    /// handlers.read(right, |_, _| assert_eq!(here().as_deref(), Some("io")));
+    /// handlers.feed(0..3, |slot, i| *slot = i)?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the graph was built already.
+    pub fn on(mut self, thread: &str) -> Self {
+        self.handler_option = Some("on");
+        self.edit("changed", |stages, own| {
+            stages.list.spec_mut(own).thread = ThreadChoice::Named(thread.to_owned());
+        })
     }
 }
 

@@ -1,11 +1,13 @@
-//! A [`Graph`] declares its stages at run time. The user exchanges keys for handles, and starts the
-//! threads.
+//! A [`Graph`] declares its stages at run time. The user exchanges keys for handles and starts the
+//! threads, or gives each key a handler, and the library starts the threads.
 //!
 //! Invariants
-//! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
+//! - I1: a key is exchanged once, for the handles of its own stage in its own graph, or for runners
+//!   of the user's handlers.
 //! - I2: if a key, or the ring, is dropped before the key's exchange, the graph fails. A stage
 //!   without a handle would release no event, and the ring would stay full.
 
+mod handlers;
 mod key;
 mod ring;
 mod stages;
@@ -24,8 +26,10 @@ use crate::ring::owner::Owner;
 use crate::ring::settings::{Settings, ring_options};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery};
+use crate::run::threads::{Caller, Threads};
 use crate::wait::Wait;
 
+pub use handlers::Handlers;
 pub use key::*;
 pub use ring::*;
 
@@ -60,6 +64,8 @@ pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     /// Builder of the ring. The builder is in a `RefCell`, because a declaration of shards changes
     /// the builder through a shared reference to the graph.
     ring: RefCell<Builder<E>>,
+    /// Number of threads that the handlers' stages share; `None`: each stage has threads of its own.
+    threads: Option<Threads>,
     kind: PhantomData<(L, S)>,
 }
 
@@ -75,13 +81,15 @@ impl<E: 'static> Graph<E> {
     ///
     /// Example: [`Graph`].
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
-        Graph::of(SharedStages::new(), RefCell::new(RingBuilder::new(capacity, Box::new(factory))))
+        let factory: Box<dyn FnMut() -> E> = Box::new(factory);
+        let ring = RefCell::new(RingBuilder::new(capacity, factory));
+        Graph::of(SharedStages::new(), ring, None)
     }
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    fn of(stages: Arc<SharedStages>, ring: RefCell<Builder<E>>) -> Self {
-        Graph { stages, ring, kind: PhantomData }
+    fn of(stages: Arc<SharedStages>, ring: RefCell<Builder<E>>, threads: Option<Threads>) -> Self {
+        Graph { stages, ring, threads, kind: PhantomData }
     }
 
     fn settings_mut(&mut self) -> &mut Settings {
@@ -104,7 +112,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn contiguous(self) -> Graph<E, Contiguous, S> {
-        Graph::of(self.stages, self.ring)
+        Graph::of(self.stages, self.ring, self.threads)
     }
 
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
@@ -129,7 +137,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     #[doc(alias = "mpsc")]
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings_mut().many_producers = true;
-        Graph::of(self.stages, self.ring)
+        Graph::of(self.stages, self.ring, self.threads)
     }
 
     ring_options! {
@@ -198,6 +206,33 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// ```
     pub fn publish_cursor(mut self) -> Self {
         self.settings_mut().publish_cursor = true;
+        self
+    }
+
+    /// Runs the handlers of the stages ([`Ring::handlers`]) on `threads` threads that all stages
+    /// share, instead of a thread for each stage, worker and shard.
+    ///
+    /// [`Chain::threads`](crate::Chain::threads) describes these threads. A key of such a stage is
+    /// not exchanged for handles, because the stage waits and notifies together with the others.
+    /// [`Key::own_loop`] takes a stage whose handle the user wants off the shared threads, and
+    /// [`Key::on`] gives a stage a thread of its own.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
+    /// let double = graph.writer("double");
+    /// let sum = graph.reader("sum").after(&double);
+    /// let ring = graph.build()?;
+    /// let mut total = 0;
+    /// let mut handlers = ring.handlers();
+    /// handlers.write(double, |value, _| *value *= 2).read(sum, |value, _| total += value);
+    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(total, 12);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// Zero threads are an error of the build.
+    pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
+        self.threads = Some(threads.into());
         self
     }
 
@@ -378,11 +413,13 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + 'static,
     {
-        let specs = {
+        let (specs, shared) = {
             let mut stages = self.stages.lock();
-            let specs = stages.list.checked()?;
+            let mut specs = stages.list.checked()?;
+            let share = |threads: Threads| threads.share(&mut specs, Caller::Helps);
+            let shared = self.threads.map(share).transpose()?.unwrap_or_default();
             stages.frozen = true;
-            specs
+            (specs, shared)
         };
         // The stages' lock is not held while the factory and the events' drops run. The factory and
         // the events' drops are user code, which may drop a key. A key's drop takes the stages'
@@ -408,6 +445,6 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         }));
         let required = stages.required();
         drop(stages);
-        Ok(Ring::new(core, self.stages, required))
+        Ok(Ring::new(core, self.stages, required, shared))
     }
 }

@@ -9,21 +9,23 @@ use crate::base::sync::whole;
 use crate::consumer::handle::{
     Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
 };
-use crate::errors::{Cause, Error, Report};
+use crate::errors::{BuildError, Cause, Error, Report};
 use crate::graph::key::{
     Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,
 };
 use crate::graph::stages::SharedStages;
 use crate::live::monitor::Monitor;
 use crate::live::tap::Tap;
-use crate::producer::{Many, Producer, Single};
+use crate::producer::{Many, Producer, Single, sealed::Sharing};
 use crate::ring::build::RingBuilder;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::run::threads::Shared;
 use crate::wait::HandleLearner;
 
-/// A built graph, which exchanges keys for handles and shows its stages by `Display`.
+/// A built graph, which exchanges keys for handles, takes handlers for the others
+/// ([`Ring::handlers`]), and shows its stages by `Display`.
 ///
 /// Drop the ring after taking every handle. Once the ring of a [`shared`](crate::Graph::shared)
 /// graph is dropped, a sole producer handle claims without a compare-and-swap. Dropping the ring
@@ -32,9 +34,11 @@ use crate::wait::HandleLearner;
 ///
 /// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
-    core: Owner<E, L>,
-    stages: Arc<SharedStages>,
+    pub(super) core: Owner<E, L>,
+    pub(super) stages: Arc<SharedStages>,
     taken: Mutex<Taken>,
+    /// The threads that the handlers' stages share, if they share threads.
+    pub(super) shared: Shared,
     kind: PhantomData<S>,
 }
 
@@ -117,14 +121,42 @@ impl<E, L: Layout> Ring<E, L, Many> {
 impl<E, L: Layout, S> Ring<E, L, S> {
     /// Makes the ring of a built graph from its `stages` and its `core`. `required` lists the
     /// stages whose keys must be exchanged for handles.
-    pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
+    pub(super) fn new(
+        core: Owner<E, L>,
+        stages: Arc<SharedStages>,
+        required: Vec<usize>,
+        shared: Shared,
+    ) -> Self {
         core.control.membership.add_claimant();
         let taken = Mutex::new(Taken { producer: false, unattached: required });
-        Ring { core, stages, taken, kind: PhantomData }
+        Ring { core, stages, taken, shared, kind: PhantomData }
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         whole(self.taken.lock())
+    }
+
+    /// Takes the producer for a run of the handlers. Fails if the producer was taken, or if a stage has
+    /// neither a handle nor a handler.
+    pub(super) fn take_for_run(&self) -> Result<(), BuildError>
+    where
+        S: Sharing,
+    {
+        let mut taken = self.taken();
+        let problem = if let Some(&stage) = taken.unattached.first() {
+            let stage = self.core.control.name(stage);
+            format!(
+                "stage `{stage}` has no handler: give its key to `Handlers::read` or the like, or \
+                 exchange the key for a handle before `Ring::handlers`"
+            )
+        } else if std::mem::replace(&mut taken.producer, true) && !S::MANY {
+            "the producer was taken from the ring before: `Handlers::run` lends the producer to its \
+             closure, and `Handlers::spawn` returns it"
+                .to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(BuildError::Declaration { problem })
     }
 
     /// Takes a key. Returns the index of the key's stage, and one learner for each handle of the
@@ -135,10 +167,16 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// drop of a key that is not marked as exchanged fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
+        key.assert_lends_handles(&self.core.control.plan.stages[stage].thread);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
+        self.exchange(key, stage);
+        (stage, learned)
+    }
+
+    /// Notes that a stage has handles or a handler.
+    pub(super) fn exchange<A, C>(&self, key: Key<A, C>, stage: usize) {
         key.exchanged();
         self.taken().unattached.retain(|&other| other != stage);
-        (stage, learned)
     }
 
     /// Takes the key of a stage that has one handle. Returns the stage's index, and the handle's
@@ -168,7 +206,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Ring::producer`](Ring::producer).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn reader(&self, key: ReaderKey) -> Reader<E, L> {
         let (stage, learned) = self.attach_one(key);
         Consumer::every(self.core.clone(), stage, learned)
@@ -179,7 +217,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph`](crate::Graph).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
         let (stage, learned) = self.attach_one(key);
         Consumer::every(self.core.clone(), stage, learned)
@@ -190,7 +228,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn pool_readers(&self, key: PoolReaderKey) -> Vec<PoolReader<E, L>> {
         self.attach_all(key, Consumer::worker)
     }
@@ -200,7 +238,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
         self.attach_all(key, Consumer::worker)
     }
@@ -211,7 +249,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn shard_readers(&self, key: ShardReaderKey) -> Vec<ShardReader<E, L>> {
         self.attach_all(key, Consumer::shard)
     }
@@ -222,7 +260,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
-    /// Panics if the key belongs to another graph.
+    /// Panics if the key belongs to another graph, or if its stage needs a handler.
     pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
         self.attach_all(key, Consumer::shard)
     }

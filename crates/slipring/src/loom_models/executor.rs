@@ -9,13 +9,13 @@ use loom::thread;
 
 use super::*;
 use crate::base::turn::InTurns;
-use crate::chain::entry::Supervisor;
-use crate::chain::executor::Executor;
-use crate::chain::handlers::ReadEach;
-use crate::chain::runner::{BoxedRunner, StageRunner};
 use crate::consumer::sequential::StagePosition;
 use crate::ring::control::Control;
 use crate::ring::events::At;
+use crate::run::entry::Supervisor;
+use crate::run::executor::Executor;
+use crate::run::handlers::ReadEach;
+use crate::run::runner::{BoxedRunner, StageRunner};
 use Access::Read;
 
 /// Two threads take turns at a value. The model checker finds two uses that no turn orders.

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use crate::base::sync::Arc;
 use crate::errors::BuildError;
 use crate::observe::words::{Plain, Words, bytes_per_slot};
+use crate::ring::events::At;
 
 /// The one writer of a small ring that holds the newest `capacity` values, for observers to read.
 ///
@@ -81,6 +82,11 @@ impl<T: Plain> Mirror<T> {
     #[inline]
     pub fn put(&mut self, seq: u64, value: &T) {
         self.next = self.words.write(self.next, seq, value);
+    }
+
+    /// Returns a handler that copies a value of each event into this mirror.
+    pub(crate) fn put_each<E>(mut self, mut project: impl FnMut(&E) -> T) -> impl FnMut(&E, At) {
+        move |event, at| self.put(at.seq, &project(event))
     }
 }
 

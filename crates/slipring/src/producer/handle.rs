@@ -200,8 +200,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         producer
     }
 
-    /// Creates a chain's producer. A panic of the wait strategy's learner fails the graph.
-    pub(crate) fn of_chain(core: &Owner<E, L>) -> Self {
+    /// Creates the producer of a run. A panic of the wait strategy's learner fails the graph.
+    pub(crate) fn of_run(core: &Owner<E, L>) -> Self {
         Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
     }
 

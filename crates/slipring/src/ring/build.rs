@@ -12,6 +12,7 @@ use crate::ring::counters::Samples;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, ShardIds, partitioner};
 use crate::ring::plan::Plan;
+use crate::ring::policy::Marks;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
@@ -56,6 +57,10 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
         let core: Owner<E, L> = built?;
         if let Some(panic) = panic {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        }
+        if let Err(problem) = allocate_marks(&core.control) {
+            core.take_apart();
+            return Err(problem);
         }
         Ok(core)
     }
@@ -146,4 +151,26 @@ fn share<E>(
     let control =
         board.and_then(|board| Control::new(plan, board, start, deadline, timed, samples));
     Ok((shard_ids, control.ok_or(no_lines)?))
+}
+
+/// Allocates the marks of all stages that record marks.
+fn allocate_marks(control: &Control) -> Result<(), BuildError> {
+    for stage in &control.plan.stages {
+        let Some(marks) = &stage.policy.marks else { continue };
+        let capacity = control.plan.capacity;
+        match marks.allocate(control.start, capacity) {
+            Some(true) => {}
+            None => {
+                return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
+            }
+            Some(false) => {
+                let problem = format!(
+                    "the marks of `{}` belong to another stage or run already; make some for each stage",
+                    stage.name
+                );
+                return Err(BuildError::Declaration { problem });
+            }
+        }
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ mod common;
 
 mod chains;
 mod events;
+mod handlers;
 mod handles;
 mod model;
 mod oracle;

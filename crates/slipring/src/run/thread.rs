@@ -14,13 +14,13 @@ use crate::ring::self_wait::enter;
 
 /// The stages, workers and shards that run on one thread. Most threads run a single stage, worker
 /// or shard.
-pub(super) struct StageThread<'env> {
+pub(crate) struct StageThread<'env> {
     entries: Vec<Entry<'env>>,
     on_faults: Option<OnFaults<'env>>,
 }
 
 impl<'env> StageThread<'env> {
-    pub(super) fn new(
+    pub(crate) fn new(
         runners: Vec<BoxedRunner<'env>>,
         on_faults: Option<OnFaults<'env>>,
     ) -> StageThread<'env> {
@@ -28,7 +28,7 @@ impl<'env> StageThread<'env> {
     }
 
     /// Calls `on_start`, runs all stages of the thread, and drops the handlers of the stages.
-    pub(super) fn run(mut self, control: &Control, on_start: impl FnOnce()) {
+    pub(crate) fn run(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.entries.first().map(|entry| entry.runner().stage()) else { return };
         let within = enter(control, self.lines());
         let hooked = call_user(control, first, None, || {
@@ -48,7 +48,7 @@ impl<'env> StageThread<'env> {
     }
 
     /// Starts the handlers in turn. Returns `false` at the first handler whose start fails.
-    pub(super) fn start(&mut self, control: &Control) -> bool {
+    pub(crate) fn start(&mut self, control: &Control) -> bool {
         self.entries.iter_mut().all(|entry| entry.start(control))
     }
 
@@ -95,7 +95,7 @@ impl<'env> StageThread<'env> {
     /// Lets each running stage handle its available events once. Returns the number of handled
     /// events. After a failure, the result is at least 1, so that the thread takes its next turn
     /// without waiting. `None`: all stages have ended.
-    pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
+    pub(crate) fn turn(&mut self, control: &Control) -> Option<u64> {
         let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref() };
         let running = self.entries.iter_mut().filter(|entry| entry.is_running());
         let handled = running.map(|entry| entry.step(supervisor)).sum();
@@ -114,7 +114,7 @@ impl<'env> StageThread<'env> {
     }
 
     /// Calls `stop` of each started handler, and drops all handlers.
-    pub(super) fn stop(self, control: &Control) {
+    pub(crate) fn stop(self, control: &Control) {
         let StageThread { entries, on_faults } = self;
         let mut last = control.producer_party();
         for entry in entries {
@@ -129,12 +129,12 @@ impl<'env> StageThread<'env> {
 
     /// Returns the indices of the shared lines on which the thread's runners release events. A
     /// runner of a user's loop adds no index.
-    pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().filter_map(|entry| entry.runner().line())
     }
 
     /// Returns the index and the next position of the first stage that has not ended.
-    pub(super) fn first_running(&self) -> Option<(usize, u64)> {
+    pub(crate) fn first_running(&self) -> Option<(usize, u64)> {
         self.running().next().map(|runner| (runner.stage(), runner.next_seq()))
     }
 

@@ -1,26 +1,24 @@
-//! Runs a chain on threads that outlive the call that started the chain.
+//! Runs a graph on threads that outlive the call that started the graph.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::declare::Chain;
-use super::launch::{Built, Handoff, PlannedThread};
-use super::threads::Caller;
+use super::groups::{Handoff, PlannedThread};
+use super::launch::Built;
 use crate::base::fault::Fault;
 use crate::base::name::Name;
-use crate::base::panics::{Contained, drop_contained, drop_payload};
+use crate::base::panics::{drop_contained, drop_payload};
 use crate::base::sync::whole;
 use crate::errors::{Cause, Error, Failure, Report};
-use crate::producer::{Producer, SharedProducer};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::snapshot;
 
-/// The running stages of a spawned chain: see [`Chain::spawn`].
+/// The running stages of a spawned chain or graph: see [`Chain::spawn`](crate::Chain::spawn).
 ///
 /// Dropping a pipeline stops no stage: the stages run until the ring is closed and drained.
 pub struct Pipeline {
@@ -107,46 +105,9 @@ impl std::error::Error for JoinError {
     }
 }
 
-impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
-    /// Starts the stages on threads that outlive this call. Publish through the producer, close the
-    /// producer, then join the pipeline.
-    ///
-    /// ```
-    /// let (mut tx, pipeline) = slipring::ring(8, || 0u64)
-    ///     .read("print", |value, _| println!("{value}"))
-    ///     .spawn()?;
-    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
-    /// tx.close();
-    /// assert_eq!(pipeline.join()?.stage("print").unwrap().events, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns the first mistake in the chain, or the system's refusal to start a thread.
-    pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
-        let built = self.build(false, Caller::Leaves)?;
-        let producer = Contained::new(Producer::of_chain(&built.core));
-        let pipeline = built.spawn()?;
-        Ok((producer.into_inner(), pipeline))
-    }
-
-    /// Starts the stages as [`Chain::spawn`] does, with a producer that can be cloned. The ring
-    /// closes when the producer and all its clones are dropped.
-    ///
-    /// Example: [`Pipeline::join_within`].
-    ///
-    /// # Errors
-    /// As [`Chain::spawn`].
-    pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
-        let built = self.build(true, Caller::Leaves)?;
-        let producer = Contained::new(Producer::of_chain(&built.core));
-        let pipeline = built.spawn()?;
-        Ok((producer.into_inner(), pipeline))
-    }
-}
-
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
-    fn spawn(self) -> Result<Pipeline, Error> {
+    /// Starts the stages, and returns while they run.
+    pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
         let Built { core, threads, hooks, .. } = self;
         let running = Arc::new(RunningThreads {
             count: Mutex::new(threads.len()),
@@ -191,7 +152,7 @@ impl Pipeline {
     /// Waits until every stage has ended. Stages end after the last producer has closed, or after a
     /// failure or a halt.
     ///
-    /// Example: [`Chain::spawn`].
+    /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///
     /// # Errors
     /// The first failure. A stage that joins its own pipeline would wait for itself, so the call

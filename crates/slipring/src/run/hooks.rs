@@ -1,4 +1,4 @@
-//! The hooks of a chain: functions of the user that the chain calls at a thread's start and after a
+//! The hooks of a graph: functions of the user that are called at a thread's start and after a
 //! failure.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ring::policy::Faulted;
 pub(crate) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 pub(crate) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
-/// The chain's own references to the user's hooks. [`Chain::run`](crate::Chain::run) and similar
+/// The graph's own references to the user's hooks. [`Chain::run`](crate::Chain::run) and similar
 /// calls drop the hooks after all stages have ended, and return an error if a hook's drop panics.
 #[derive(Default)]
 pub(crate) struct Hooks<'env> {
@@ -21,7 +21,15 @@ pub(crate) struct Hooks<'env> {
     pub(crate) on_faults: Option<OnFaults<'env>>,
 }
 
-impl Hooks<'_> {
+impl<'env> Hooks<'env> {
+    pub(crate) fn set_on_start(&mut self, hook: impl Fn(&str) + Send + Sync + 'env) {
+        self.on_start = Some(Contained::new(Arc::new(hook)));
+    }
+
+    pub(crate) fn set_on_faults(&mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) {
+        self.on_faults = Some(Contained::new(Arc::new(hook)));
+    }
+
     /// Drops the hooks. A panic of a hook's drop fails the graph.
     pub(crate) fn drop_contained(self, control: &Control) {
         let panics = [

@@ -1,19 +1,23 @@
 //! A runner is a stage's position together with the stage's handler, or with the user's own loop.
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crate::base::fault::{Fault, Outcome};
+use crate::base::panics::{drop_contained, panic_message};
 use crate::consumer::drive::{End, drive, idle, skip, step};
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::Handler;
 use crate::consumer::markers::{Every, sealed};
 use crate::consumer::pace::Pace;
 use crate::consumer::position::Availability;
+use crate::consumer::sequential::StagePosition;
 use crate::consumer::waiting::Counting;
-use crate::errors::{Cause, WaitError};
+use crate::errors::{BuildError, Cause, WaitError};
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
+use crate::wait::HandleLearner;
 
 /// A stage, or one worker or shard of a stage, that runs on a thread.
 ///
@@ -57,6 +61,63 @@ pub(crate) trait Runner {
 }
 
 pub(crate) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
+
+/// A function that makes one position of a stage, from the ring, the stage's number, the number of
+/// the worker or shard, and a learner.
+pub(crate) type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
+
+/// Makes the runner of a stage with one handler.
+pub(crate) fn run_by_one<'env, E: Send + 'env, L: Layout, H: Handler<E, L> + Send + 'env>(
+    core: &Owner<E, L>,
+    stage: usize,
+    handler: H,
+) -> BoxedRunner<'env> {
+    let learned = core.control.learner_contained(stage);
+    let position = StagePosition::new(core.clone(), stage, learned);
+    Box::new(StageRunner::new(position, handler))
+}
+
+/// Makes the runners of a stage with several handlers. `make` makes the handler of each worker or
+/// shard, and may panic.
+pub(crate) fn run_by_each<'env, E, L, H, S>(
+    core: &Owner<E, L>,
+    stage: usize,
+    mut make: impl FnMut(usize) -> H,
+    position: MakePosition<E, L, S>,
+) -> Result<Vec<BoxedRunner<'env>>, BuildError>
+where
+    E: Send + 'env,
+    L: Layout,
+    H: Handler<E, L> + Send + 'env,
+    S: Availability<E, L> + Send + 'env,
+{
+    let spec = &core.control.plan.stages[stage];
+    let workers = spec.delivery.len();
+    let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
+    let mut panic_of_make = None;
+    for worker in 0..workers {
+        match catch_unwind(AssertUnwindSafe(|| make(worker))) {
+            Ok(handler) => {
+                let learned = core.control.learner_contained(stage);
+                let position = position(core.clone(), stage, worker, learned);
+                runners.push(Box::new(StageRunner::new(position, handler)));
+            }
+            Err(panic) => {
+                panic_of_make = Some(panic_message(panic));
+                break;
+            }
+        }
+    }
+    let worker = runners.len();
+    let panic_of_drop = drop_contained(make);
+    match panic_of_make.or(panic_of_drop) {
+        None => Ok(runners),
+        Some(panic) => {
+            runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
+            Err(BuildError::WorkerFactory { stage: spec.name.to_string(), worker, panic })
+        }
+    }
+}
 
 /// The position of a stage, and the stage's handler.
 pub(crate) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {

@@ -1,10 +1,10 @@
-//! The number of threads that the stages of a chain share.
+//! The number of threads that the stages of a chain or graph share.
 
 use crate::errors::BuildError;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
 use crate::wait;
 
-/// Number of threads that the stages of a chain share: see [`Chain::threads`](crate::Chain::threads).
+/// Number of threads that the stages of a chain or graph share: see [`Chain::threads`](crate::Chain::threads).
 ///
 /// ```
 /// use slipring::Threads;
@@ -35,7 +35,7 @@ impl From<usize> for Threads {
 
 /// What the calling thread does while the stages run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caller {
+pub(crate) enum Caller {
     /// It produces, and runs stages while it waits for room or for the end.
     Helps,
     /// The call returns, and the stages run on.
@@ -44,16 +44,23 @@ pub(super) enum Caller {
 
 /// The threads of an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// Number of threads to start.
-    pub(super) started: usize,
+    pub(crate) started: usize,
     /// Whether the calling thread is one more of them.
-    pub(super) caller: bool,
+    pub(crate) caller: bool,
+}
+
+impl Shared {
+    /// Returns the number of threads that run the stages.
+    pub(crate) fn count(self) -> usize {
+        self.started + usize::from(self.caller)
+    }
 }
 
 impl Threads {
     /// Chooses the threads, and puts on them the stages that have no thread of their own.
-    pub(super) fn share(
+    pub(crate) fn share(
         self,
         specs: &mut [StageSpec],
         caller: Caller,

@@ -1,0 +1,172 @@
+//! Starts a chain: on scoped threads, or on threads that outlive the call.
+
+use super::declare::{Chain, Declared};
+use crate::base::fault::Fault;
+use crate::base::panics::Contained;
+use crate::errors::Error;
+use crate::producer::{Producer, SharedProducer};
+use crate::ring::owner::Owner;
+use crate::ring::slots::Layout;
+use crate::run::Pipeline;
+use crate::run::groups::Groups;
+use crate::run::launch::{Built, Done, feeding};
+use crate::run::threads::Caller;
+
+impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
+    /// Builds the ring and makes all handlers. `caller`: what the calling thread does meanwhile.
+    pub(super) fn build(
+        self,
+        many_producers: bool,
+        caller: Caller,
+    ) -> Result<Built<'env, E, L>, Error> {
+        let Declared { mut ring, stages, hooks, make_runners, monitors, threads, .. } =
+            *self.declared;
+        ring.settings.many_producers = many_producers;
+        let mut specs = stages.checked()?;
+        let shared = threads.map(|threads| threads.share(&mut specs, caller)).transpose()?;
+        let core: Owner<E, L> = ring.build(specs)?;
+        let mut groups = Groups::default();
+        let made = monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| {
+            make_runners.into_iter().enumerate().try_for_each(|(stage, make)| {
+                groups.add(&core.control.plan, make.into_inner()(&core, stage)?);
+                Ok(())
+            })
+        });
+        if let Err(problem) = made {
+            // Readers may have joined through a tap, and workers through a pool, before the build
+            // failed. The stages of a failed build never run, so only a halt ends the waits of
+            // readers and workers that have joined.
+            core.owners.end_run();
+            core.control.halt();
+            drop(groups);
+            core.take_apart();
+            return Err(problem.into());
+        }
+        Ok(Built::new(core, groups, shared.unwrap_or_default(), hooks))
+    }
+
+    /// Publishes every item of an iterator from this thread; `fill` writes an item into a slot.
+    /// Returns when all stages have handled all events. [`Done::value`] is the number of items.
+    ///
+    /// ```
+    /// let mut words = Vec::new();
+    /// let done = slipring::ring(8, String::new)
+    ///     .read("collect", |word, _| words.push(word.clone()))
+    ///     .feed("to be or not".split(' '), |slot, word| word.clone_into(slot))?;
+    /// assert_eq!((done.value, words.len()), (4, 4));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the first failure: a handler's error or panic, a panic of the iterator or of `fill`,
+    /// or a passed deadline. If the chain cannot start, returns the first mistake in the chain
+    /// ([`BuildError`](crate::BuildError)).
+    pub fn feed<I: IntoIterator>(
+        self,
+        items: I,
+        fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<Done<u64>, Error> {
+        self.run(feeding(items, fill))
+    }
+
+    /// Starts the stages, calls `produce` with the producer on this thread, and closes the ring.
+    /// Returns when all stages have handled all events.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// let done = slipring::ring(8, || 0u64)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .run(|tx| {
+    ///         for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
+    ///         Ok("all sent")
+    ///     })?;
+    /// assert_eq!((done.value, sum), ("all sent", 6));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Chain::feed`], and the error that `produce` returns.
+    pub fn run<T>(
+        self,
+        produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
+        let produce = Contained::new(produce);
+        let built = self.build(false, Caller::Helps)?;
+        let producer = Producer::of_run(&built.core);
+        built.run(producer, produce)
+    }
+
+    /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
+    ///
+    /// The ring closes when `produce` has returned and the last clone of the producer is dropped. A
+    /// clone of the producer may outlive `produce`, for instance inside the value that `produce`
+    /// returns. `run_shared` waits until all clones of the producer are dropped, or until the
+    /// chain's [`deadline`](Chain::deadline) passes.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(8, || 0u64)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .run_shared(|tx| {
+    ///         std::thread::scope(|scope| {
+    ///             for i in 1..=3 {
+    ///                 let mut tx = tx.clone();
+    ///                 scope.spawn(move || tx.publish(|slot| *slot = i));
+    ///             }
+    ///         });
+    ///         Ok(())
+    ///     })?;
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Chain::run`].
+    pub fn run_shared<T>(
+        self,
+        produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
+        let produce = Contained::new(produce);
+        let built = self.build(true, Caller::Helps)?;
+        let producer = Producer::of_run(&built.core);
+        built.run(producer, produce)
+    }
+}
+
+impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
+    /// Starts the stages on threads that outlive this call. Publish through the producer, close the
+    /// producer, then join the pipeline.
+    ///
+    /// ```
+    /// let (mut tx, pipeline) = slipring::ring(8, || 0u64)
+    ///     .read("print", |value, _| println!("{value}"))
+    ///     .spawn()?;
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// tx.close();
+    /// assert_eq!(pipeline.join()?.stage("print").unwrap().events, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the first mistake in the chain, or the system's refusal to start a thread.
+    pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
+        let built = self.build(false, Caller::Leaves)?;
+        let producer = Contained::new(Producer::of_run(&built.core));
+        let pipeline = built.spawn()?;
+        Ok((producer.into_inner(), pipeline))
+    }
+
+    /// Starts the stages as [`Chain::spawn`] does, with a producer that can be cloned. The ring
+    /// closes when the producer and all its clones are dropped.
+    ///
+    /// Example: [`Pipeline::join_within`].
+    ///
+    /// # Errors
+    /// As [`Chain::spawn`].
+    pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
+        let built = self.build(true, Caller::Leaves)?;
+        let producer = Contained::new(Producer::of_run(&built.core));
+        let pipeline = built.spawn()?;
+        Ok((producer.into_inner(), pipeline))
+    }
+}

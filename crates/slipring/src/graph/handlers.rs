@@ -1,0 +1,423 @@
+//! The handlers of a built graph's stages, which the library runs.
+
+use std::fmt;
+
+use super::key::{
+    Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, WriterKey,
+};
+use super::ring::Ring;
+use crate::base::fault::{Fault, Outcome};
+use crate::base::panics::Contained;
+use crate::consumer::handler::Handler;
+use crate::consumer::local_worker::LocalWorkerPosition;
+use crate::consumer::position::Availability;
+use crate::consumer::shard::ShardPosition;
+use crate::errors::{BuildError, Error};
+use crate::observe::mirror::Mirror;
+use crate::observe::words::Plain;
+use crate::producer::{Producer, Single, sealed::Sharing};
+use crate::ring::events::{At, Events, EventsMut};
+use crate::ring::policy::Faulted;
+use crate::ring::slots::{Interleaved, Layout};
+use crate::run::Pipeline;
+use crate::run::groups::Groups;
+use crate::run::handlers::{
+    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
+};
+use crate::run::hooks::Hooks;
+use crate::run::launch::{Built, Done, feeding};
+use crate::run::runner::{MakePosition, run_by_each, run_by_one};
+use crate::run::threads::{Caller, Shared};
+
+/// The handlers of a built graph's stages, which the library runs: on a thread for each stage, worker
+/// and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
+///
+/// Handlers are closures that may borrow locals: [`run`](Handlers::run) and [`feed`](Handlers::feed)
+/// return only when all stages with a handler here have ended. A handler returns nothing, or a
+/// `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] set what a failure leads to.
+/// A stage whose handle was taken from the [`Ring`] before may run on beyond that.
+///
+/// Dropping the handlers without a run ends the graph: it fails with
+/// [`Cause::Dropped`](crate::Cause::Dropped).
+///
+/// ```
+/// use slipring::{Graph, OnFault};
+/// let graph = Graph::new(64, || 0u64);
+/// let check = graph.writer("check").on_error(OnFault::skip());
+/// let totals: Vec<_> =
+///     (0..3).map(|i| graph.reader(&format!("total-{i}")).after(&check)).collect();
+/// let ring = graph.build()?;
+/// let mut sums = [0; 3];
+/// let mut handlers = ring.handlers();
+/// handlers.write(check, |value, _| if *value == 2 { Err("bad") } else { Ok(*value *= 10) });
+/// for (key, sum) in totals.into_iter().zip(&mut sums) {
+///     handlers.read(key, |value, _| *sum += value);
+/// }
+/// let done = handlers.feed(1..=3, |slot, i| *slot = i)?;
+/// assert_eq!(done.report.stage("check").unwrap().skipped, 1);
+/// assert_eq!(sums, [10 + 2 + 30; 3]);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[must_use = "handlers run nothing before `run`, `feed` or `spawn`, and their drop ends the graph"]
+pub struct Handlers<'env, E, L: Layout = Interleaved, S = Single> {
+    // The runners are dropped before the ring, so that the failure names a stage with a handler.
+    groups: Groups<'env>,
+    hooks: Hooks<'env>,
+    /// The first problem with a handler.
+    problem: Option<BuildError>,
+    ring: Ring<E, L, S>,
+}
+
+impl<E, L: Layout, S> Ring<E, L, S> {
+    /// Gives each remaining stage a handler. The library then runs these stages, on threads of their
+    /// own or on shared threads ([`Graph::threads`](crate::Graph::threads)).
+    ///
+    /// Take taps, monitors, and the handles of stages that run on threads of your own, before.
+    ///
+    /// Example: [`Handlers`].
+    pub fn handlers<'env>(self) -> Handlers<'env, E, L, S> {
+        Handlers { groups: Groups::default(), hooks: Hooks::default(), problem: None, ring: self }
+    }
+}
+
+impl<'env, E, L: Layout, S> Handlers<'env, E, L, S> {
+    /// Sets a hook for failures that a stage survives by its policy, as
+    /// [`Chain::on_faults`](crate::Chain::on_faults) does.
+    ///
+    /// Example: [`Chain::on_faults`](crate::Chain::on_faults).
+    pub fn on_faults(&mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> &mut Self {
+        self.hooks.set_on_faults(hook);
+        self
+    }
+
+    /// Sets a hook that each thread of the library calls with its own name before its first stage
+    /// starts, as [`Chain::on_thread_start`](crate::Chain::on_thread_start) does.
+    ///
+    /// Example: [`Chain::on_thread_start`](crate::Chain::on_thread_start).
+    pub fn on_thread_start(&mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> &mut Self {
+        self.hooks.set_on_start(hook);
+        self
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
+    /// Gives a stage of one handle its handler.
+    fn one<A, C>(
+        &mut self,
+        key: Key<A, C>,
+        handler: impl Handler<E, L> + Send + 'env,
+    ) -> &mut Self {
+        let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
+        self.groups.add(&core.control.plan, vec![run_by_one(core, stage, handler)]);
+        self.ring.exchange(key, stage);
+        self
+    }
+
+    /// Gives each worker or shard of a stage its handler.
+    fn each<A, C, H: Handler<E, L> + Send + 'env, P: Availability<E, L> + Send + 'env>(
+        &mut self,
+        key: Key<A, C>,
+        make: impl FnMut(usize) -> H,
+        position: MakePosition<E, L, P>,
+    ) -> &mut Self {
+        let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
+        match run_by_each(core, stage, make, position) {
+            Ok(runners) => {
+                self.groups.add(&core.control.plan, runners);
+                self.ring.exchange(key, stage);
+            }
+            // The drop of the key fails the graph.
+            Err(problem) => drop(self.problem.get_or_insert(problem)),
+        }
+        self
+    }
+
+    /// Gives a reading stage a handler that is called for each event.
+    ///
+    /// Example: [`Handlers`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn read<R: Outcome + 'env>(
+        &mut self,
+        key: ReaderKey,
+        handler: impl FnMut(&E, At) -> R + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, ReadEach::new(handler))
+    }
+
+    /// Gives a writing stage a handler that is called for each event, and may change it.
+    ///
+    /// Example: [`Handlers`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn write<R: Outcome + 'env>(
+        &mut self,
+        key: WriterKey,
+        handler: impl FnMut(&mut E, At) -> R + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, WriteEach::new(handler))
+    }
+
+    /// Gives a reading stage a handler of whole batches. The handler also gets the position of each
+    /// batch's first event.
+    ///
+    /// Example: [`Chain::read_batch`](crate::Chain::read_batch).
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn read_batch<R: Outcome + 'env>(
+        &mut self,
+        key: ReaderKey,
+        handler: impl FnMut(&Events<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, ReadBatch::new(handler))
+    }
+
+    /// Gives a writing stage a handler of whole batches, which may change them.
+    ///
+    /// Example: [`Chain::read_batch`](crate::Chain::read_batch).
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn write_batch<R: Outcome + 'env>(
+        &mut self,
+        key: WriterKey,
+        handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, WriteBatch::new(handler))
+    }
+
+    /// Gives a reading stage a [`ReadHandler`], or `&mut` of one.
+    ///
+    /// Example: [`ReadHandler`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn read_with(
+        &mut self,
+        key: ReaderKey,
+        handler: impl ReadHandler<E> + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, ReadWith(handler))
+    }
+
+    /// Gives a writing stage a [`WriteHandler`], or `&mut` of one.
+    ///
+    /// Example: [`WriteHandler`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn write_with(
+        &mut self,
+        key: WriterKey,
+        handler: impl WriteHandler<E> + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, WriteWith(handler))
+    }
+
+    /// Lets a reading stage copy a value of each event into a mirror, as
+    /// [`Chain::observe`](crate::Chain::observe) does.
+    ///
+    /// Example: [`Chain::observe`](crate::Chain::observe).
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn observe<T: Plain>(
+        &mut self,
+        key: ReaderKey,
+        mirror: Mirror<T>,
+        project: impl FnMut(&E) -> T + Send + 'env,
+    ) -> &mut Self {
+        self.one(key, ReadEach::new(mirror.put_each(project)))
+    }
+
+    /// Gives each worker of a reading pool a handler. `make` makes the handlers at once, and gets the
+    /// worker's number, counted from 0. A panic of `make` is an error of the start.
+    ///
+    /// Example: [`Handlers::write_pool`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        &mut self,
+        key: PoolReaderKey,
+        mut make: impl FnMut(usize) -> H,
+    ) -> &mut Self {
+        self.each(key, move |worker| ReadEach::new(make(worker)), LocalWorkerPosition::new)
+    }
+
+    /// Gives each worker of a writing pool a handler, as [`Handlers::read_pool`] does.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
+    /// let square = graph.pool_writer("square", 3);
+    /// let sum = graph.reader("sum").after(&square);
+    /// let mut total = 0;
+    /// let mut handlers = graph.build()?.handlers();
+    /// handlers.write_pool(square, |_worker| |value, _| *value *= *value);
+    /// handlers.read(sum, |value, _| total += value);
+    /// handlers.feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(total, 14);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn write_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        &mut self,
+        key: PoolWriterKey,
+        mut make: impl FnMut(usize) -> H,
+    ) -> &mut Self {
+        self.each(key, move |worker| WriteEach::new(make(worker)), LocalWorkerPosition::new)
+    }
+
+    /// Gives each shard of a reading stage a handler. `make` makes the handlers at once, and gets the
+    /// shard's number, counted from 0. A panic of `make` is an error of the start.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// let graph = slipring::Graph::new(64, || 0u64).threads(2);
+    /// let odd = graph.shard_reader("by parity", 2, |value| value % 2);
+    /// let count = AtomicU64::new(0);
+    /// let mut handlers = graph.build()?.handlers();
+    /// handlers.read_shards(odd, |_shard| |_, _| _ = count.fetch_add(1, Relaxed));
+    /// handlers.feed(0..10, |slot, i| *slot = i)?;
+    /// assert_eq!(count.into_inner(), 10);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn read_shards<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        &mut self,
+        key: ShardReaderKey,
+        mut make: impl FnMut(usize) -> H,
+    ) -> &mut Self {
+        self.each(key, move |shard| ReadEach::new(make(shard)), ShardPosition::new)
+    }
+
+    /// Gives each shard of a writing stage a handler, as [`Handlers::read_shards`] does.
+    ///
+    /// Example: [`Handlers::read_shards`].
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    pub fn write_shards<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        &mut self,
+        key: ShardWriterKey,
+        mut make: impl FnMut(usize) -> H,
+    ) -> &mut Self {
+        self.each(key, move |shard| WriteEach::new(make(shard)), ShardPosition::new)
+    }
+}
+
+#[allow(private_bounds)]
+impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
+    /// Starts the stages, calls `produce` with the producer on this thread, and closes the ring.
+    /// Returns when all stages with a handler have ended.
+    ///
+    /// In a [`shared`](crate::Graph::shared) graph the ring closes when `produce` has returned and
+    /// the last producer handle is dropped.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let sum = graph.reader("sum");
+    /// let mut total = 0;
+    /// let mut handlers = graph.build()?.handlers();
+    /// handlers.read(sum, |value, _| total += value);
+    /// let done = handlers.run(|tx| {
+    ///     for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
+    ///     Ok("all sent")
+    /// })?;
+    /// assert_eq!((done.value, total), ("all sent", 6));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the first failure: an error or panic of a handler or of `produce`, or a passed
+    /// deadline. A [`BuildError`] names a stage without a handler, a panic of a `make`, or the
+    /// producer if it was taken from the ring before.
+    pub fn run<T>(
+        self,
+        produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
+        let produce = Contained::new(produce);
+        let (built, producer) = self.prepare(Caller::Helps)?;
+        built.run(producer.into_inner(), produce)
+    }
+
+    /// Publishes every item of an iterator from this thread; `fill` writes an item into a slot.
+    /// Returns when all stages with a handler have ended. [`Done::value`] is the number of items.
+    ///
+    /// Example: [`Handlers`].
+    ///
+    /// # Errors
+    /// As [`Handlers::run`], and a panic of the iterator or of `fill`.
+    pub fn feed<I: IntoIterator>(
+        self,
+        items: I,
+        fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<Done<u64>, Error> {
+        self.run(feeding(items, fill))
+    }
+
+    /// Checks that every stage can run, and puts the stages on their threads.
+    #[allow(clippy::type_complexity)]
+    fn prepare(
+        self,
+        caller: Caller,
+    ) -> Result<(Built<'env, E, L>, Contained<Producer<E, L, S>>), Error> {
+        let Handlers { groups, hooks, problem, ring } = self;
+        let core = ring.core.clone();
+        let ready = problem.map_or_else(|| ring.take_for_run(), Err);
+        if let Err(problem) = ready {
+            // The drop of the runners, and of the ring, fails the graph. Handles of other stages and
+            // of producers, which were taken before, come to know of it.
+            drop((groups, ring));
+            hooks.drop_contained(&core.control);
+            core.take_apart();
+            return Err(problem.into());
+        }
+        let producer = Contained::new(Producer::of_run(&core));
+        let shared = match caller {
+            Caller::Helps => ring.shared,
+            Caller::Leaves => Shared { started: ring.shared.count(), caller: false },
+        };
+        drop(ring); // A sole producer claims without a compare-and-swap from now on.
+        Ok((Built::new(core, groups, shared, hooks), producer))
+    }
+}
+
+#[allow(private_bounds)]
+impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
+    /// Starts the stages on threads that outlive this call. Publish through the producer, close the
+    /// producer, then join the pipeline.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64).threads(2);
+    /// let print = graph.reader("print");
+    /// let mut handlers = graph.build()?.handlers();
+    /// handlers.read(print, |value, _| println!("{value}"));
+    /// let (mut tx, pipeline) = handlers.spawn()?;
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// tx.close();
+    /// assert_eq!(pipeline.join()?.stage("print").unwrap().events, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The [`BuildError`]s of [`Handlers::run`], or the system's refusal to start a thread.
+    pub fn spawn(self) -> Result<(Producer<E, L, S>, Pipeline), Error> {
+        let (built, producer) = self.prepare(Caller::Leaves)?;
+        let pipeline = built.spawn()?;
+        Ok((producer.into_inner(), pipeline))
+    }
+}
+
+impl<E, L: Layout, S> fmt::Debug for Handlers<'_, E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handlers").field(&self.ring).finish()
+    }
+}

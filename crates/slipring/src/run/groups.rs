@@ -1,0 +1,159 @@
+//! Which runners share a thread, and the threads until they start.
+
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
+
+use super::executor::{Executor, SharedThread};
+use super::hooks::{Hooks, OnStart};
+use super::runner::BoxedRunner;
+use super::thread::StageThread;
+use super::threads::Shared;
+use crate::base::panics::drop_contained;
+use crate::base::sync::whole;
+use crate::ring::control::Control;
+use crate::ring::plan::Plan;
+use crate::ring::spec::{Delivery, ThreadChoice};
+
+/// The runners of a graph, grouped by threads. A drop drops the runners one by one, because a drop of
+/// a handler may panic, and a second panic during the unwinding would abort the process.
+#[derive(Default)]
+pub(crate) struct Groups<'env>(Vec<Group<'env>>);
+
+/// The stages, workers and shards that will run on one thread, or on the executor's threads.
+struct Group<'env> {
+    /// The threads that the stages of this group share.
+    label: ThreadChoice,
+    /// Name of the thread.
+    name: String,
+    /// The runners in the order of their stages' declaration.
+    runners: Vec<BoxedRunner<'env>>,
+}
+
+impl<'env> Groups<'env> {
+    /// Adds the runners of a stage to the groups of their threads.
+    pub(crate) fn add(&mut self, plan: &Plan, runners: Vec<BoxedRunner<'env>>) {
+        for (worker, runner) in runners.into_iter().enumerate() {
+            let stage = runner.stage();
+            let spec = &plan.stages[stage];
+            match self.0.iter_mut().find(|group| group.label.shares(&spec.thread)) {
+                Some(group) => {
+                    let later = group.runners.partition_point(|other| other.stage() <= stage);
+                    group.runners.insert(later, runner);
+                }
+                None => {
+                    let name = match (spec.thread.label(), spec.delivery) {
+                        (Some(thread), _) => thread.to_owned(),
+                        (None, Delivery::Each) => spec.name.to_string(),
+                        (None, _) => format!("{}-{worker}", spec.name),
+                    };
+                    let label = spec.thread.clone();
+                    self.0.push(Group { label, name, runners: vec![runner] });
+                }
+            }
+        }
+    }
+
+    /// Returns the threads to start, and the executor of the stages that share threads.
+    pub(crate) fn into_threads(
+        mut self,
+        plan: &Plan,
+        shared: Shared,
+        hooks: &Hooks<'env>,
+    ) -> (Vec<PlannedThread<'env>>, Option<Arc<Executor<'env>>>) {
+        let (mut threads, mut runners_of_all) = (Vec::new(), Vec::new());
+        for Group { name, runners, label } in std::mem::take(&mut self.0) {
+            if label.is_shared() {
+                runners_of_all = runners;
+            } else if let Some(stage) = runners.first().map(|first| first.stage()) {
+                let work = Work::Own(StageThread::new(runners, hooks.on_faults.clone()));
+                threads.push(PlannedThread { name, stage, work });
+            }
+        }
+        let executor = Executor::new(plan, runners_of_all, shared.count());
+        if let Some(executor) = &executor {
+            threads.extend((0..shared.started).map(|number| PlannedThread {
+                name: format!("stages-{number}"),
+                stage: executor.stage(),
+                work: Work::Shared(SharedThread::new(executor.clone(), hooks.on_faults.clone())),
+            }));
+        }
+        (threads, executor)
+    }
+}
+
+impl Drop for Groups<'_> {
+    fn drop(&mut self) {
+        let runners = self.0.drain(..).flat_map(|group| group.runners);
+        runners.for_each(|runner| drop(drop_contained(runner)));
+    }
+}
+
+/// A thread that is not yet started.
+pub(crate) struct PlannedThread<'env> {
+    pub(crate) name: String,
+    /// Index of the thread's first stage.
+    pub(crate) stage: usize,
+    pub(crate) work: Work<'env>,
+}
+
+/// The work of a thread.
+pub(crate) enum Work<'env> {
+    /// Stages of this thread alone.
+    Own(StageThread<'env>),
+    /// Stages that threads share.
+    Shared(SharedThread<'env>),
+}
+
+impl<'env> Work<'env> {
+    fn run(self, control: &Control, on_start: impl FnOnce()) {
+        match self {
+            Work::Own(stages) => stages.run(control, on_start),
+            Work::Shared(thread) => thread.run(control, on_start),
+        }
+    }
+
+    fn stop(self, control: &Control) {
+        match self {
+            Work::Own(stages) => stages.stop(control),
+            Work::Shared(thread) => thread.stop(control),
+        }
+    }
+}
+
+/// The work of a new thread, until the thread takes the work. If the system cannot start the
+/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. Without the
+/// clone of the handoff, a failed start of a thread would drop the thread's stages. If the stages
+/// were dropped here, the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
+#[derive(Clone)]
+pub(crate) struct Handoff<'env>(Arc<Mutex<Option<Work<'env>>>>);
+
+impl<'env> Handoff<'env> {
+    pub(crate) fn new(work: Work<'env>) -> Self {
+        Handoff(Arc::new(Mutex::new(Some(work))))
+    }
+
+    /// Runs the work on the current thread.
+    pub(crate) fn run(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
+        let work = whole(self.0.lock()).take();
+        if let Some(work) = work {
+            work.run(control, || {
+                if let Some(hook) = on_start {
+                    hook(name);
+                    // In a spawned graph, `hook` may be the last reference to the user's hook, so
+                    // the drop of `hook` may panic.
+                    if let Some(panic) = hook.drop_contained() {
+                        resume_unwind(Box::new(panic));
+                    }
+                }
+            });
+        }
+    }
+
+    /// Drops the work of a thread that the system could not start.
+    pub(crate) fn refuse(self, control: &Control) {
+        let work = whole(self.0.lock()).take();
+        if let Some(work) = work {
+            work.stop(control);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Starts a graph on scoped threads. The result of the run is the closure's value and the report,
+//! or the first failure.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use super::entry::Supervisor;
+use super::executor::Executor;
+use super::groups::{Groups, Handoff, PlannedThread};
+use super::hooks::Hooks;
+use super::threads::Shared;
+use crate::base::fault::Fault;
+use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::errors::{Cause, Error, Failure, Report};
+use crate::producer::publish::FILL_PANIC;
+use crate::producer::{HELD_PANIC, Producer, sealed};
+use crate::ring::control::Control;
+use crate::ring::owner::Owner;
+use crate::ring::slots::Layout;
+
+/// The result of a run without a failure.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Done<T = ()> {
+    /// The value that the producer's closure returned.
+    pub value: T,
+    /// Statistics of the producer and of each stage.
+    pub report: Report,
+}
+
+/// A graph that is built and not yet started.
+pub(crate) struct Built<'env, E, L: Layout> {
+    pub(crate) core: Owner<E, L>,
+    pub(crate) threads: Vec<PlannedThread<'env>>,
+    /// The executor, if the calling thread is one of its threads.
+    pub(crate) executor: Option<Arc<Executor<'env>>>,
+    pub(crate) hooks: Hooks<'env>,
+}
+
+impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
+    /// Puts the runners on their threads.
+    pub(crate) fn new(
+        core: Owner<E, L>,
+        groups: Groups<'env>,
+        shared: Shared,
+        hooks: Hooks<'env>,
+    ) -> Self {
+        let (threads, executor) = groups.into_threads(&core.control.plan, shared, &hooks);
+        Built { core, threads, executor: executor.filter(|_| shared.caller), hooks }
+    }
+
+    /// Starts the stages, calls `produce` with `producer` on this thread, and closes the ring. Returns
+    /// when all stages have ended.
+    pub(crate) fn run<T, S: sealed::Sharing>(
+        self,
+        mut producer: Producer<E, L, S>,
+        produce: Contained<impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>>,
+    ) -> Result<Done<T>, Error> {
+        let Built { core, threads, executor, hooks } = self;
+        let supervisor = Supervisor { control: &core.control, on_faults: hooks.on_faults.as_ref() };
+        let produced = thread::scope(|scope| {
+            for PlannedThread { name, stage, work } in threads {
+                let (core, on_start, work) = (&core, hooks.on_start.clone(), Handoff::new(work));
+                let (thread, taken) = (thread::Builder::new().name(name.clone()), work.clone());
+                let spawned =
+                    thread.spawn_scoped(scope, move || taken.run(&name, &core.control, on_start));
+                if let Err(error) = spawned {
+                    core.control.fail(stage, None, Cause::Thread(error));
+                    work.refuse(&core.control);
+                }
+            }
+            let produce = || produce_contained(&core.control, &mut producer, produce.into_inner());
+            let produced = match &executor {
+                Some(executor) => executor.helping(supervisor, produce),
+                None => produce(),
+            };
+            if !producer.core().same(&core) {
+                // The graph fails, because the user's closure has swapped in another ring's
+                // producer. The drop of another ring's producer does not close this graph's ring.
+                core.control.fail(core.control.producer_party(), None, Cause::Dropped);
+            }
+            // If the user's closure has swapped in another ring's producer, `producer` may be the
+            // last owner of that ring. The last owner of a ring drops the ring's events, and an
+            // event's drop is user code that may panic.
+            if let Some(panic) = drop_contained(producer) {
+                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            }
+            if let Some(executor) = &executor {
+                executor.work(supervisor);
+                executor.leave(&core.control);
+            }
+            produced
+        });
+        drop(executor);
+        hooks.drop_contained(&core.control);
+        finish(core, produced)
+    }
+}
+
+/// Returns a closure that publishes every item of an iterator; `fill` writes an item into a slot. The
+/// iterator and `fill` may panic, also in their drops.
+pub(crate) fn feeding<E, L: Layout, S: sealed::Sharing, I: IntoIterator>(
+    items: I,
+    fill: impl FnMut(&mut E, I::Item),
+) -> impl FnOnce(&mut Producer<E, L, S>) -> Result<u64, Fault> {
+    let (items, fill) = (Contained::new(items), Contained::new(fill));
+    |producer| {
+        let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
+        let count = producer.publish_all(&mut *items, &mut *fill)?;
+        // The iterator and `fill` are both dropped, even if the first drop panics.
+        let panics = [items.drop_contained(), fill.drop_contained()];
+        if let Some(panic) = panics.into_iter().flatten().next() {
+            resume_unwind(Box::new(panic));
+        }
+        Ok(count)
+    }
+}
+
+/// Calls the producer's closure. An error or a panic fails the graph. Returns the message of a
+/// panic.
+pub(crate) fn produce_contained<T, P>(
+    control: &Control,
+    producer: &mut P,
+    produce: impl FnOnce(&mut P) -> Result<T, Fault>,
+) -> Result<T, Option<String>> {
+    let party = control.producer_party();
+    match catch_unwind(AssertUnwindSafe(|| produce(producer))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(fault)) => {
+            control.fail(party, None, Cause::Error(fault));
+            Err(None)
+        }
+        Err(panic) => {
+            let message = panic_message(panic);
+            control.fail(party, None, Cause::Panic(message.clone()));
+            Err(Some(message))
+        }
+    }
+}
+
+/// Returns the result of a run whose stages and producer have ended.
+pub(crate) fn finish<E, L: Layout, T>(
+    core: Owner<E, L>,
+    produced: Result<T, Option<String>>,
+) -> Result<Done<T>, Error> {
+    core.owners.end_run();
+    let report = core.report();
+    let failure = core.control.status.failure();
+    let party = core.control.producer_party();
+    let name = core.control.name(party);
+    let dropped = core.take_apart();
+    let (value, message) = match produced {
+        Ok(value) => (Some(value), None),
+        Err(message) => (None, message),
+    };
+    if let Some(failure) = failure {
+        drop_contained(value); // The value's drop is user code.
+        return Err(Error::failed(with_message(failure, message), report));
+    }
+    let Some(value) = value else {
+        let failure =
+            Failure::new(name, None, Cause::Panic("the producer ended without a reason".into()));
+        return Err(Error::failed(failure, report));
+    };
+    match dropped {
+        Some(panic) => {
+            drop_contained(value);
+            Err(Error::event_drop(panic, report))
+        }
+        None => Ok(Done { value, report }),
+    }
+}
+
+/// Puts the message of the caught panic into the failure. The failure was noted without the
+/// message, while the producer's closure was still unwinding.
+fn with_message(failure: Failure, message: Option<String>) -> Failure {
+    match (failure.cause(), message) {
+        (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {
+            Failure::new(failure.stage().clone(), failure.seq(), Cause::Panic(message))
+        }
+        _ => failure,
+    }
+}
+
+impl<T> fmt::Display for Done<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report.fmt(f)
+    }
+}

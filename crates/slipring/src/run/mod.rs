@@ -1,0 +1,22 @@
+//! The stages of a front at work: handlers under supervision, on threads of their own, on threads
+//! that all stages share, or in turn on one thread.
+//!
+//! Invariants
+//! - I1: a stage's runner is on one thread at a time, and is dropped once.
+//! - I2: when [`launch`] returns a result, every stage that the library runs has ended.
+
+pub(crate) mod entry;
+pub(crate) mod executor;
+pub(crate) mod groups;
+pub(crate) mod handlers;
+pub(crate) mod hooks;
+pub(crate) mod launch;
+mod pipeline;
+pub(crate) mod runner;
+pub(crate) mod thread;
+pub(crate) mod threads;
+
+pub use handlers::{ReadHandler, WriteHandler};
+pub use launch::Done;
+pub use pipeline::{JoinError, Pipeline};
+pub use threads::Threads;

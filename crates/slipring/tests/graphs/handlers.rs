@@ -1,0 +1,184 @@
+//! Random graphs whose stages the library runs: handlers on threads of their own, and on shared
+//! threads. Every handler checks each event's trail, as the threads of `threads.rs` do.
+
+use std::sync::{Arc, Mutex};
+
+use slipring::{At, Contiguous, Graph, Handlers, Interleaved, Threads, Wait};
+
+use crate::handles::{AnyKey, TestLayout, declare};
+use crate::shape::{Dice, Ev, Shape, after_write, mix};
+
+/// What the handlers of one stage have seen: the number of events, and the sum over identities and
+/// positions.
+type Seen = Arc<Mutex<(u64, u64)>>;
+
+/// The handler of a stage, a worker or a shard.
+#[derive(Clone)]
+struct Watch {
+    stage: usize,
+    writers: Vec<usize>,
+    start: u64,
+    /// Whether events come in order, because no other handle shares them.
+    in_order: bool,
+    latest: Option<u64>,
+    seen: Seen,
+}
+
+impl Watch {
+    fn read(&mut self, event: &Ev, at: At) {
+        let trail = mix(event.id);
+        let trail = self.writers.iter().fold(trail, |trail, &writer| after_write(trail, writer));
+        assert_eq!(event.trail, trail, "s{}: event {:x} at {}", self.stage, event.id, at.seq);
+        let mut seen = self.seen.lock().unwrap();
+        *seen = (seen.0 + 1, seen.1.wrapping_add(mix(event.id ^ mix(at.seq))));
+        let place = at.seq.wrapping_sub(self.start);
+        let before = self.latest.replace(place);
+        assert!(!self.in_order || before.is_none_or(|before| before < place), "s{}", self.stage);
+    }
+
+    fn write(&mut self, event: &mut Ev, at: At) {
+        self.read(event, at);
+        event.trail = after_write(event.trail, self.stage);
+    }
+}
+
+/// Gives each stage its handlers.
+fn hand_over<L: TestLayout, S>(
+    handlers: &mut Handlers<'static, Ev, L, S>,
+    keys: Vec<AnyKey>,
+    shape: &Shape,
+    start: u64,
+) -> Vec<Seen> {
+    let stages = keys.into_iter().enumerate().map(|(stage, key)| {
+        let seen = Seen::default();
+        let mut watch = Watch {
+            stage,
+            writers: shape.writers_before(stage),
+            start,
+            in_order: !shape.0[stage].kind.is_pool(),
+            latest: None,
+            seen: seen.clone(),
+        };
+        match key {
+            AnyKey::Reader(key) => handlers.read(key, move |event, at| watch.read(event, at)),
+            AnyKey::Writer(key) => handlers.write(key, move |event, at| watch.write(event, at)),
+            AnyKey::PoolReader(key) => handlers.read_pool(key, |_| {
+                let mut watch = watch.clone();
+                move |event: &Ev, at| watch.read(event, at)
+            }),
+            AnyKey::PoolWriter(key) => handlers.write_pool(key, |_| {
+                let mut watch = watch.clone();
+                move |event: &mut Ev, at| watch.write(event, at)
+            }),
+            AnyKey::ShardReader(key) => handlers.read_shards(key, |_| {
+                let mut watch = watch.clone();
+                move |event: &Ev, at| watch.read(event, at)
+            }),
+            AnyKey::ShardWriter(key) => handlers.write_shards(key, |_| {
+                let mut watch = watch.clone();
+                move |event: &mut Ev, at| watch.write(event, at)
+            }),
+        };
+        seen
+    });
+    stages.collect()
+}
+
+fn run<L: TestLayout>(seed: u64, threads: Option<Threads>, events: u64) {
+    let mut dice = Dice::new(seed);
+    let capacity = [1, 2, 4, 8, 64][dice.below(5) as usize];
+    let shape = Shape::random(&mut dice, 6).with_shards(&mut dice).fitting(capacity);
+    let waits = &Wait::all()[1..];
+    let wait = waits[dice.below(waits.len() as u64) as usize].clone();
+    let start = [0, u64::MAX - 30, (1 << 48) - 20][dice.below(3) as usize];
+    let mut graph = Graph::new(capacity, Ev::default).first_seq(start).wait(wait);
+    if let Some(threads) = threads {
+        graph = graph.threads(threads);
+    }
+    let graph = L::ring_of(graph);
+    let keys = declare(&graph, &shape);
+    let mut handlers = graph.build().unwrap().handlers();
+    let seen = hand_over(&mut handlers, keys, &shape, start);
+    let report = if dice.one_in(2) {
+        let done = handlers.feed(0..events, |event, id| event.fill(id)).unwrap();
+        assert_eq!(done.value, events);
+        done.report
+    } else {
+        let (mut tx, pipeline) = handlers.spawn().unwrap();
+        tx.publish_all(0..events, |event, id| event.fill(id)).unwrap();
+        drop(tx);
+        pipeline.join().unwrap()
+    };
+    let all =
+        (0..events).fold(0u64, |sum, id| sum.wrapping_add(mix(id ^ mix(start.wrapping_add(id)))));
+    for (stage, seen) in seen.iter().enumerate() {
+        let seen = *seen.lock().unwrap();
+        assert_eq!(seen, (events, all), "s{stage} of {shape:?}, seed {seed}\n{report}");
+    }
+}
+
+#[test]
+fn random_graphs_run_their_handlers_on_any_threads() {
+    let _watched = crate::common::watched();
+    let (runs, events) = if cfg!(miri) { (1, 12) } else { (25, 300) };
+    for seed in 0..runs {
+        let counts = [1, 2, 3].map(|count| Some(Threads::from(count)));
+        for threads in [None, Some(Threads::Auto)].into_iter().chain(counts) {
+            run::<Interleaved>(seed, threads, events);
+            run::<Contiguous>(seed, threads, events);
+        }
+    }
+}
+
+#[test]
+fn mistakes_with_handlers_are_told() {
+    let _watched = crate::common::watched();
+    let graph = || Graph::new(8, || 0u64);
+    let declared = graph();
+    let (a, b) = (declared.reader("a"), declared.reader("b"));
+    let mut handlers = declared.build().unwrap().handlers();
+    handlers.read(a, |_, _| ());
+    let error = handlers.feed(0..1, |slot, i| *slot = i).unwrap_err().to_string();
+    assert!(error.contains("stage `b` has no handler"), "{error}");
+    drop(b);
+
+    let declared = graph();
+    let a = declared.reader("a");
+    let ring = declared.build().unwrap();
+    let mut tx = ring.producer();
+    let mut handlers = ring.handlers();
+    handlers.read(a, |_, _| ());
+    let error = handlers.run(|_| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("the producer was taken"), "{error}");
+    assert!(tx.publish(|slot| *slot = 1).is_err(), "the graph has failed");
+
+    let declared = graph();
+    let pool = declared.pool_reader("pool", 2);
+    let mut handlers = declared.build().unwrap().handlers();
+    handlers.read_pool(pool, |worker| {
+        assert_eq!(worker, 0, "no second worker");
+        |_: &u64, _| ()
+    });
+    let error = handlers.feed(0..1, |slot, i| *slot = i).unwrap_err().to_string();
+    assert!(error.contains("no second worker"), "{error}");
+
+    assert!(graph().threads(0).build().unwrap_err().to_string().contains("threads(0)"));
+}
+
+#[test]
+#[should_panic(expected = "stage `a` runs on the graph's shared threads")]
+fn a_stage_on_shared_threads_lends_no_handle() {
+    let _watched = crate::common::watched();
+    let graph = Graph::new(8, || 0u64).threads(2);
+    let a = graph.reader("a");
+    graph.build().unwrap().reader(a);
+}
+
+#[test]
+#[should_panic(expected = "was declared with `max_batch`, which only applies to a handler")]
+fn a_stage_with_an_option_for_handlers_lends_no_handle() {
+    let _watched = crate::common::watched();
+    let graph = Graph::new(8, || 0u64);
+    let a = graph.reader("a").max_batch(4);
+    graph.build().unwrap().reader(a);
+}
