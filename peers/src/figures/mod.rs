@@ -1,5 +1,6 @@
 //! The figures, one module for each question.
 
+mod arrivals;
 mod batches;
 mod behind_stage;
 mod busy;
@@ -13,6 +14,7 @@ pub mod processes;
 mod producers;
 mod round_trip;
 mod scaling;
+mod shared_threads;
 
 use crate::contenders::foreign::Programs;
 use crate::measure::{Figure, Size};
@@ -33,6 +35,8 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         oversubscribed::figures(size, programs),
         layouts::figures(size),
         scaling::figures(size),
+        shared_threads::shapes::figures(size),
+        shared_threads::open::figures(size),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         processes::figures(size, programs),
     ];

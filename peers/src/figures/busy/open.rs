@@ -7,11 +7,10 @@
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
-use std::time::Instant;
 
 use super::{Consumer, RINGS, Stream, contenders};
 use crate::contenders::foreign::{Arrivals, Producers, Programs, Work};
+use crate::figures::arrivals::{now, percentiles, schedule};
 use crate::measure::{Figure, Size, Values};
 use crate::work::{Check, steps, steps_for};
 
@@ -31,13 +30,6 @@ struct Open {
     begin: &'static AtomicU64,
     /// Whether the consumer has handled the event ahead of the schedule. The producer resets it.
     running: &'static AtomicBool,
-}
-
-/// Returns the nanoseconds since the first call.
-#[inline(always)]
-fn now() -> u64 {
-    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
-    FIRST.elapsed().as_nanos() as u64
 }
 
 impl Stream for Open {
@@ -97,10 +89,7 @@ impl Consumer for Timed {
     fn finish(&self) -> Values {
         black_box(self.state);
         self.check.finish(self.stream.events());
-        let mut sorted = self.latencies.clone();
-        sorted.sort_unstable();
-        let quantile = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize] as f64;
-        vec![("p50", quantile(0.5)), ("p90", quantile(0.9)), ("p99", quantile(0.99))]
+        percentiles(self.latencies.clone())
     }
 }
 
@@ -126,25 +115,4 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
         }
     };
     RINGS.into_iter().flat_map(|ring| LOADS.map(|load| figure(ring, load))).collect()
-}
-
-/// Returns the times of `events` events of a Poisson process with a mean gap of `gap` nanoseconds.
-/// The times are the same in every call, and stay allocated.
-fn schedule(gap: u32, events: usize) -> &'static [u64] {
-    static KNOWN: Mutex<Vec<(u32, &'static [u64])>> = Mutex::new(Vec::new());
-    let mut known = KNOWN.lock().expect("no thread panics with the lock");
-    if let Some((_, due)) = known.iter().find(|(other, due)| *other == gap && due.len() == events) {
-        return due;
-    }
-    let (mut state, mut at) = (u64::from(gap), 0.0);
-    let due = (0..events).map(|_| {
-        // The high bits of a linear congruential sequence, as a number in (0, 1].
-        steps(1, &mut state);
-        let uniform = ((state >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        at -= f64::from(gap) * uniform.ln();
-        at as u64
-    });
-    let due: &'static [u64] = Vec::leak(due.collect());
-    known.push((gap, due));
-    due
 }
