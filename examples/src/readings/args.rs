@@ -66,6 +66,8 @@ pub enum Modes {
     Slipring,
     /// A ring, whose stages share as many threads as there are cores
     SlipringShared,
+    /// The same, built as a graph
+    SlipringGraph,
     /// One thread
     Sequential,
     /// A queue per worker and a thread that merges
@@ -79,6 +81,7 @@ impl Modes {
             Self::All => None,
             Self::Slipring => Some(Mode::Slipring),
             Self::SlipringShared => Some(Mode::SlipringShared),
+            Self::SlipringGraph => Some(Mode::SlipringGraph),
             Self::Sequential => Some(Mode::Sequential),
             Self::Executor => Some(Mode::Executor),
         }

@@ -139,6 +139,7 @@ impl Window {
 
 /// The windows of all dimensions of all stations: the state of the stage.
 #[derive(Debug, Default)]
+#[repr(align(128))] // on cache lines of its own: see `Stages`
 pub struct Detector {
     /// Index of each station, by its name.
     indices: HashMap<Box<str>, usize>,

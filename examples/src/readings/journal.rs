@@ -17,6 +17,7 @@ const BUFFER: usize = 1 << 16;
 
 /// Writes the journal to a file or only to its checksum, and measures each row's latency.
 #[derive(Debug)]
+#[repr(align(128))] // on cache lines of its own: see `Stages`
 pub struct Journal {
     /// Buffered lines.
     text: Vec<u8>,

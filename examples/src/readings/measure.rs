@@ -30,12 +30,19 @@ pub enum Mode {
     Slipring,
     /// A ring whose stages share as many threads as there are cores.
     SlipringShared,
+    /// The same, built as a graph.
+    SlipringGraph,
 }
 
 impl Mode {
     /// All modes, the baseline first.
-    pub const ALL: [Self; 4] =
-        [Self::Sequential, Self::Executor, Self::Slipring, Self::SlipringShared];
+    pub const ALL: [Self; 5] = [
+        Self::Sequential,
+        Self::Executor,
+        Self::Slipring,
+        Self::SlipringShared,
+        Self::SlipringGraph,
+    ];
 
     /// Returns the number of threads, the producer's included.
     pub fn threads(self, workers: usize) -> usize {
@@ -44,7 +51,7 @@ impl Mode {
             Self::Executor => workers + 2,
             Self::Slipring => workers + 4,
             // The producer's thread is one of them, unless the other one would be missing.
-            Self::SlipringShared => cores().min(workers + 3).max(2),
+            Self::SlipringShared | Self::SlipringGraph => cores().min(workers + 3).max(2),
         }
     }
 }
@@ -56,6 +63,7 @@ impl fmt::Display for Mode {
             Self::Executor => "executor",
             Self::Slipring => "slipring",
             Self::SlipringShared => "slipring-shared",
+            Self::SlipringGraph => "slipring-graph",
         })
     }
 }
@@ -121,10 +129,9 @@ pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<O
     let report = match mode {
         Mode::Sequential => sequential::run(feed, columns, &mut stages).map(|()| None),
         Mode::Executor => executor::run(feed, columns, executor, &mut stages).map(|()| None),
-        Mode::Slipring | Mode::SlipringShared => {
-            let shared = mode == Mode::SlipringShared;
-            ring::run(feed, columns, job, shared, &mut stages).map(Some)
-        }
+        Mode::Slipring => ring::run(feed, columns, job, false, &mut stages).map(Some),
+        Mode::SlipringShared => ring::run(feed, columns, job, true, &mut stages).map(Some),
+        Mode::SlipringGraph => ring::run_graph(feed, columns, job, &mut stages).map(Some),
     }?;
     stages.journal.flush()?;
     let (elapsed, cpu) = (started.elapsed(), cpu.elapsed());

@@ -8,8 +8,8 @@
 //! This file contains all uses of slipring in this example.
 
 use anyhow::Result;
-use slipring::Threads;
 pub use slipring::Wait;
+use slipring::{Graph, Threads};
 
 use super::columns::Columns;
 use super::input::Feed;
@@ -44,5 +44,35 @@ pub fn run(
             }
             Ok(())
         })?;
+    Ok(done.report.to_string())
+}
+
+/// Passes all rows through the same ring, built as a graph, on as many threads as there are cores.
+/// Returns the ring's report.
+pub fn run_graph(
+    feed: Feed<'_>,
+    columns: &Columns,
+    job: &Job,
+    stages: &mut Stages,
+) -> Result<String> {
+    let graph =
+        Graph::new(job.capacity, Row::default).wait(job.wait.clone()).threads(Threads::Auto);
+    let parse = graph.pool_writer("parse", job.workers);
+    let detect = graph.writer("detect").after(&parse);
+    let journal = graph.reader("journal").after(&detect);
+    let summary = graph.reader("summary").after(&detect);
+
+    let mut handlers = graph.build()?.handlers();
+    handlers
+        .write_pool(parse, |_worker| move |row, _at| row.parse(columns))
+        .write(detect, |row, _at| stages.detector.mark(row))
+        .read(journal, |row, _at| stages.journal.write(row))
+        .read(summary, |row, _at| stages.summary.add(row));
+    let done = handlers.run(|producer| {
+        for line in feed {
+            producer.publish(|row| row.fill(&line))?;
+        }
+        Ok(())
+    })?;
     Ok(done.report.to_string())
 }

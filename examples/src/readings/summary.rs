@@ -17,6 +17,7 @@ const NAME_LENGTH: usize = 60;
 
 /// Counts and sums over all rows.
 #[derive(Debug, Default)]
+#[repr(align(128))] // on cache lines of its own: see `Stages`
 pub struct Summary {
     stations: Vec<(String, [Tally; DIMENSIONS.len()])>,
     rows: u64,
