@@ -6,6 +6,7 @@
 mod common;
 
 mod drops;
+mod graph_places;
 mod leases;
 mod places;
 mod promises;

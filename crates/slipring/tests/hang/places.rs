@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
 use slipring::{
-    At, BuildError, Chain, Error, ErrorKind, Events, EventsMut, Fault, PRODUCER, ReadHandler, Wait,
-    WriteHandler,
+    At, BuildError, Chain, Error, ErrorKind, Events, EventsMut, Fault, Handlers, PRODUCER,
+    Pipeline, Producer, ReadHandler, Wait, WriteHandler,
 };
 
 use crate::common::{Bomb, Fragile, Oops, PURPOSE, ends};
+use crate::graph_places;
 use crate::{CAPACITY, message};
 
 /// A place where user code runs and can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
+pub enum Spot {
     Factory,
     WorkerFactory,
     Hook,
@@ -87,7 +88,7 @@ impl FaultKind {
     }
 }
 
-/// The call that runs the chain.
+/// The call that runs the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
     Feed,
@@ -100,14 +101,26 @@ enum Front {
     SharedThreads,
     /// `spawn`, with all stages on two shared threads.
     SpawnSharedThreads,
+    /// The same stages as a graph: `feed`.
+    Graph,
+    /// As a graph: `feed`, with all stages on two shared threads, one of which produces.
+    GraphSharedThreads,
+    /// As a graph: `spawn`, with all stages on two shared threads.
+    GraphSpawnSharedThreads,
 }
 
 impl Front {
     fn shares_threads(self) -> bool {
-        matches!(self, Front::SharedThreads | Front::SpawnSharedThreads)
+        matches!(
+            self,
+            Front::SharedThreads
+                | Front::SpawnSharedThreads
+                | Front::GraphSharedThreads
+                | Front::GraphSpawnSharedThreads
+        )
     }
     fn spawns(self) -> bool {
-        matches!(self, Front::Spawn | Front::SpawnSharedThreads)
+        matches!(self, Front::Spawn | Front::SpawnSharedThreads | Front::GraphSpawnSharedThreads)
     }
 }
 
@@ -123,7 +136,7 @@ struct Case {
 }
 
 /// State that the parties of one scenario share.
-struct Scenario {
+pub struct Scenario {
     case: Case,
     /// Number of events filled.
     filled: AtomicU64,
@@ -134,6 +147,18 @@ struct Scenario {
 }
 
 impl Scenario {
+    pub fn spot(&self) -> Spot {
+        self.case.spot
+    }
+
+    pub fn wait(&self) -> Wait {
+        self.case.wait.clone()
+    }
+
+    pub fn shares_threads(&self) -> bool {
+        self.case.front.shares_threads()
+    }
+
     fn target(&self) -> u64 {
         if self.case.full { 0 } else { 3 }
     }
@@ -147,12 +172,12 @@ impl Scenario {
     }
 
     /// Fails if `spot` is the case's place and `seq` its event.
-    fn event(&self, spot: Spot, seq: u64) -> Result<(), Oops> {
+    pub fn event(&self, spot: Spot, seq: u64) -> Result<(), Oops> {
         self.events(spot, seq, 1)
     }
 
     /// Fails if `spot` is the case's place and its event is in `[first, first + len)`.
-    fn events(&self, spot: Spot, first: u64, len: u64) -> Result<(), Oops> {
+    pub fn events(&self, spot: Spot, first: u64, len: u64) -> Result<(), Oops> {
         if spot != self.case.spot
             || self.failed.load(SeqCst)
             || !(first..first + len).contains(&self.target())
@@ -173,13 +198,21 @@ impl Scenario {
         if spot == self.case.spot { self.fail(None) } else { Ok(()) }
     }
 
+    /// Called when the handler of a worker is made. Returns what the handler captures.
+    pub fn makes_worker(&self, worker: usize) -> Fragile {
+        if self.case.spot == WorkerFactory && worker == 1 {
+            let _ = self.case.kind.raise();
+        }
+        Fragile(self.case.spot == WorkerDrop && worker == 1)
+    }
+
     /// Returns whether the failure comes only after the last event, so that the producer must end.
     fn fails_at_the_end(&self) -> bool {
         matches!(self.case.spot, ReadStop | WriteStop | HandlerDrop | WorkerDrop | EventDrop)
     }
 }
 
-struct FailingHandler(Arc<Scenario>);
+pub struct FailingHandler(pub Arc<Scenario>);
 
 impl ReadHandler<Ev> for FailingHandler {
     fn start(&mut self) -> Result<(), Fault> {
@@ -219,9 +252,37 @@ impl WriteHandler<Ev> for FailingHandler {
     }
 }
 
-struct Ev {
-    value: u64,
+pub struct Ev {
+    pub value: u64,
     _fragile: Fragile,
+}
+
+/// Returns the factory of the ring's events.
+pub fn factory(scenario: &Arc<Scenario>) -> impl FnMut() -> Ev + use<> {
+    let (s, mut made) = (scenario.clone(), 0);
+    move || {
+        made += 1;
+        if s.case.spot == Factory && made == 3 {
+            let _ = s.case.kind.raise();
+        }
+        Ev { value: 0, _fragile: Fragile(s.case.spot == EventDrop) }
+    }
+}
+
+/// Returns the hook of the threads' start.
+pub fn hook(scenario: &Arc<Scenario>) -> impl Fn(&str) + Send + Sync + use<> {
+    let s = scenario.clone();
+    move |name| {
+        // On one thread only: two would race for the first failure.
+        let names = match s.case.front {
+            Front::OneThread => ["together"; 2],
+            front if front.shares_threads() => ["stages-0"; 2],
+            _ => ["x", "x-1"],
+        };
+        if names.contains(&name) {
+            let _ = s.without_event(Hook);
+        }
+    }
 }
 
 fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
@@ -232,28 +293,9 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
     let on = |chain: Chain<'static, Ev>| if together { chain.on("together") } else { chain };
     let of = || scenario.clone();
 
-    let s = of();
-    let mut made = 0;
-    let factory = move || {
-        made += 1;
-        if s.case.spot == Factory && made == 3 {
-            let _ = s.case.kind.raise();
-        }
-        Ev { value: 0, _fragile: Fragile(s.case.spot == EventDrop) }
-    };
-    let s = of();
-    let hook = move |name: &str| {
-        // On one thread only: two would race for the first failure.
-        let names = match case.front {
-            Front::OneThread => ["together"; 2],
-            front if front.shares_threads() => ["stages-0"; 2],
-            _ => ["x", "x-1"],
-        };
-        if names.contains(&name) {
-            let _ = s.without_event(Hook);
-        }
-    };
-    let chain = slipring::ring(CAPACITY, factory).wait(case.wait.clone()).on_thread_start(hook);
+    let chain = slipring::ring(CAPACITY, factory(&scenario))
+        .wait(case.wait.clone())
+        .on_thread_start(hook(&scenario));
     let chain = if case.front.shares_threads() { chain.threads(2) } else { chain };
     let mut chain = on(chain.write("before", |ev, at| assert_eq!(ev.value, at.seq)));
     let s = of();
@@ -293,10 +335,7 @@ fn chain(scenario: &Arc<Scenario>) -> Chain<'static, Ev> {
             s.events(WriteBatch, first, events.len() as u64)
         }),
         WritePool | WorkerFactory | WorkerDrop => chain.write_pool("x", 3, move |worker| {
-            if s.case.spot == WorkerFactory && worker == 1 {
-                let _ = s.case.kind.raise();
-            }
-            let fragile = Fragile(s.case.spot == WorkerDrop && worker == 1);
+            let fragile = s.makes_worker(worker);
             let s = s.clone();
             move |_, at| {
                 let _captured = &fragile;
@@ -358,12 +397,62 @@ fn run(case: Case) -> (Arc<Scenario>, Result<(), Error>) {
         failed: AtomicBool::new(false),
         expected: AtomicU64::new(u64::MAX),
     });
-    let chain = chain(&scenario);
-    let (items, fill) = (items(&scenario), fill(&scenario));
+    let outcome = match scenario.case.front {
+        Front::Graph | Front::GraphSharedThreads | Front::GraphSpawnSharedThreads => {
+            graph_places::handlers(&scenario).and_then(|handlers| run_graph(&scenario, handlers))
+        }
+        _ => run_chain(&scenario, chain(&scenario)),
+    };
+    (scenario, outcome)
+}
+
+fn run_graph(scenario: &Arc<Scenario>, handlers: Handlers<'static, Ev>) -> Result<(), Error> {
+    let (items, fill) = (items(scenario), fill(scenario));
+    let until_full = scenario.target() as usize + CAPACITY;
+    let closure = scenario.case.spot == Closure;
+    if scenario.case.front.spawns() {
+        return end_spawned(scenario, handlers.spawn());
+    }
+    if !closure {
+        return handlers.feed(items, fill).map(drop);
+    }
+    let done = handlers.run(|producer| {
+        producer.publish_all(items.take(until_full), fill)?;
+        Ok(scenario.fail(None)?)
+    });
+    done.map(drop)
+}
+
+/// Produces on a thread of the test's own, and joins.
+fn end_spawned(
+    scenario: &Arc<Scenario>,
+    spawned: Result<(Producer<Ev>, Pipeline), Error>,
+) -> Result<(), Error> {
+    let (mut producer, pipeline) = spawned?;
+    let (items, fill) = (items(scenario), fill(scenario));
+    let (until_full, s) = (scenario.target() as usize + CAPACITY, scenario.clone());
+    let user = thread::spawn(move || {
+        if s.case.spot == Closure {
+            let _ = producer.publish_all(items.take(until_full), fill);
+            s.fail(None)
+        } else {
+            let _ = producer.publish_all(items, fill);
+            Ok(())
+        }
+    });
+    let outcome = pipeline.join().map(drop);
+    if let Err(payload) = user.join() {
+        std::mem::forget(payload); // it may be a bomb
+    }
+    outcome
+}
+
+fn run_chain(scenario: &Arc<Scenario>, chain: Chain<'static, Ev>) -> Result<(), Error> {
+    let (items, fill) = (items(scenario), fill(scenario));
     let until_full = scenario.target() as usize + CAPACITY;
     let s = scenario.clone();
     let closure = scenario.case.spot == Closure;
-    let outcome = match scenario.case.front {
+    match scenario.case.front {
         Front::Feed | Front::OneThread | Front::SharedThreads if !closure => {
             chain.feed(items, fill).map(drop)
         }
@@ -394,27 +483,8 @@ fn run(case: Case) -> (Arc<Scenario>, Result<(), Error>) {
                 Ok(())
             })
             .map(drop),
-        Front::Spawn | Front::SpawnSharedThreads => match chain.spawn() {
-            Err(error) => Err(error),
-            Ok((mut producer, pipeline)) => {
-                let user = thread::spawn(move || {
-                    if closure {
-                        let _ = producer.publish_all(items.take(until_full), fill);
-                        s.fail(None)
-                    } else {
-                        let _ = producer.publish_all(items, fill);
-                        Ok(())
-                    }
-                });
-                let outcome = pipeline.join().map(drop);
-                if let Err(payload) = user.join() {
-                    std::mem::forget(payload); // it may be a bomb
-                }
-                outcome
-            }
-        },
-    };
-    (scenario, outcome)
+        _ => end_spawned(scenario, chain.spawn()),
+    }
 }
 
 /// Asserts that the error names the right stage, position and reason.
@@ -501,15 +571,22 @@ fn all(waits: &[Wait], fronts: &[Front], kinds: &[FaultKind]) {
 #[test]
 fn a_failure_at_every_place_is_reported_under_every_strategy() {
     let _watched = crate::common::watched();
-    let fronts = [Front::Feed, Front::SharedThreads];
+    let fronts = [Front::Feed, Front::SharedThreads, Front::GraphSharedThreads];
     all(&Wait::all(), &fronts, &[FaultKind::Panic, FaultKind::Error]);
 }
 
 #[test]
 fn a_failure_at_every_place_is_reported_in_every_front() {
     let _watched = crate::common::watched();
-    let fronts =
-        [Front::Shared, Front::Inline, Front::Spawn, Front::OneThread, Front::SpawnSharedThreads];
+    let fronts = [
+        Front::Shared,
+        Front::Inline,
+        Front::Spawn,
+        Front::OneThread,
+        Front::SpawnSharedThreads,
+        Front::Graph,
+        Front::GraphSpawnSharedThreads,
+    ];
     all(&[Wait::Blocking], &fronts, &[FaultKind::Panic, FaultKind::Error]);
 }
 
@@ -518,7 +595,15 @@ fn a_panic_payload_that_panics_on_drop_is_reported() {
     let _watched = crate::common::watched();
     all(
         &[Wait::Blocking],
-        &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread, Front::SharedThreads],
+        &[
+            Front::Feed,
+            Front::Inline,
+            Front::Spawn,
+            Front::OneThread,
+            Front::SharedThreads,
+            Front::Graph,
+            Front::GraphSharedThreads,
+        ],
         &[FaultKind::Bomb],
     );
 }

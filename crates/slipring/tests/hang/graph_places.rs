@@ -1,0 +1,102 @@
+//! The graph front of `places.rs`: the same stages as its chain, as a graph whose handlers the
+//! library runs.
+
+use std::sync::Arc;
+
+use slipring::{
+    Error, Events, EventsMut, Graph, Handlers, PoolReaderKey, PoolWriterKey, ReaderKey, WriterKey,
+};
+
+use crate::CAPACITY;
+use crate::common::Fragile;
+use crate::places::{Ev, FailingHandler, Scenario, Spot::*, factory, hook};
+
+/// The key of the stage that fails.
+enum Failing {
+    Reader(ReaderKey),
+    Writer(WriterKey),
+    PoolReader(PoolReaderKey),
+    PoolWriter(PoolWriterKey),
+}
+
+/// Builds the graph of a scenario, and gives its stages their handlers: `before`, then `x`, alone or
+/// beside another reader, then `after`.
+pub fn handlers(scenario: &Arc<Scenario>) -> Result<Handlers<'static, Ev>, Error> {
+    let spot = scenario.spot();
+    let graph = Graph::new(CAPACITY, factory(scenario)).wait(scenario.wait());
+    let graph = if scenario.shares_threads() { graph.threads(2) } else { graph };
+    let before = graph.writer("before");
+    let x = match spot {
+        Write | WriteBatch | WriteStart | WriteEvent | WriteBatchEnd | WriteStop => {
+            Failing::Writer(graph.writer("x").after(&before))
+        }
+        WritePool | WorkerFactory | WorkerDrop => {
+            Failing::PoolWriter(graph.pool_writer("x", 3).after(&before))
+        }
+        ReadPool => Failing::PoolReader(graph.pool_reader("x", 3).after(&before)),
+        _ => Failing::Reader(graph.reader("x").after(&before)),
+    };
+    let reads = matches!(x, Failing::Reader(_) | Failing::PoolReader(_));
+    let beside = reads.then(|| graph.reader("beside").after(&before));
+    let after = graph.reader("after");
+    let after = match &x {
+        Failing::Reader(x) => after.after(x),
+        Failing::Writer(x) => after.after(x),
+        Failing::PoolReader(x) => after.after(x),
+        Failing::PoolWriter(x) => after.after(x),
+    };
+    let after = match &beside {
+        Some(beside) => after.after(beside),
+        None => after,
+    };
+
+    let mut handlers = graph.build()?.handlers();
+    handlers.on_thread_start(hook(scenario));
+    handlers.write(before, |ev, at| assert_eq!(ev.value, at.seq));
+    give_handler(&mut handlers, x, scenario);
+    if let Some(beside) = beside {
+        handlers.read(beside, |ev, at| assert_eq!(ev.value, at.seq));
+    }
+    handlers.read(after, |ev, at| assert_eq!(ev.value, at.seq));
+    Ok(handlers)
+}
+
+/// Gives the stage `x` its handler, which fails at the scenario's place.
+fn give_handler(handlers: &mut Handlers<'static, Ev>, x: Failing, scenario: &Arc<Scenario>) {
+    let (spot, s) = (scenario.spot(), scenario.clone());
+    let fragile = Fragile(spot == HandlerDrop);
+    match x {
+        Failing::Reader(x) if spot == ReadBatch => handlers
+            .read_batch(x, move |events: &Events<'_, Ev>, first| {
+                s.events(ReadBatch, first, events.len() as u64)
+            }),
+        Failing::Reader(x) if matches!(spot, ReadStart | ReadEvent | ReadBatchEnd | ReadStop) => {
+            handlers.read_with(x, FailingHandler(s))
+        }
+        Failing::Reader(x) => handlers.read(x, move |_, at| {
+            let _captured = &fragile;
+            s.event(Read, at.seq)
+        }),
+        Failing::Writer(x) if spot == Write => {
+            handlers.write(x, move |_, at| s.event(Write, at.seq))
+        }
+        Failing::Writer(x) if spot == WriteBatch => {
+            handlers.write_batch(x, move |events: &mut EventsMut<'_, Ev>, first| {
+                s.events(WriteBatch, first, events.len() as u64)
+            })
+        }
+        Failing::Writer(x) => handlers.write_with(x, FailingHandler(s)),
+        Failing::PoolReader(x) => handlers.read_pool(x, move |_| {
+            let s = s.clone();
+            move |_: &Ev, at| s.event(ReadPool, at.seq)
+        }),
+        Failing::PoolWriter(x) => handlers.write_pool(x, move |worker| {
+            let fragile = s.makes_worker(worker);
+            let s = s.clone();
+            move |_: &mut Ev, at| {
+                let _captured = &fragile;
+                s.event(WritePool, at.seq)
+            }
+        }),
+    };
+}
