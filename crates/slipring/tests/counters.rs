@@ -159,6 +159,53 @@ fn a_pool_behind_many_producers_samples_latencies() {
     assert!(latency.samples > 0 && latency.max < Duration::from_secs(20), "{latency:?}");
 }
 
+#[test]
+fn stages_that_share_threads_count_their_turns() {
+    let _watched = crate::common::watched();
+    let pause = Duration::from_millis(1);
+    // Both workers are in a turn at once, so two threads run the pool.
+    let meet = std::sync::Barrier::new(2);
+    let monitor = Monitor::new();
+    let done = slipring::ring(8, || 0u64)
+        .threads(3)
+        .monitor(&monitor)
+        .read("sleeps", |_, _| thread::sleep(pause))
+        .read_pool("meets", 2, |_| {
+            |_: &u64, _| {
+                meet.wait();
+            }
+        })
+        .read("own thread", |_, _| {
+            let turns = monitor.report().unwrap().stage("sleeps").unwrap().turns;
+            assert!(turns.is_some(), "a running graph tells of its turns");
+        })
+        .on("io")
+        .feed(0..4, |slot, i| *slot = i)
+        .unwrap();
+    let turns = |stage: &str| done.report.stage(stage).unwrap().turns;
+    let sleeps = turns("sleeps").unwrap();
+    assert!(sleeps.ran >= 4 * pause && sleeps.count >= 1, "{sleeps:?}");
+    assert!((1..=3).contains(&sleeps.threads), "{sleeps:?}");
+    let meets = turns("meets").unwrap();
+    assert!((2..=3).contains(&meets.threads) && meets.count >= 4, "{meets:?}");
+    assert!(turns("own thread").is_none() && turns(PRODUCER).is_none());
+    let text = done.to_string();
+    assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
+}
+
+#[test]
+fn stages_that_take_turns_on_one_thread_count_them() {
+    let _watched = crate::common::watched();
+    let chain = || slipring::ring(8, || 0u64).read("a", |_, _| ()).on("io");
+    let done = chain().read("b", |_, _| ()).on("io").feed(0..50, |slot, i| *slot = i).unwrap();
+    for stage in &done.report.stages()[..2] {
+        let turns = stage.turns.unwrap();
+        assert!(turns.count > 0 && turns.threads == 1, "{turns:?}");
+    }
+    let inline = chain().run_inline(|tx| Ok(tx.publish_all(0..50, |slot, i| *slot = i)?)).unwrap();
+    assert!(inline.report.stage("a").unwrap().turns.is_none(), "no clock is read");
+}
+
 #[cfg(feature = "metrics")]
 #[test]
 fn a_recorder_gets_each_series_by_ring_and_stage() {
@@ -221,4 +268,14 @@ fn a_recorder_gets_each_series_by_ring_and_stage() {
     assert_eq!(value("slipring_lag_events ring=feed stage=end"), Some(3.0), "{kept:?}");
     assert_eq!(value("slipring_remaining_slots ring=feed"), Some(5.0));
     assert_eq!(value("slipring_tombstones_total ring=feed stage=producer"), Some(0.0));
+
+    let done = slipring::ring(8, || 0u64).threads(1).read("a", |_, _| ()).feed(0..9, |_, _| ());
+    let (kept, report) = (Kept::default(), done.unwrap().report);
+    metrics::with_local_recorder(&kept, || report.export("shared"));
+    let kept = kept.0.lock().unwrap();
+    let turns = report.stage("a").unwrap().turns.unwrap();
+    let value = |series: &str| kept.get(&format!("{series} ring=shared stage=a")).copied();
+    assert_eq!(value("slipring_turns_total"), Some(turns.count as f64), "{kept:?}");
+    assert_eq!(value("slipring_threads"), Some(1.0));
+    assert_eq!(value("slipring_ran_seconds"), Some(turns.ran.as_secs_f64()));
 }

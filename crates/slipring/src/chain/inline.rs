@@ -111,7 +111,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
         hooks.drop_contained(&core.control);
-        finish(core, produced)
+        finish(core, produced, false)
     }
 }
 

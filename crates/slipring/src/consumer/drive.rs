@@ -164,13 +164,12 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             pace.keeps_up = true;
             break;
         }
+        // First, because the pace also learns from a stride that ends where the pass does.
+        let starves = || position.state().has_starving_follower(position.first_unreleased());
+        let is_due = pace.is_release_due(progress.handled, starves);
         // A shard also holds the events of other shards that the shard has passed over.
         let held = position.next().wrapping_sub(position.first_unreleased());
-        if position.is_at_end_of_chunk() || held >= pace.max_held {
-            break;
-        }
-        let starves = || position.state().has_starving_follower(position.first_unreleased());
-        if pace.is_release_due(progress.handled, starves) {
+        if is_due || position.is_at_end_of_chunk() || held >= pace.max_held {
             break;
         }
     }

@@ -212,11 +212,17 @@ impl Pace {
     }
 
     /// Notes that the loop has handled all available events, so that the time until the next event
-    /// does not count as time of this stage's handler. On a thread of several stages, the time of
-    /// the other stages' handlers counts, so a stride may be shorter than its target.
+    /// does not count as time of this stage's handler.
     #[inline(always)]
     pub(crate) fn pause(&mut self) {
-        self.readings = None;
+        self.resume(None);
+    }
+
+    /// Notes that the loop goes on after a pause, in which the thread may have run other stages.
+    /// `now`: the clock's reading, if there is one. All handled events are released.
+    #[inline(always)]
+    pub(crate) fn resume(&mut self, now: Option<Instant>) {
+        self.readings = now.map(|now| (now, now));
         (self.since_stride, self.since_reading) = (0, (0, 0));
         if self.grows {
             self.stride = 1;

@@ -110,6 +110,11 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
+    /// Notes that the thread may have done other work since the last call, so that this time does
+    /// not count as time of the handler.
+    #[inline(always)]
+    fn resume(&mut self) {}
+
     /// Whether the position has handled all events of its chunk. Only a worker's position has
     /// chunks.
     #[inline(always)]
@@ -276,8 +281,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
     /// Whether a stage behind this stage waits for an event at `seq`. The result is only a hint.
     #[inline]
     pub(crate) fn has_starving_follower(&self, seq: u64) -> bool {
-        let Control { positions, plan, .. } = self.control();
-        self.plan().followers.iter().any(|&follower| positions.waits_at(plan, follower, seq))
+        self.plan().followers.iter().any(|&follower| self.control().starves_at(follower, seq))
     }
 
     /// Tells the model checker that this stage accesses the events of `[first, first + len)`.

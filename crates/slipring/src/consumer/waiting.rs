@@ -7,18 +7,23 @@
 
 use std::marker::PhantomData;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::errors::BatchError;
 use crate::ring::control::Waiter;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
+use crate::ring::helper;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::wait::HandleLearner;
+use crate::wait::{HandleLearner, WaitStrategy as _};
+
+/// Time after which a thread that runs stages, and waits for an event in one of their handlers, looks
+/// for other stages to run.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Methods that count a handle's events and batches.
 pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
@@ -66,7 +71,37 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        if self.wait_shortly() { Ok(()) } else { self.wait_on(deadline) }
+        if self.wait_shortly() {
+            Ok(())
+        } else if helper::is_there(self.state().control()) {
+            self.wait_helping(deadline)
+        } else {
+            self.wait_on(deadline)
+        }
+    }
+
+    /// Waits on a thread that runs stages of this ring, inside of one of their handlers: runs other
+    /// stages meanwhile. What those stages wait for notifies another queue than this handle's, so the
+    /// thread looks for them after each [`LOOK_AGAIN`].
+    #[cold]
+    #[inline(never)]
+    fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+        let core = self.state().core.clone();
+        loop {
+            let now = Instant::now();
+            if deadline.is_none_or(|deadline| now < deadline) && helper::step(&core.control) {
+                return Ok(()); // The caller polls again.
+            }
+            let look = now.checked_add(LOOK_AGAIN);
+            // A timeout of the strategy's own is longer than that, and cannot be told from it.
+            let look =
+                look.filter(|_| core.control.plan.wait_of(self.state().stage).timeout().is_none());
+            let until = deadline.into_iter().chain(look).min();
+            match helper::waiting(&core.control, || self.wait_on(until)) {
+                Err(BatchError::TimedOut) if until != deadline => {}
+                waited => return waited,
+            }
+        }
     }
 
     /// Spins until a poll is due, for the wait's first polls. Returns whether a poll is due.

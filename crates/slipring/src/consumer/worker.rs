@@ -414,6 +414,11 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
     fn limit_chunk(&mut self, max: u64) {
         self.max_chunk = max;
         // Between two calls of a user's own loop, the thread may do other work.
+        self.resume();
+    }
+
+    #[inline(always)]
+    fn resume(&mut self) {
         self.chunk_ended = None;
     }
 

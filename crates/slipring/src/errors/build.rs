@@ -135,7 +135,7 @@ impl fmt::Display for BuildError {
                 write!(f, "a method of a waiting strategy panicked during the build: {panic}")
             }
             BuildError::WorkerFactory { stage, worker, panic } => {
-                write!(f, "the factory of pool `{stage}` panicked at worker {worker}: {panic}")
+                write!(f, "the factory of `{stage}` panicked at worker or shard {worker}: {panic}")
             }
             BuildError::InvalidName { given } => {
                 write!(

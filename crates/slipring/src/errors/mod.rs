@@ -24,5 +24,5 @@ pub use calls::{BatchError, ClaimError, NotHeld};
 pub use error::{Error, ErrorKind};
 pub use failure::{Cause, Failure};
 pub use promise::{Abandoned, AwaitError};
-pub use report::{Latency, Report, StageReport};
+pub use report::{Latency, Report, StageReport, Turns};
 pub use wait::{PeerDead, SubscribeError, WaitError};

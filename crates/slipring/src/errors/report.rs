@@ -88,6 +88,10 @@ pub struct StageReport {
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
+    /// The stage's turns, if it takes turns with other stages on threads of the library
+    /// ([`Chain::threads`](crate::Chain::threads), [`Chain::on`](crate::Chain::on)), and not in
+    /// [`Chain::run_inline`](crate::Chain::run_inline), which reads no clock.
+    pub turns: Option<Turns>,
     /// Time from an event's publication to the stage's release, if the graph samples latencies
     /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
     pub latency: Option<Latency>,
@@ -205,6 +209,14 @@ impl fmt::Display for Report {
             for (count, what) in counts.into_iter().filter(|(count, _)| *count != 0) {
                 writeln!(f, "`{}` {what} {count}", stage.name)?;
             }
+            if let Some(Turns { count, ran, threads }) = stage.turns {
+                let (ran, s) = (ran.as_secs_f64(), if threads == 1 { "" } else { "s" });
+                writeln!(
+                    f,
+                    "`{}` ran {ran:.3} s in {count} turns on {threads} thread{s}",
+                    stage.name
+                )?;
+            }
             if let Some(Latency { samples, p50, p99, max }) = stage.latency {
                 writeln!(
                     f,
@@ -221,6 +233,33 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// What a stage did in its turns on threads that it shares with other stages.
+///
+/// ```
+/// let done = slipring::ring(64, || 0u64)
+///     .threads(2)
+///     .write("double", |value, _| *value *= 2)
+///     .read("sum", |_, _| ())
+///     .feed(0..100, |slot, i| *slot = i)?;
+/// let turns = done.report.stage("sum").unwrap().turns.unwrap();
+/// assert!(turns.count > 0 && (1..=2).contains(&turns.threads));
+/// println!("`sum` ran {:?}", turns.ran);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Turns {
+    /// Number of turns that have handled events. In a turn, a thread handles a batch of the stage, or
+    /// of one of its workers or shards.
+    pub count: u64,
+    /// Time of the turns, summed over the stage's workers or shards. On Linux, most short turns (less
+    /// than 4 µs) are timed by a coarse clock with ticks of 1 to 10 ms, whose errors cancel over many
+    /// turns.
+    pub ran: Duration,
+    /// Number of threads that have run the stage.
+    pub threads: usize,
 }
 
 /// Quantiles of the time from an event's publication to the event's release by a stage, over the

@@ -15,6 +15,8 @@ impl Report {
     /// | `slipring_events_total`, `_batches_total`, `_tombstones_total`, `_skipped_total`, `_retries_total`, `_dropped_total`, `_waits_total`, `_wakes_total` | counter | each stage and the producer |
     /// | `slipring_lag_events` | gauge | each stage |
     /// | `slipring_waited_seconds`, `slipring_held_up_seconds` | gauge | each stage and the producer: the time that it waited, and that others waited for it |
+    /// | `slipring_turns_total` | counter | stages that take turns on shared threads |
+    /// | `slipring_ran_seconds`, `slipring_threads` | gauge | these stages: the time of their turns, and the number of threads that have run them |
     /// | `slipring_latency_p50_seconds`, `_p99_seconds`, `_max_seconds` | gauge | stages whose latency is sampled |
     /// | `slipring_capacity_slots`, `slipring_remaining_slots` | gauge | the ring |
     ///
@@ -42,6 +44,11 @@ impl Report {
             gauge!("slipring_lag_events", &labels).set(stage.lag as f64);
             gauge!("slipring_waited_seconds", &labels).set(stage.waited.as_secs_f64());
             gauge!("slipring_held_up_seconds", &labels).set(stage.waited_for.as_secs_f64());
+            if let Some(turns) = stage.turns {
+                counter!("slipring_turns_total", &labels).absolute(turns.count);
+                gauge!("slipring_ran_seconds", &labels).set(turns.ran.as_secs_f64());
+                gauge!("slipring_threads", &labels).set(turns.threads as f64);
+            }
             if let Some(latency) = stage.latency {
                 gauge!("slipring_latency_p50_seconds", &labels).set(latency.p50.as_secs_f64());
                 gauge!("slipring_latency_p99_seconds", &labels).set(latency.p99.as_secs_f64());

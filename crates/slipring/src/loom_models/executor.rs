@@ -79,15 +79,16 @@ fn shared_ring(stages: &[&[usize]]) -> Ring {
     build(blocking(2), specs, Vec::new(), &mut || u64::MAX).expect("a sound graph")
 }
 
-fn supervisor(control: &Control) -> Supervisor<'_, 'static> {
-    Supervisor { control, on_faults: None }
+/// Returns the supervisor of a thread of the executor, or of the producer's thread (number 1).
+fn supervisor(control: &Control, thread: usize) -> Supervisor<'_, 'static> {
+    Supervisor { control, on_faults: None, thread }
 }
 
 /// Starts a thread of the executor.
 fn working(ring: &Ring, executor: &Arc<Executor<'static>>) -> thread::JoinHandle<()> {
     let (ring, executor) = (ring.clone(), executor.clone());
     thread::spawn(move || {
-        executor.work(supervisor(&ring.control));
+        executor.work(supervisor(&ring.control, 0));
         executor.leave(&ring.control);
     })
 }
@@ -110,7 +111,7 @@ fn loom_events_that_a_turn_leaves_are_handed_on() {
         let mut tx = producer(&ring);
         (0..2).for_each(|_| _ = tx.publish(|event| *event = 7).unwrap());
         let working = working(&ring, &executor);
-        executor.help_once(supervisor(&ring.control));
+        executor.help_once(supervisor(&ring.control, 1));
         both.wait();
         drop(tx);
         working.join().unwrap();
@@ -132,7 +133,7 @@ fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
         tx.publish(|event| *event = 7).unwrap();
         let working = working(&ring, &executor);
         // The first turn starts the later stage.
-        (0..2).for_each(|_| _ = executor.help_once(supervisor(&ring.control)));
+        (0..2).for_each(|_| _ = executor.help_once(supervisor(&ring.control, 1)));
         ran.wait();
         drop(tx);
         working.join().unwrap();
@@ -154,7 +155,7 @@ fn loom_a_helper_that_leaves_hands_its_stage_on() {
             drop(tx);
         });
         let working = working(&ring, &executor);
-        executor.help_once(supervisor(&ring.control));
+        executor.help_once(supervisor(&ring.control, 1));
         publishing.join().unwrap();
         working.join().unwrap();
         executor.leave(&ring.control);

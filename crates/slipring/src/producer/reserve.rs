@@ -295,15 +295,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let control = &core.control;
         let waiter =
             Waiter { party: control.producer_party(), waits_for: slowest, at: next, polls: 0 };
-        let (waited, stats) = control.wait_at(
-            waiter,
-            &mut self.learned,
-            deadline,
-            &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
-            Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
-            &mut || Self::is_ready(core, next, len) || helper::is_ready(control),
-        );
-        helper::leave(control);
+        let learned = &mut self.learned;
+        let (waited, stats) = helper::waiting(control, || {
+            control.wait_at(
+                waiter,
+                learned,
+                deadline,
+                &mut || {
+                    self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity()))
+                },
+                Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
+                &mut || Self::is_ready(core, next, len) || helper::is_ready(control),
+            )
+        });
         self.counts.wait(slowest, stats);
         let error = match waited {
             Ok(()) => return Ok(()),

@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{AtomicU64, Line, Weak, twin};
+use crate::base::sync::{AtomicU64, Line, Relaxed, Statistic, Weak, twin};
 use crate::errors::{BatchError, Cause, Failure, WaitError};
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
 use crate::ring::peers::{Checkup, Peers};
-use crate::ring::plan::Plan;
+use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
 use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
+use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
 use crate::ring::waits::Waits;
 use crate::ring::words::ClaimWord;
@@ -58,6 +59,8 @@ pub struct Control {
     pub(crate) status: Status,
     pub(crate) membership: Membership,
     pub(crate) counters: Counters,
+    /// Number of threads that wait, and would run any stage on shared threads. Only a hint.
+    pub(crate) idle_threads: Line<Statistic>,
     waits: Waits,
     /// The other processes of the ring's segment; `None`: the ring has one process.
     pub(crate) peers: Option<Peers>,
@@ -87,6 +90,7 @@ impl Control {
             status: Status::new(board.status, record, plan.many_producers, deadline),
             membership,
             counters: Counters::new(&plan, board.counters, samples),
+            idle_threads: Line::new(Statistic::new(0)),
             waits,
             peers: board.peers,
             plan,
@@ -151,6 +155,17 @@ impl Control {
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
         self.notify(notifies);
+    }
+
+    /// Returns whether a stage waits for an event at `seq`, and a thread waits that would run the
+    /// stage. The result is only a hint.
+    #[inline]
+    pub(crate) fn starves_at(&self, stage: usize, seq: u64) -> bool {
+        let Stage { thread, delivery, .. } = &self.plan.stages[stage];
+        // Workers that join an open pool come with threads of their own.
+        let is_open = matches!(delivery, Delivery::Pool { workers, room } if room > workers);
+        (!thread.is_shared() || is_open || self.idle_threads.load(Relaxed) != 0)
+            && self.positions.waits_at(&self.plan, stage, seq)
     }
 
     // Waiting and notifying. See `Waits`.

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::shared::{Mapping, Shared};
 use crate::base::sync::{Line, Relaxed, Statistic, array};
-use crate::errors::Latency;
+use crate::errors::{Latency, Turns};
 use crate::ring::plan::Plan;
-use crate::ring::spec::Delivery;
+use crate::ring::spec::{Delivery, ThreadChoice};
 use crate::wait::WaitStats;
 
 /// The counts of one handle.
@@ -130,9 +130,29 @@ impl CounterWords {
     }
 }
 
+/// The turns of one stage on threads of the library, on which it takes turns with other stages.
+struct TurnCounts {
+    count: Statistic,
+    /// Time of the turns, in nanoseconds.
+    nanos: Statistic,
+    /// One bit for each thread that has run the stage.
+    threads: Box<[Statistic]>,
+}
+
+impl TurnCounts {
+    fn of(thread: &ThreadChoice) -> TurnCounts {
+        // The thread that calls the producer's closure is one more of the threads.
+        let threads = if let ThreadChoice::Shared(started) = thread { started + 1 } else { 1 };
+        let threads = (0..threads.div_ceil(64)).map(|_| Statistic::new(0)).collect();
+        TurnCounts { count: Statistic::new(0), nanos: Statistic::new(0), threads }
+    }
+}
+
 /// The counters of a graph's parties: of each stage, and of the producers.
 pub(crate) struct Counters {
     words: CounterWords,
+    /// The turns of each stage.
+    turns: Box<[Line<TurnCounts>]>,
     /// For each party, whether it has a single handle. A single handle adds to the party's counters
     /// by a load and a store, without an atomic addition.
     sole: Box<[bool]>,
@@ -157,7 +177,33 @@ pub(crate) const FLUSH_EVERY: u64 = 1024;
 impl Counters {
     pub(crate) fn new(plan: &Plan, words: CounterWords, samples: Option<Samples>) -> Counters {
         let stages = plan.stages.iter().map(|stage| stage.delivery == Delivery::Each);
-        Counters { words, sole: stages.chain([!plan.many_producers]).collect(), samples }
+        let turns = plan.stages.iter().map(|stage| Line::new(TurnCounts::of(&stage.thread)));
+        let (sole, turns) = (stages.chain([!plan.many_producers]).collect(), turns.collect());
+        Counters { words, turns, sole, samples }
+    }
+
+    /// Counts turns of a stage that took `nanos` nanoseconds together.
+    pub(crate) fn turned(&self, stage: usize, count: u64, nanos: u64) {
+        let own = &self.turns[stage];
+        // Several workers or shards of a stage may run at once.
+        own.count.fetch_add(count, Relaxed);
+        own.nanos.fetch_add(nanos, Relaxed);
+    }
+
+    /// Notes that a thread of the library runs the stage. `thread`: number of the thread.
+    pub(crate) fn runs_on(&self, stage: usize, thread: usize) {
+        let (word, bit) = (&self.turns[stage].threads[thread / 64], 1 << (thread % 64));
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    /// Returns what is counted of a stage's turns, if it has taken any.
+    pub(crate) fn turns(&self, stage: usize) -> Option<Turns> {
+        let own = self.turns.get(stage)?;
+        let threads = own.threads.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
+        let (count, nanos) = (own.count.load(Relaxed), own.nanos.load(Relaxed));
+        (threads > 0).then(|| Turns { count, ran: Duration::from_nanos(nanos), threads })
     }
 
     pub(crate) fn party(&self, party: usize) -> &Party {

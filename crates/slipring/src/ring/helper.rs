@@ -1,7 +1,8 @@
 //! Threads that run stages of a graph instead of waiting for the graph's progress.
 //!
 //! A thread of an executor, or the thread that produces for one, may wait for room in the graph's own
-//! ring. It then runs stages itself, because the room may depend on stages that no other thread runs.
+//! ring, or for an event of one of its handles. It then runs stages itself, because what it waits for may
+//! depend on stages that no other thread runs.
 //!
 //! Invariants
 //! - I1: a thread's list names a helper only while [`during`] runs for it on that thread. So each
@@ -21,9 +22,12 @@ pub(crate) trait Help {
     /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
     fn is_ready(&self) -> bool;
 
-    /// Wakes another thread for what this thread has left ready, or has looked at in the other
-    /// thread's way.
-    fn leave(&self);
+    /// Called before a wait of this thread that calls [`Help::is_ready`].
+    fn wait_begins(&self);
+
+    /// Called after such a wait. Wakes another thread for what this thread has left ready, or has
+    /// looked at in the other thread's way.
+    fn wait_ended(&self);
 }
 
 /// An entry of a thread's list of helpers.
@@ -48,7 +52,7 @@ impl Drop for Leave {
     }
 }
 
-/// Calls `run`, during which `help` helps the current thread where it waits for room in the ring of
+/// Calls `run`, during which `help` helps the current thread where it waits for the ring of
 /// `control`. In a model, there are no lists, because a model's threads run on one system thread.
 pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -> T) -> T {
     if cfg!(slipring_loom) {
@@ -89,11 +93,26 @@ pub(crate) fn step(control: &Control) -> bool {
     with(control, |help| help.step()).unwrap_or(false)
 }
 
-/// Called after a wait that called [`is_ready`], because the current thread may go back to the user's
-/// code although a stage is ready. Another thread that wanted to look at that stage at the same time
-/// has left it to this one.
-pub(crate) fn leave(control: &Control) {
-    with(control, |help| help.leave());
+/// Calls `wait`, which may call [`is_ready`].
+///
+/// After the wait, the current thread may go back to the user's code although a stage is ready.
+/// Another thread that wanted to look at that stage at the same time has left it to this one.
+pub(crate) fn waiting<T>(control: &Control, wait: impl FnOnce() -> T) -> T {
+    /// Ends the wait also if a strategy of the user's panics.
+    struct Ended<'a>(&'a Control);
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            with(self.0, |help| help.wait_ended());
+        }
+    }
+    with(control, |help| help.wait_begins());
+    let _ended = Ended(control);
+    wait()
+}
+
+/// Returns whether the current thread runs stages of the ring of `control`.
+pub(crate) fn is_there(control: &Control) -> bool {
+    with(control, |_| ()).is_some()
 }
 
 /// Returns whether [`step`] would run a stage.

@@ -51,6 +51,7 @@ pub(crate) fn report(control: &Control) -> Report {
             wakes: own.wakes.load(Relaxed),
             waited: (0..counters.parties()).map(|upstream| counters.waited_for(i, upstream)).sum(),
             waited_for: (0..counters.parties()).map(|party| counters.waited_for(party, i)).sum(),
+            turns: counters.turns(i),
             latency: counters.samples.as_ref().and_then(|samples| samples.latency(i)),
         }
     });

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use super::hooks::OnFaults;
 use super::runner::BoxedRunner;
+use super::turn_clock::TurnClock;
 use crate::base::fault::Fault;
 use crate::base::panics::{drop_contained, panic_message};
 use crate::consumer::drive::End;
@@ -25,6 +26,8 @@ use crate::ring::policy::{Faulted, Verdict};
 pub(crate) struct Supervisor<'a, 'env> {
     pub(crate) control: &'a Control,
     pub(crate) on_faults: Option<&'a OnFaults<'env>>,
+    /// Number of the current thread among the threads that share the entries.
+    pub(crate) thread: usize,
 }
 
 /// A runner, and its failures since its last release.
@@ -44,6 +47,7 @@ pub(crate) struct Entry<'env> {
     /// The time at which `idle` is due again, if [`Entry::idle_once`] has called it since the last
     /// event.
     idled: Option<Option<Instant>>,
+    clock: TurnClock,
 }
 
 impl<'env> Entry<'env> {
@@ -56,6 +60,7 @@ impl<'env> Entry<'env> {
             released: 0,
             failures: 0,
             idled: None,
+            clock: TurnClock::default(),
         }
     }
 
@@ -79,6 +84,11 @@ impl<'env> Entry<'env> {
         self.running
     }
 
+    /// Returns the coarse clock at the end of the last turn, in nanoseconds.
+    pub(crate) fn ended(&self) -> u64 {
+        self.clock.ended()
+    }
+
     /// Starts the handler. Returns `false` if the start fails, and then the graph has failed.
     pub(crate) fn start(&mut self, control: &Control) -> bool {
         let runner = &mut self.runner;
@@ -97,14 +107,18 @@ impl<'env> Entry<'env> {
     /// Lets the runner handle its available events once. Returns the number of handled events. After
     /// a failure, the result is at least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
+        let (control, stage) = (supervisor.control, self.runner.stage());
         (self.idled, self.is_due) = (None, false);
-        match catch_end(|| self.runner.step()).unwrap_or_else(Err) {
+        let began = self.clock.begin(control);
+        let handled = match catch_end(|| self.runner.step(began.exact)).unwrap_or_else(Err) {
             Ok(count) => count,
             Err(end) => {
                 self.survive_or_end(supervisor, end);
                 1
             }
-        }
+        };
+        self.clock.end(control, (stage, supervisor.thread), began, handled > 0);
+        handled
     }
 
     /// Calls `idle` of the handler. Returns the time at which it is due again, or an error if the
@@ -150,7 +164,7 @@ impl<'env> Entry<'env> {
     /// Lets a stage go on after a failure, if the stage's policy allows the stage to go on.
     /// `Some(end)`: the stage ends, with a failure or without one.
     fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
-        let Supervisor { control, on_faults } = supervisor;
+        let Supervisor { control, on_faults, .. } = supervisor;
         let Entry { runner, released, failures, .. } = self;
         let stage = runner.stage();
         let policy = &control.plan.stages[stage].policy;
@@ -204,8 +218,9 @@ impl<'env> Entry<'env> {
     /// Calls `stop` of the handler, if it was started (I2), and drops the handler. Returns the
     /// stage's index.
     pub(crate) fn stop(self, control: &Control) -> usize {
-        let Entry { mut runner, started, .. } = self;
+        let Entry { mut runner, started, mut clock, .. } = self;
         let stage = runner.stage();
+        clock.flush(control, stage);
         if started {
             call_user(control, stage, None, || runner.stop());
         }

@@ -4,12 +4,7 @@
 //! has events, handles one batch of them, and gives the turn back. So a runner runs on one thread at
 //! a time, and any thread runs any runner.
 //!
-//! # Which entry comes next
-//!
-//! 1. The entries of the stages that follow the one whose batch the thread has just handled. The
-//!    batch is in the cache of the thread's core.
-//! 2. Of the others, those furthest downstream, so that the backlog in the ring stays short. Entries
-//!    of the same depth come in turn.
+//! [`history`](super::history) says which entry comes next.
 //!
 //! # How no wake-up is lost
 //!
@@ -33,10 +28,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::entry::{Entry, Supervisor, call_user};
+use super::history::{Done, History};
 use super::hooks::OnFaults;
 use super::runner::BoxedRunner;
 use crate::base::panics::Contained;
-use crate::base::sync::{AtomicU32, AtomicUsize, Line, Mutex, Relaxed, lock, twin, yield_now};
+use crate::base::sync::{
+    AtomicU32, AtomicUsize, Line, Mutex, Relaxed, Statistic, lock, twin, yield_now,
+};
 use crate::base::turn::{InTurns, Turn};
 use crate::errors::{BatchError, Cause};
 use crate::ring::control::{Control, Waiter};
@@ -60,7 +58,7 @@ pub(crate) struct Executor<'env> {
     hands_on: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,
-    /// Number of threads that wait.
+    /// Number of threads that wait for an entry.
     waiting: AtomicUsize,
     /// Number of turns of producers that waited for room. Behind such a turn, the handler's `idle` is
     /// for another thread to call.
@@ -76,6 +74,8 @@ struct Place<'env> {
     /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the entry
     /// is ready.
     calls: AtomicU32,
+    /// Number of the thread that ran the entry last. Only a hint.
+    home: Statistic,
 }
 
 /// A turn at an entry.
@@ -90,13 +90,6 @@ impl Taken<'_, '_> {
         let ready = |entry: &Entry<'_>| !entry.is_started() || entry.is_ready();
         self.turn.as_ref().is_some_and(ready)
     }
-}
-
-/// What a thread has done in a turn.
-struct Done {
-    entry: usize,
-    /// Whether the entry was ready again at the end of the turn.
-    is_ready: bool,
 }
 
 /// What a thread found when it looked at all entries before a wait.
@@ -133,13 +126,14 @@ impl<'env> Executor<'env> {
                 .into_iter()
                 .map(|runner| {
                     let entry = InTurns::new(Some(Entry::new(runner)));
-                    Line::new(Place { entry, calls: AtomicU32::new(0) })
+                    let (calls, home) = (AtomicU32::new(0), Statistic::new(u64::MAX));
+                    Line::new(Place { entry, calls, home })
                 })
                 .collect(),
             stage,
             hands_on: threads > 1 && (plan.parks(stage) || plan.producer_parks),
-            helped: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            helped: AtomicUsize::new(0),
             threads: Mutex::new(threads),
         }))
     }
@@ -153,18 +147,21 @@ impl<'env> Executor<'env> {
     pub(crate) fn work(&self, supervisor: Supervisor<'_, 'env>) {
         self.helping(supervisor, || {
             let mut learned = supervisor.control.learner_contained(self.stage);
-            let (mut turns, mut timed_out) = (0, false);
-            let mut next = self.find(None, turns);
+            let (mut history, mut timed_out) = (History::of(supervisor.thread), false);
+            let mut next = self.find(&history);
             while !self.is_over() {
                 next = match next {
                     Some(taken) => {
-                        turns += 1;
                         let done = self.turn(supervisor, taken);
-                        let next = self.find(Some(done.entry), turns);
+                        history.add(&done);
+                        let next = self.find(&history);
                         self.hand_on(supervisor.control, done, next.as_ref());
                         next
                     }
-                    None => self.wait(supervisor, &mut learned, &mut timed_out),
+                    None => {
+                        history.add_wait();
+                        self.wait(supervisor, &history, &mut learned, &mut timed_out)
+                    }
                 };
             }
         });
@@ -176,7 +173,8 @@ impl<'env> Executor<'env> {
         supervisor: Supervisor<'_, 'env>,
         run: impl FnOnce() -> T,
     ) -> T {
-        let helping = Helping { executor: self, supervisor, last: Cell::new((None, 0)) };
+        let history = Cell::new(History::of(supervisor.thread));
+        let helping = Helping { executor: self, supervisor, history };
         helper::during(supervisor.control, &helping, run)
     }
 
@@ -249,25 +247,32 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at the entry that comes next behind `last`, if one is ready. `turns`: number of
-    /// turns of this thread.
-    fn find(&self, last: Option<usize>, turns: usize) -> Option<Taken<'_, 'env>> {
-        let followers = last.map_or(&[][..], |last| &self.followers[last]);
-        let in_turn = |level: &'_ [usize]| {
-            let (before, behind) = level.split_at(turns % level.len());
-            behind.iter().chain(before).find_map(|&entry| self.take_ready(entry))
-        };
-        let follower = followers.iter().find_map(|&entry| self.take_ready(entry));
-        follower.or_else(|| self.levels.iter().find_map(|level| in_turn(level)))
+    /// Takes the turn at the entry that comes next for a thread, if one is ready.
+    fn find(&self, history: &History) -> Option<Taken<'_, 'env>> {
+        let order = || history.order(&self.followers, &self.levels);
+        let is_own = |entry: &usize| self.entries[*entry].home.load(Relaxed) == history.thread;
+        let take = |entry| self.take_ready(entry);
+        if history.is_fair() {
+            return history.fair_order(self.entries.len()).find_map(take);
+        }
+        let own = || order().filter(is_own).find_map(take);
+        let others = || order().filter(|entry| !is_own(entry)).find_map(take);
+        history.stay().and_then(take).or_else(own).or_else(others)
     }
 
     /// Handles a batch of an entry, and gives the turn back.
     fn turn(&self, supervisor: Supervisor<'_, 'env>, mut taken: Taken<'_, 'env>) -> Done {
         let entry = taken.entry;
-        self.entries[entry].calls.store(1, Relaxed);
+        let Place { calls, home, .. } = &*self.entries[entry];
+        calls.store(1, Relaxed);
+        home.store(supervisor.thread as u64, Relaxed);
         self.step(supervisor, &mut taken);
-        self.entries[entry].calls.store(0, Relaxed);
-        Done { entry, is_ready: self.give_back(taken) }
+        calls.store(0, Relaxed);
+        let (is_behind, ended) = match &*taken.turn {
+            Some(entry) => (entry.runner().is_behind(), entry.ended()),
+            None => (false, 0),
+        };
+        Done { entry, is_behind, ended, is_ready: self.give_back(taken) }
     }
 
     fn step(&self, supervisor: Supervisor<'_, 'env>, taken: &mut Taken<'_, 'env>) {
@@ -314,6 +319,7 @@ impl<'env> Executor<'env> {
     fn wait(
         &self,
         supervisor: Supervisor<'_, 'env>,
+        history: &History,
         learned: &mut HandleLearner,
         timed_out: &mut bool,
     ) -> Option<Taken<'_, 'env>> {
@@ -328,10 +334,11 @@ impl<'env> Executor<'env> {
         let site = waiter.unwrap_or(Waiter { party, waits_for: party, at, polls: 0 });
         let mut found = None;
         let is_first = self.waiting.fetch_add(1, Relaxed) == 0;
+        control.idle_threads.fetch_add(1, Relaxed);
         let waited = {
             let mut ready = || {
                 if found.is_none() {
-                    found = self.find(None, 0);
+                    found = self.find(history);
                 }
                 found.is_some() || self.is_over() || self.helped.load(Relaxed) != helped
             };
@@ -342,6 +349,7 @@ impl<'env> Executor<'env> {
                 Ok(control.wait_at(site, learned, until, lasts, checkup, &mut ready))
             })
         };
+        control.idle_threads.fetch_sub(1, Relaxed);
         self.waiting.fetch_sub(1, Relaxed);
         *timed_out = false;
         if let Some((ended, stats)) = waited {
@@ -400,7 +408,8 @@ impl<'env> Executor<'env> {
 impl<'env> Executor<'env> {
     /// Runs one turn as a producer that waits for room.
     pub(crate) fn help_once(&self, supervisor: Supervisor<'_, 'env>) -> bool {
-        Helping { executor: self, supervisor, last: Cell::new((None, 0)) }.step()
+        let history = Cell::new(History::of(supervisor.thread));
+        Helping { executor: self, supervisor, history }.step()
     }
 }
 
@@ -408,35 +417,47 @@ impl<'env> Executor<'env> {
 struct Helping<'a, 'env> {
     executor: &'a Executor<'env>,
     supervisor: Supervisor<'a, 'env>,
-    /// The entry of the last turn, and the number of turns.
-    last: Cell<(Option<usize>, usize)>,
+    history: Cell<History>,
+}
+
+impl Helping<'_, '_> {
+    /// Wakes another thread, because this one goes back to the user's code.
+    fn wake_another(&self) {
+        if self.executor.hands_on {
+            self.supervisor.control.notify(&[PRODUCER_QUEUE]);
+        }
+    }
 }
 
 impl Help for Helping<'_, '_> {
     fn step(&self) -> bool {
-        let (last, turns) = self.last.get();
-        let Some(taken) = self.executor.find(last, turns) else { return false };
-        self.last.set((Some(taken.entry), turns.wrapping_add(1)));
+        let mut history = self.history.get();
+        let Some(taken) = self.executor.find(&history) else { return false };
         let done = self.executor.turn(self.supervisor, taken);
+        history.add(&done);
+        self.history.set(history);
         self.executor.hand_on(self.supervisor.control, done, None);
         // The handler's `idle` is for a thread to call that waits for events. In a model, this wake-up
         // would hide what the others are for.
         if !cfg!(slipring_loom) {
             self.executor.helped.fetch_add(1, Relaxed);
-            self.leave();
+            self.wake_another();
         }
         true
     }
 
-    fn leave(&self) {
-        if self.executor.hands_on {
-            self.supervisor.control.notify(&[PRODUCER_QUEUE]);
-        }
+    fn wait_begins(&self) {
+        self.supervisor.control.idle_threads.fetch_add(1, Relaxed);
+    }
+
+    fn wait_ended(&self) {
+        self.supervisor.control.idle_threads.fetch_sub(1, Relaxed);
+        self.wake_another();
     }
 
     fn is_ready(&self) -> bool {
         let is_ready = |taken| self.executor.give_back(taken);
-        self.executor.find(None, 0).is_some_and(is_ready)
+        self.executor.find(&self.history.get()).is_some_and(is_ready)
     }
 }
 
@@ -444,11 +465,17 @@ impl Help for Helping<'_, '_> {
 pub(crate) struct SharedThread<'env> {
     executor: Arc<Executor<'env>>,
     on_faults: Option<OnFaults<'env>>,
+    /// Number of this thread, from 0.
+    number: usize,
 }
 
 impl<'env> SharedThread<'env> {
-    pub(crate) fn new(executor: Arc<Executor<'env>>, on_faults: Option<OnFaults<'env>>) -> Self {
-        SharedThread { executor, on_faults }
+    pub(crate) fn new(
+        executor: Arc<Executor<'env>>,
+        on_faults: Option<OnFaults<'env>>,
+        number: usize,
+    ) -> Self {
+        SharedThread { executor, on_faults, number }
     }
 
     /// Calls `on_start`, and runs entries until all have ended.
@@ -459,7 +486,8 @@ impl<'env> SharedThread<'env> {
             on_start();
             Ok(())
         });
-        self.executor.work(Supervisor { control, on_faults: self.on_faults.as_ref() });
+        let (on_faults, thread) = (self.on_faults.as_ref(), self.number);
+        self.executor.work(Supervisor { control, on_faults, thread });
         self.stop(control);
     }
 

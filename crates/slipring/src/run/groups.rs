@@ -74,7 +74,11 @@ impl<'env> Groups<'env> {
             threads.extend((0..shared.started).map(|number| PlannedThread {
                 name: format!("stages-{number}"),
                 stage: executor.stage(),
-                work: Work::Shared(SharedThread::new(executor.clone(), hooks.on_faults.clone())),
+                work: Work::Shared(SharedThread::new(
+                    executor.clone(),
+                    hooks.on_faults.clone(),
+                    number,
+                )),
             }));
         }
         (threads, executor)

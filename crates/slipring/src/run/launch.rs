@@ -8,7 +8,7 @@ use std::thread;
 
 use super::entry::Supervisor;
 use super::executor::Executor;
-use super::groups::{Groups, Handoff, PlannedThread};
+use super::groups::{Groups, Handoff, PlannedThread, Work};
 use super::hooks::Hooks;
 use super::threads::Shared;
 use crate::base::fault::Fault;
@@ -37,6 +37,8 @@ pub(crate) struct Built<'env, E, L: Layout> {
     /// The executor, if the calling thread is one of its threads.
     pub(crate) executor: Option<Arc<Executor<'env>>>,
     pub(crate) hooks: Hooks<'env>,
+    /// Whether stages run by handles of the user's own, possibly beyond the end of the run.
+    pub(crate) has_handles: bool,
 }
 
 impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
@@ -48,7 +50,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         hooks: Hooks<'env>,
     ) -> Self {
         let (threads, executor) = groups.into_threads(&core.control.plan, shared, &hooks);
-        Built { core, threads, executor: executor.filter(|_| shared.caller), hooks }
+        let executor = executor.filter(|_| shared.caller);
+        Built { core, threads, executor, hooks, has_handles: false }
     }
 
     /// Starts the stages, calls `produce` with `producer` on this thread, and closes the ring. Returns
@@ -58,8 +61,14 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         mut producer: Producer<E, L, S>,
         produce: Contained<impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>>,
     ) -> Result<Done<T>, Error> {
-        let Built { core, threads, executor, hooks } = self;
-        let supervisor = Supervisor { control: &core.control, on_faults: hooks.on_faults.as_ref() };
+        let Built { core, threads, executor, hooks, has_handles } = self;
+        // The calling thread is the last of the threads that share stages.
+        let is_shared = |thread: &&PlannedThread<'_>| matches!(thread.work, Work::Shared(_));
+        let supervisor = Supervisor {
+            control: &core.control,
+            on_faults: hooks.on_faults.as_ref(),
+            thread: threads.iter().filter(is_shared).count(),
+        };
         let produced = thread::scope(|scope| {
             for PlannedThread { name, stage, work } in threads {
                 let (core, on_start, work) = (&core, hooks.on_start.clone(), Handoff::new(work));
@@ -95,7 +104,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         });
         drop(executor);
         hooks.drop_contained(&core.control);
-        finish(core, produced)
+        finish(core, produced, has_handles)
     }
 }
 
@@ -140,12 +149,16 @@ pub(crate) fn produce_contained<T, P>(
     }
 }
 
-/// Returns the result of a run whose stages and producer have ended.
+/// Returns the result of a run whose stages and producer have ended. `has_handles`: other stages run
+/// by handles of the user's own.
 pub(crate) fn finish<E, L: Layout, T>(
     core: Owner<E, L>,
     produced: Result<T, Option<String>>,
+    has_handles: bool,
 ) -> Result<Done<T>, Error> {
-    core.owners.end_run();
+    if !has_handles {
+        core.owners.end_run();
+    }
     let report = core.report();
     let failure = core.control.status.failure();
     let party = core.control.producer_party();

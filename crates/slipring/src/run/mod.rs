@@ -9,12 +9,14 @@ pub(crate) mod entry;
 pub(crate) mod executor;
 pub(crate) mod groups;
 pub(crate) mod handlers;
+mod history;
 pub(crate) mod hooks;
 pub(crate) mod launch;
 mod pipeline;
 pub(crate) mod runner;
 pub(crate) mod thread;
 pub(crate) mod threads;
+mod turn_clock;
 
 pub use handlers::{ReadHandler, WriteHandler};
 pub use launch::Done;

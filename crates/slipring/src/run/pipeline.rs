@@ -26,6 +26,8 @@ pub struct Pipeline {
     /// The threads, each with the index of its first stage.
     threads: Vec<(usize, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
+    /// Whether other stages run by handles of the user's own.
+    has_handles: bool,
 }
 
 /// A ring without its type parameters.
@@ -108,7 +110,7 @@ impl std::error::Error for JoinError {
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     /// Starts the stages, and returns while they run.
     pub(crate) fn spawn(self) -> Result<Pipeline, Error> {
-        let Built { core, threads, hooks, .. } = self;
+        let Built { core, threads, hooks, has_handles, .. } = self;
         let running = Arc::new(RunningThreads {
             count: Mutex::new(threads.len()),
             decreased: Condvar::new(),
@@ -136,7 +138,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             }
         }
         hooks.drop_contained(&core.control);
-        let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, running };
+        let ring = Box::new(core.clone());
+        let pipeline = Pipeline { ring, threads: started, running, has_handles };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
@@ -149,8 +152,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Waits until every stage has ended. Stages end after the last producer has closed, or after a
-    /// failure or a halt.
+    /// Waits until every stage that the library runs has ended. Stages end after the last producer has
+    /// closed, or after a failure or a halt.
     ///
     /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///
@@ -266,7 +269,9 @@ impl Pipeline {
             };
         }
         drop(count);
-        self.ring.end_run();
+        if !self.has_handles {
+            self.ring.end_run();
+        }
         true
     }
 

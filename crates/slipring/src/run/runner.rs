@@ -39,8 +39,10 @@ pub(crate) trait Runner {
     /// Handles events until the stream ends.
     fn run(&mut self) -> End;
     /// Handles the available events and returns their number. 0: no event is available, and more
-    /// may come.
-    fn step(&mut self) -> Result<u64, End>;
+    /// may come. `began`: the time, if the caller has read the clock.
+    fn step(&mut self, began: Option<Instant>) -> Result<u64, End>;
+    /// Returns whether the last step ended although events were left, because its batch was long.
+    fn is_behind(&self) -> bool;
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
@@ -108,9 +110,10 @@ where
             }
         }
     }
-    let worker = runners.len();
+    let worker = if panic_of_make.is_some() { runners.len() } else { workers.saturating_sub(1) };
     let panic_of_drop = drop_contained(make);
-    match panic_of_make.or(panic_of_drop) {
+    let of_drop = || Some(format!("{} (in the factory's own drop)", panic_of_drop?));
+    match panic_of_make.or_else(of_drop) {
         None => Ok(runners),
         Some(panic) => {
             runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
@@ -120,6 +123,7 @@ where
 }
 
 /// The position of a stage, and the stage's handler.
+#[repr(align(128))]
 pub(crate) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
     position: S,
     handler: H,
@@ -153,11 +157,18 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
     fn run(&mut self) -> End {
         drive(&mut self.position, &mut self.handler)
     }
-    fn step(&mut self) -> Result<u64, End> {
+    fn step(&mut self, began: Option<Instant>) -> Result<u64, End> {
+        // The thread may have run other stages since the last step, and their time is not this
+        // stage's.
+        self.pace.resume(began);
+        self.position.resume();
         match step(&mut self.position, &mut self.handler, &mut self.pace) {
             Ok(0) => self.position.ended().map_or(Ok(0), |closed| Err(End::Wait(closed))),
             other => other,
         }
+    }
+    fn is_behind(&self) -> bool {
+        !self.pace.keeps_up
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         self.position.flush_if_new();
@@ -270,8 +281,11 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
             Err(fault) => End::Fault(fault),
         }
     }
-    fn step(&mut self) -> Result<u64, End> {
+    fn step(&mut self, _began: Option<Instant>) -> Result<u64, End> {
         Err(self.run())
+    }
+    fn is_behind(&self) -> bool {
+        false
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)

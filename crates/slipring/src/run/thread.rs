@@ -37,7 +37,10 @@ impl<'env> StageThread<'env> {
         });
         if hooked.is_some() && self.start(control) {
             match &mut self.entries[..] {
-                [only] => only.run(Supervisor { control, on_faults: self.on_faults.as_ref() }),
+                [only] => {
+                    let on_faults = self.on_faults.as_ref();
+                    only.run(Supervisor { control, on_faults, thread: 0 });
+                }
                 _ => self.take_turns(control),
             }
         }
@@ -96,7 +99,7 @@ impl<'env> StageThread<'env> {
     /// events. After a failure, the result is at least 1, so that the thread takes its next turn
     /// without waiting. `None`: all stages have ended.
     pub(crate) fn turn(&mut self, control: &Control) -> Option<u64> {
-        let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref() };
+        let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let running = self.entries.iter_mut().filter(|entry| entry.is_running());
         let handled = running.map(|entry| entry.step(supervisor)).sum();
         self.entries.iter().any(Entry::is_running).then_some(handled)
@@ -105,7 +108,7 @@ impl<'env> StageThread<'env> {
     /// Calls `idle` of each running handler. Returns the earliest time at which a handler's `idle`
     /// is due again, or an error if a handler has failed.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
-        let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref() };
+        let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let mut earliest: Option<Instant> = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.is_running()) {
             earliest = earliest.into_iter().chain(entry.idle(supervisor)?).min();

@@ -78,7 +78,9 @@ impl Threads {
             let is_tap = matches!(spec.delivery, Delivery::Tap(_));
             spec.thread == ThreadChoice::Own && !spec.policy.user_loop && !is_tap
         };
-        let runners = specs.iter_mut().filter(shares).map(|spec| spec.delivery.len()).sum();
+        // A pool of too many workers is an error of the build.
+        let runners = specs.iter_mut().filter(shares).map(|spec| spec.delivery.len());
+        let runners = runners.fold(0, usize::saturating_add);
         let count = count.min(runners);
         // One thread always runs stages, whatever the calling thread is busy with.
         let shared = match caller {
