@@ -128,3 +128,35 @@ fn a_refused_strategy_whose_drop_panics_does_not_abort() {
         assert!(error.to_string().contains("stage_wait"), "{error}");
     });
 }
+
+#[test]
+fn a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort() {
+    let _watched = crate::common::watched();
+    survives("a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort", || {
+        let foreign = || {
+            let graph = Graph::new(8, || 0u64);
+            // Its name keeps the panic out of the output.
+            let (one, pool) =
+                (graph.reader(PURPOSE), graph.pool_reader(&format!("pool {PURPOSE}"), 1));
+            (one, pool, graph.build().expect("a graph"))
+        };
+        let (one, pool, _theirs) = foreign();
+        let (_one, _pool, ring) = foreign();
+        let mut handlers = ring.handlers();
+        let touchy = Touchy;
+        let refused = catch_unwind(AssertUnwindSafe(|| {
+            handlers.read(one, move |_, _| {
+                let _captured = &touchy;
+            });
+        }));
+        assert!(refused.is_err());
+        let touchy = Touchy;
+        let refused = catch_unwind(AssertUnwindSafe(|| {
+            handlers.read_pool(pool, move |_| {
+                let _captured = &touchy;
+                |_: &u64, _| ()
+            });
+        }));
+        assert!(refused.is_err());
+    });
+}

@@ -35,7 +35,10 @@ use crate::run::threads::{Caller, Shared};
 /// Handlers are closures that may borrow locals: [`run`](Handlers::run) and [`feed`](Handlers::feed)
 /// return only when all stages with a handler here have ended. A handler returns nothing, or a
 /// `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] set what a failure leads to.
-/// A stage whose handle was taken from the [`Ring`] before may run on beyond that.
+///
+/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may run on
+/// beyond that: its counts in [`Done::report`](crate::Done::report) are those of that moment, and its
+/// later failure comes back from its handle's calls alone.
 ///
 /// Dropping the handlers without a run ends the graph: it fails with
 /// [`Cause::Dropped`](crate::Cause::Dropped).
@@ -72,7 +75,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Gives each remaining stage a handler. The library then runs these stages, on threads of their
     /// own or on shared threads ([`Graph::threads`](crate::Graph::threads)).
     ///
-    /// Take taps, monitors, and the handles of stages that run on threads of your own, before.
+    /// Take taps, pools, monitors, and the handles of stages that run on threads of your own, before.
     ///
     /// Example: [`Handlers`].
     pub fn handlers<'env>(self) -> Handlers<'env, E, L, S> {
@@ -107,8 +110,11 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         key: Key<A, C>,
         handler: impl Handler<E, L> + Send + 'env,
     ) -> &mut Self {
+        // A panic for a key of another graph drops the handler, whose drop may panic, too.
+        let handler = Contained::new(handler);
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
-        self.groups.add(&core.control.plan, vec![run_by_one(core, stage, handler)]);
+        let runner = run_by_one(core, stage, handler.into_inner());
+        self.groups.add(&core.control.plan, vec![runner]);
         self.ring.exchange(key, stage);
         self
     }
@@ -120,8 +126,9 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         make: impl FnMut(usize) -> H,
         position: MakePosition<E, L, P>,
     ) -> &mut Self {
+        let make = Contained::new(make); // as in `one`
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
-        match run_by_each(core, stage, make, position) {
+        match run_by_each(core, stage, make.into_inner(), position) {
             Ok(runners) => {
                 self.groups.add(&core.control.plan, runners);
                 self.ring.exchange(key, stage);
@@ -319,7 +326,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// Returns when all stages with a handler have ended.
     ///
     /// In a [`shared`](crate::Graph::shared) graph the ring closes when `produce` has returned and
-    /// the last producer handle is dropped.
+    /// the last producer handle is dropped. A handle that was taken from the ring before counts: while
+    /// a local variable or a handler of this graph owns one, `run` waits until the graph's
+    /// [`deadline`](crate::Graph::deadline), or for ever.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -338,7 +347,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// # Errors
     /// Returns the first failure: an error or panic of a handler or of `produce`, or a passed
     /// deadline. A [`BuildError`] names a stage without a handler, a panic of a `make`, or the
-    /// producer if it was taken from the ring before.
+    /// producer if it was taken from the ring before, or if all producers were dropped. A graph that
+    /// has failed before, for instance because a key was dropped, returns that failure. Where the
+    /// stages cannot start, the graph is halted.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,
@@ -371,22 +382,30 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     ) -> Result<(Built<'env, E, L>, Contained<Producer<E, L, S>>), Error> {
         let Handlers { groups, hooks, problem, ring } = self;
         let core = ring.core.clone();
-        let ready = problem.map_or_else(|| ring.take_for_run(), Err);
-        if let Err(problem) = ready {
-            // The drop of the runners, and of the ring, fails the graph. Handles of other stages and
-            // of producers, which were taken before, come to know of it.
+        let ready = match (problem, core.control.status.failure()) {
+            (Some(problem), _) => Err(problem.into()),
+            // A key was dropped, or a handle of the user's own before the end.
+            (None, Some(failure)) => Err(Error::failed(failure, core.report())),
+            (None, None) => ring.take_for_run().map_err(Error::from),
+        };
+        if let Err(error) = ready {
+            // The handles of other stages and of producers, which were taken before, come to know
+            // that the graph has ended.
+            core.control.halt();
             drop((groups, ring));
             hooks.drop_contained(&core.control);
             core.take_apart();
-            return Err(problem.into());
+            return Err(error);
         }
         let producer = Contained::new(Producer::of_run(&core));
         let shared = match caller {
             Caller::Helps => ring.shared,
             Caller::Leaves => Shared { started: ring.shared.count(), caller: false },
         };
+        let has_handles = ring.has_lent_handles();
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
-        Ok((Built::new(core, groups, shared, hooks), producer))
+        let built = Built::new(core, groups, shared, hooks);
+        Ok((Built { has_handles, ..built }, producer))
     }
 }
 

@@ -135,6 +135,22 @@ impl<A, C> Key<A, C> {
         self
     }
 
+    /// Notes a mistake if the stage has both a loop of the user's own and an option of handlers.
+    fn without_contradiction(self) -> Self {
+        let Some(option) = self.handler_option else { return self };
+        self.edit("changed", |stages, own| {
+            let spec = stages.list.spec_mut(own);
+            if spec.policy.user_loop {
+                let problem = format!(
+                    "stage `{}` has both `own_loop` and `{option}`, which only applies to a handler: \
+                     leave one of them out",
+                    spec.name
+                );
+                stages.list.reject(problem);
+            }
+        })
+    }
+
     /// Returns the index of this key's stage, and how many handles this key is exchanged for.
     ///
     /// # Panics
@@ -200,16 +216,20 @@ impl<A, C: Handled> Key<A, C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// The build fails if the stage also has an option that only applies to a handler.
+    ///
     /// # Panics
     /// Panics if the graph was built already.
     pub fn own_loop(self) -> Self {
         self.edit("changed", |stages, own| stages.list.spec_mut(own).policy.user_loop = true)
+            .without_contradiction()
     }
 
     /// Changes the policy of a stage, which only a handler has.
     fn edit_policy(mut self, option: &'static str, change: impl FnOnce(&mut Policy)) -> Self {
         self.handler_option = Some(option);
         self.edit("changed", |stages, own| change(&mut stages.list.spec_mut(own).policy))
+            .without_contradiction()
     }
 
     /// Sets a policy for errors that the stage's handler returns, as
@@ -291,6 +311,7 @@ impl<A> Key<A, Every> {
         self.edit("changed", |stages, own| {
             stages.list.spec_mut(own).thread = ThreadChoice::Named(thread.to_owned());
         })
+        .without_contradiction()
     }
 }
 

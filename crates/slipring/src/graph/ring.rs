@@ -9,18 +9,20 @@ use crate::base::sync::whole;
 use crate::consumer::handle::{
     Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
 };
+use crate::consumer::markers::{Shared as Pooled, sealed::Access};
 use crate::errors::{BuildError, Cause, Error, Report};
 use crate::graph::key::{
     Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,
 };
 use crate::graph::stages::SharedStages;
 use crate::live::monitor::Monitor;
+use crate::live::pool::{AccessMarker, Pool};
 use crate::live::tap::Tap;
 use crate::producer::{Many, Producer, Single, sealed::Sharing};
 use crate::ring::build::RingBuilder;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
-use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::spec::{self, Delivery, StageSpec};
 use crate::run::threads::Shared;
 use crate::wait::HandleLearner;
 
@@ -47,6 +49,8 @@ struct Taken {
     producer: bool,
     /// Indices of the stages whose keys were not exchanged yet.
     unattached: Vec<usize>,
+    /// Whether a key was exchanged for handles.
+    lent_handles: bool,
 }
 
 impl<E, L: Layout> Ring<E, L, Single> {
@@ -128,7 +132,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         shared: Shared,
     ) -> Self {
         core.control.membership.add_claimant();
-        let taken = Mutex::new(Taken { producer: false, unattached: required });
+        let taken = Taken { producer: false, unattached: required, lent_handles: false };
+        let taken = Mutex::new(taken);
         Ring { core, stages, taken, shared, kind: PhantomData }
     }
 
@@ -149,6 +154,10 @@ impl<E, L: Layout, S> Ring<E, L, S> {
                 "stage `{stage}` has no handler: give its key to `Handlers::read` or the like, or \
                  exchange the key for a handle before `Ring::handlers`"
             )
+        } else if self.core.control.status.is_closed() {
+            "the ring is closed: all producers that were taken from it before were dropped; keep one \
+             until `Handlers::run` or `Handlers::spawn` has taken its own"
+                .to_owned()
         } else if std::mem::replace(&mut taken.producer, true) && !S::MANY {
             "the producer was taken from the ring before: `Handlers::run` lends the producer to its \
              closure, and `Handlers::spawn` returns it"
@@ -173,6 +182,11 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned)
     }
 
+    /// Returns whether stages of this ring run by handles of the user's own.
+    pub(super) fn has_lent_handles(&self) -> bool {
+        self.taken().lent_handles
+    }
+
     /// Notes that a stage has handles or a handler.
     pub(super) fn exchange<A, C>(&self, key: Key<A, C>, stage: usize) {
         key.exchanged();
@@ -183,6 +197,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// learner.
     fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, HandleLearner) {
         let (stage, learned) = self.attach(key);
+        self.taken().lent_handles = true;
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
@@ -194,6 +209,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         handle: impl Fn(Owner<E, L>, usize, usize, HandleLearner) -> H,
     ) -> Vec<H> {
         let (stage, learned) = self.attach(key);
+        self.taken().lent_handles = true;
         learned
             .into_iter()
             .enumerate()
@@ -274,6 +290,32 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     pub fn tap(&self, key: TapKey) -> Tap<E, L> {
         let (stage, _) = self.attach(key);
         Tap::of(&self.core, stage)
+    }
+
+    /// Returns a handle of a pool, with which workers join while the graph runs. The pool's `room`
+    /// ([`Key::room`]) limits their number.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64).threads(2);
+    /// let double = graph.pool_writer("double", 1).room(2);
+    /// let ring = graph.build()?;
+    /// let pool = ring.pool(&double);
+    /// let mut handlers = ring.handlers();
+    /// handlers.write_pool(double, |_worker| |value, _| *value *= 2);
+    /// handlers.run(|tx| {
+    ///     let extra = pool.join()?;
+    ///     tx.publish(|slot| *slot = 1)?;
+    ///     drop(extra); // leaves again; the first worker goes on
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the key belongs to another graph.
+    #[allow(private_bounds)]
+    pub fn pool<A: AccessMarker + Access>(&self, key: &Key<A, Pooled>) -> Pool<E, A, L> {
+        Pool::of(&self.core, key.of_graph(&self.stages).0)
     }
 
     /// Ends the graph without draining the ring: every later call of a handle returns
@@ -388,7 +430,7 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// As [`Graph::build`](crate::Graph::build).
 #[doc(alias = "spsc")]
 pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
-    let reader = StageSpec::new("reader", Access::Read, Delivery::Each, &[]);
+    let reader = StageSpec::new("reader", spec::Access::Read, Delivery::Each, &[]);
     let core: Owner<E, Interleaved> = RingBuilder::new(capacity, factory).build(vec![reader])?;
     let (producer, reader) =
         (core.control.learner(core.control.producer_party()), core.control.learner(0));

@@ -17,8 +17,9 @@ use crate::ring::spec::Access;
 
 /// A handle of a pool, with which workers join the running pool from any thread.
 ///
-/// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool. [`Consumer::pool`]
-/// returns the handle of a worker's pool. A joined worker shares the events with the pool's other
+/// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool.
+/// [`Ring::pool`](crate::Ring::pool) returns the handle of a graph's pool, and [`Consumer::pool`]
+/// that of a worker's pool. A joined worker shares the events with the pool's other
 /// workers. The stages behind the pool see events in sequence order. A dropped worker leaves the
 /// pool, and the other workers finish the dropped worker's chunk. If the last worker leaves before
 /// the stream's end, the graph fails.
@@ -100,6 +101,12 @@ impl AccessMarker for Writing {
 
 #[allow(private_bounds)]
 impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> Pool<E, A, L> {
+    /// Returns the handle of the pool `stage` of a ring.
+    pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
+        let room = core.control.plan.stages[stage].delivery.room();
+        Pool { place: Place::bound(core, stage), room, access: PhantomData }
+    }
+
     /// Number of workers that the pool has room for at a time.
     pub(crate) fn room(&self) -> usize {
         self.room
@@ -172,10 +179,6 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout>
     /// Example: [`Pool`].
     pub fn pool(&self) -> Pool<E, A, L> {
         let state = self.state();
-        Pool {
-            place: Place::bound(&state.core, state.stage),
-            room: state.plan().delivery.room(),
-            access: PhantomData,
-        }
+        Pool::of(&state.core, state.stage)
     }
 }

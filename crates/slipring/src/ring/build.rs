@@ -153,24 +153,23 @@ fn share<E>(
     Ok((shard_ids, control.ok_or(no_lines)?))
 }
 
-/// Allocates the marks of all stages that record marks.
+/// Allocates the marks of all stages that record marks. If marks belong to another stage or run,
+/// none are allocated.
 fn allocate_marks(control: &Control) -> Result<(), BuildError> {
-    for stage in &control.plan.stages {
-        let Some(marks) = &stage.policy.marks else { continue };
-        let capacity = control.plan.capacity;
-        match marks.allocate(control.start, capacity) {
-            Some(true) => {}
-            None => {
-                return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
-            }
-            Some(false) => {
-                let problem = format!(
-                    "the marks of `{}` belong to another stage or run already; make some for each stage",
-                    stage.name
-                );
-                return Err(BuildError::Declaration { problem });
-            }
+    let capacity = control.plan.capacity;
+    let stages = control.plan.stages.iter();
+    let mut own: Vec<&Marks> = Vec::new();
+    for (stage, marks) in stages.filter_map(|stage| Some((stage, stage.policy.marks.as_ref()?))) {
+        if marks.are_taken() || own.iter().any(|other| other.are_same(marks)) {
+            let problem = format!(
+                "the marks of `{}` belong to another stage or run already; make some for each stage",
+                stage.name
+            );
+            return Err(BuildError::Declaration { problem });
         }
+        own.push(marks);
     }
-    Ok(())
+    let allocated = own.iter().all(|marks| marks.allocate(control.start, capacity));
+    let bytes_per_slot = Marks::BYTES_PER_SLOT;
+    if allocated { Ok(()) } else { Err(BuildError::Memory { capacity, bytes_per_slot }) }
 }

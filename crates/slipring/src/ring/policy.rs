@@ -209,9 +209,19 @@ impl Marks {
     /// Size of the marks of skipped events, in bytes per slot.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
-    /// Allocates the marks of a ring that begins at `start`. `Some(false)`: an earlier call has
-    /// allocated the marks. `None`: there is no memory for the marks.
-    pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
+    /// Returns whether the marks belong to a stage of a ring.
+    pub(crate) fn are_taken(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Returns whether two handles are of the same marks.
+    pub(crate) fn are_same(&self, other: &Marks) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Allocates the marks of a ring that begins at `start`, unless an earlier call has allocated the
+    /// marks. `false`: there is no memory for the marks.
+    pub(crate) fn allocate(&self, start: u64, capacity: usize) -> bool {
         let slots = capacity;
         let capacity = capacity as u64;
         // Each slot begins with the mark of a position in the lap before `start`. The ring has no
@@ -219,11 +229,8 @@ impl Marks {
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
-        Some(
-            self.0
-                .set(array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)))?)
-                .is_ok(),
-        )
+        let marks = array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)));
+        marks.map(|marks| self.0.set(marks)).is_some()
     }
 
     /// Marks `len` events from `first` on as skipped.
@@ -281,11 +288,11 @@ mod tests {
     fn marks_larger_than_memory_are_refused() {
         for capacity in [1 << 50, 1 << 60, 1 << 63] {
             let marks = Marks::new();
-            assert_eq!(marks.allocate(7, capacity), None, "{capacity}");
-            assert_eq!(
-                (marks.allocate(7, 4), marks.allocate(7, 4)),
-                (Some(true), Some(false)),
-                "the marks fit a smaller ring afterwards"
+            assert!(!marks.allocate(7, capacity), "{capacity}");
+            assert!(!marks.are_taken());
+            assert!(
+                marks.allocate(7, 4) && marks.are_taken(),
+                "they fit a smaller ring afterwards"
             );
         }
     }

@@ -3,7 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use slipring::{At, Contiguous, Graph, Handlers, Interleaved, Threads, Wait};
+use slipring::{
+    At, Cause, Contiguous, Graph, Handlers, Interleaved, Marks, OnFault, ReaderKey, Threads, Wait,
+    WaitError,
+};
 
 use crate::handles::{AnyKey, TestLayout, declare};
 use crate::shape::{Dice, Ev, Shape, after_write, mix};
@@ -181,4 +184,136 @@ fn a_stage_with_an_option_for_handlers_lends_no_handle() {
     let graph = Graph::new(8, || 0u64);
     let a = graph.reader("a").max_batch(4);
     graph.build().unwrap().reader(a);
+}
+
+/// Errors of a run that cannot start say what is wrong, and handles that were taken before are told
+/// that the graph was halted.
+#[test]
+fn a_run_that_cannot_start_says_why() {
+    let _watched = crate::common::watched();
+    let graph = || Graph::new(8, || 0u64);
+    let declared = graph();
+    let (a, b, own) = (declared.reader("a"), declared.reader("b"), declared.reader("own"));
+    let ring = declared.build().unwrap();
+    let mut own = ring.reader(own);
+    let mut handlers = ring.handlers();
+    handlers.read(a, |_, _| ());
+    let error = handlers.feed(0..1, |slot, i| *slot = i).unwrap_err().to_string();
+    assert!(error.contains("stage `b` has no handler"), "{error}");
+    assert!(matches!(own.for_each(|_, _| ()), Err(WaitError::Halted)));
+    drop(b);
+
+    let declared = graph();
+    let (a, b) = (declared.reader("a"), declared.reader("b"));
+    let mut handlers = declared.build().unwrap().handlers();
+    handlers.read(a, |_, _| ());
+    drop(b);
+    let error = handlers.feed(0..1, |slot, i| *slot = i).unwrap_err();
+    assert_eq!(error.stage(), Some("b"), "{error}");
+    assert!(matches!(error.failure().unwrap().cause(), Cause::Dropped), "{error}");
+
+    let declared = graph().shared();
+    let a = declared.reader("a");
+    let ring = declared.build().unwrap();
+    drop(ring.producer());
+    let mut handlers = ring.handlers();
+    handlers.read(a, |_, _| ());
+    let error = handlers.feed(0..1, |slot, i| *slot = i).unwrap_err().to_string();
+    assert!(error.contains("all producers that were taken from it before were dropped"), "{error}");
+
+    for too_many in [usize::MAX, usize::MAX - 1] {
+        let declared = graph().threads(2);
+        let (_pool, _a) = (declared.pool_reader("pool", too_many), declared.reader("a"));
+        let error = declared.build().unwrap_err().to_string();
+        assert!(error.contains("`pool`"), "{error}");
+    }
+}
+
+#[test]
+fn options_of_handlers_contradict_a_loop_of_ones_own() {
+    let _watched = crate::common::watched();
+    let contradicts = |declare: fn(ReaderKey) -> ReaderKey| {
+        let graph = Graph::new(8, || 0u64);
+        let _key = declare(graph.reader("a"));
+        let error = graph.build().unwrap_err().to_string();
+        assert!(error.contains("stage `a` has both `own_loop` and `"), "{error}");
+    };
+    contradicts(|key| key.on("io").own_loop());
+    contradicts(|key| key.own_loop().on("io"));
+    contradicts(|key| key.own_loop().max_batch(3));
+    contradicts(|key| key.on_error(OnFault::skip()).own_loop());
+}
+
+/// Stages with handles of the user's own go on after the run, and observers find their ring.
+#[test]
+fn handles_go_on_after_the_run_and_are_observed() {
+    let _watched = crate::common::watched();
+    for spawns in [false, true] {
+        let graph = Graph::new(64, || 0u64);
+        let (a, pool) = (graph.reader("a"), graph.pool_reader("pool", 1).room(2));
+        let ring = graph.build().unwrap();
+        let (joining, monitor) = (ring.pool(&pool), ring.monitor());
+        let mut worker = ring.pool_readers(pool).remove(0);
+        let mut handlers = ring.handlers();
+        handlers.read(a, |_, _| ());
+        if spawns {
+            let (mut tx, pipeline) = handlers.spawn().unwrap();
+            tx.publish_all(0..50, |slot, i| *slot = i).unwrap();
+            drop(tx);
+            pipeline.join().unwrap();
+        } else {
+            handlers.feed(0..50, |slot, i| *slot = i).unwrap();
+        }
+        assert_eq!(monitor.report().expect("it runs").stage("pool").unwrap().lag, 50);
+        let mut second = joining.join().expect("it runs");
+        let own = worker.for_each(|_, _| ()).unwrap() + second.for_each(|_, _| ()).unwrap();
+        assert_eq!(own, 50);
+        drop((worker, second));
+        assert!(monitor.report().is_none() && joining.join().is_err());
+    }
+}
+
+/// A handler that waits for an event of a handle of its own runs the stages that the event depends on,
+/// if no other thread does.
+#[test]
+fn a_handler_that_waits_for_a_handle_runs_other_stages() {
+    let _watched = crate::common::watched();
+    for wait in Wait::all() {
+        for threads in [1, 2] {
+            let graph = Graph::new(8, || 0u64).wait(wait.clone()).threads(threads);
+            let (b, a) = (graph.reader("b"), graph.reader("a"));
+            let own = graph.reader("own").after(&a).own_loop();
+            let ring = graph.build().unwrap();
+            let (mut own, mut seen) = (ring.reader(own), 0);
+            let mut handlers = ring.handlers();
+            handlers.read(a, |_, _| ());
+            handlers.read(b, |value, _| -> Result<(), WaitError> {
+                let batch = own.batch(1)?;
+                assert_eq!(batch[0], *value);
+                batch.release();
+                seen += 1;
+                Ok(())
+            });
+            let events = if matches!(wait, Wait::BusySpin) { 30 } else { 300 };
+            handlers.feed(0..events, |slot, i| *slot = i).unwrap();
+            assert_eq!(seen, events, "{wait}, {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn marks_of_a_build_that_failed_are_free() {
+    let _watched = crate::common::watched();
+    let marks = Marks::new();
+    let graph = Graph::new(8, || 0u64);
+    let keys = ["a", "b"].map(|name| graph.reader(name).marks(&marks));
+    let error = graph.build().unwrap_err().to_string();
+    assert!(error.contains("the marks of `b`"), "{error}");
+    drop(keys);
+    let graph = Graph::new(8, || 0u64);
+    let a = graph.reader("a").on_error(OnFault::skip()).marks(&marks);
+    let mut handlers = graph.build().unwrap().handlers();
+    handlers.read(a, |value, _| if *value == 3 { Err("three") } else { Ok(()) });
+    handlers.feed(0..8, |slot, i| *slot = i).unwrap();
+    assert!(marks.skipped(3) && !marks.skipped(4));
 }
