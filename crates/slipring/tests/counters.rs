@@ -193,6 +193,28 @@ fn stages_that_share_threads_count_their_turns() {
     assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
 }
 
+/// Stages that share threads, and the producer, wait for a stage on a thread of its own: the report says
+/// so of each of them.
+#[test]
+fn a_report_says_who_waited_for_whom_on_shared_threads() {
+    let _watched = crate::common::watched();
+    for threads in [2, 3] {
+        let done = slipring::ring(8, || 0u64)
+            .wait(Wait::Blocking)
+            .threads(threads)
+            .read("slow", |_, _| thread::sleep(Duration::from_millis(2)))
+            .on("own")
+            .read("fast", |_, _| ())
+            .read("last", |_, _| ())
+            .feed(0..60, |slot, i| *slot = i)
+            .unwrap();
+        let report = &done.report;
+        assert_eq!(&*report.bottleneck().unwrap().name, "slow", "{threads} threads\n{report}");
+        let waited = report.waited("fast", "slow").unwrap();
+        assert!(waited >= Duration::from_millis(20), "{threads} threads\n{report}");
+    }
+}
+
 #[test]
 fn stages_that_take_turns_on_one_thread_count_them() {
     let _watched = crate::common::watched();

@@ -427,3 +427,36 @@ fn a_worker_that_joined_a_shared_pool_is_woken() {
         other.join().unwrap();
     }
 }
+
+/// Turns that take long have the thread choose an entry fairly from time to time. That choice must not
+/// hide the entry at which the thread would have stayed: the only thread of this chain waits in a
+/// handler for room that only the other stage can make.
+#[test]
+fn a_fair_choice_finds_the_only_stage_that_is_ready() {
+    let _watched = common::watched();
+    for wait in [Wait::Blocking, Wait::YIELDING] {
+        let own: &Mutex<Option<slipring::SharedProducer<u64>>> = Box::leak(Box::default());
+        let (mut tx, pipeline) = ring(64, || 0u64)
+            .wait(wait)
+            .threads(1)
+            .read("echo", |value, _| -> Result<(), slipring::WaitError> {
+                if *value > 0 {
+                    let mut own = own.lock().unwrap().take().unwrap();
+                    for _ in 0..*value {
+                        own.publish(|slot| *slot = 0)?;
+                    }
+                }
+                Ok(())
+            })
+            .max_batch(1)
+            .read("behind", |_, _| thread::sleep(Duration::from_millis(6)))
+            .max_batch(1)
+            .spawn_shared()
+            .unwrap();
+        *own.lock().unwrap() = Some(tx.clone());
+        // The ring is full when the last event has its echoes published.
+        tx.publish_all(0..64, |slot, i| *slot = if i == 63 { 20 } else { 0 }).unwrap();
+        drop(tx); // The echo drops the other handle.
+        assert_eq!(pipeline.join().unwrap().stage("behind").unwrap().events, 84);
+    }
+}

@@ -154,9 +154,9 @@ mod chosen {
     }
 }
 
-/// Returns the nanoseconds of a clock that never goes back. On Linux it goes forward in ticks of 1 to
-/// 10 ms, and a reading takes a third of the time of an exact clock's and holds up no other work of the
-/// processor (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). Elsewhere it is exact.
+/// Returns the nanoseconds of a clock that never goes back. On Linux it goes forward in ticks of 1
+/// to 10 ms, and a reading takes a third of the time of an exact clock's and holds up no other work
+/// of the processor (`CLOCK_MONOTONIC_COARSE` of clock_gettime(2)). Elsewhere it is exact.
 pub(crate) fn coarse_nanos() -> u64 {
     chosen::coarse_nanos()
 }

@@ -100,27 +100,29 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// stage, worker and shard.
     ///
     /// Any of these threads takes the next batch of any stage that has events. A thread prefers the
-    /// stages that it ran last, and of these the ones behind the stage that it has just run; another
-    /// thread's stages come next, those furthest downstream first. A batch takes about 32 µs, and less
-    /// where a thread waits for what the stage releases. A stage runs on one thread at a time, so its
-    /// handler keeps its state and needs only be `Send`. A pool or a sharded stage runs on as many
-    /// threads at once as it has workers or shards. Order, draining, failures, policies and deadlines
-    /// are those of stages with threads of their own. Reports say how long each stage ran, and on how
-    /// many threads ([`StageReport::turns`](crate::StageReport::turns)).
+    /// stages that it ran last, and of these the ones behind the stage that it has just run;
+    /// another thread's stages come next, those furthest downstream first. A batch takes about 32
+    /// µs, and less where a thread waits for what the stage releases. A stage runs on one thread at
+    /// a time, so its handler keeps its state and needs only be `Send`. A pool or a sharded stage
+    /// runs on as many threads at once as it has workers or shards. Order, draining, failures,
+    /// policies and deadlines are those of stages with threads of their own. Reports say how long
+    /// each stage ran, and on how many threads ([`StageReport::turns`](crate::StageReport::turns)).
     ///
-    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the threads: where
-    /// it would wait for room, and when it has closed the ring, it runs stages. With `threads(1)`, a
-    /// thread is started for the stages, and the calling thread only produces, because its closure may
-    /// wait for what a stage does. [`spawn`](Chain::spawn) starts all `threads`. More threads than
-    /// there are stages, workers and shards are not started. [`run_inline`](Chain::run_inline) runs
-    /// all stages on its own thread, whatever is stated here.
+    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the threads:
+    /// where it would wait for room, and when it has closed the ring, it runs stages. With
+    /// `threads(1)`, a thread is started for the stages, and the calling thread only produces,
+    /// because its closure may wait for what a stage does. [`spawn`](Chain::spawn) starts all
+    /// `threads`. More threads than there are stages, workers and shards are not started.
+    /// [`run_inline`](Chain::run_inline) runs all stages on its own thread, whatever is stated
+    /// here.
     ///
-    /// Suits graphs with more stages than cores. A stage whose handler blocks, such as a journal that
-    /// waits for a disk, keeps one of the threads busy; [`on`](Chain::on) gives it a thread of its
-    /// own. So does [`read_by`](Chain::read_by). A handler that waits outside of the ring for another
-    /// handler, or for what the producer's closure does next, needs that, too: all shared threads may
-    /// come to wait, and the producer's thread may be the one that runs the handler. A handler that
-    /// waits for the ring itself, for room or for an event of a handle, runs other stages meanwhile.
+    /// Suits graphs with more stages than cores. A stage whose handler blocks, such as a journal
+    /// that waits for a disk, keeps one of the threads busy; [`on`](Chain::on) gives it a thread of
+    /// its own. So does [`read_by`](Chain::read_by). A handler that waits outside of the ring for
+    /// another handler, or for what the producer's closure does next, needs that, too: all shared
+    /// threads may come to wait, and the producer's thread may be the one that runs the handler. A
+    /// handler that waits for the ring itself, for room or for an event of a handle, runs other
+    /// stages meanwhile.
     ///
     /// ```
     /// let mut sum = 0;
@@ -135,8 +137,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// ```
     ///
     /// All stages on these threads wait together, so all strategies that
-    /// [`stage_wait`](Chain::stage_wait) sets for them must be the same. Zero threads are an error of
-    /// the start.
+    /// [`stage_wait`](Chain::stage_wait) sets for them must be the same. Zero threads are an error
+    /// of the start.
     pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
         self.declared.threads = Some(threads.into());
         self

@@ -21,8 +21,8 @@ use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
-/// Time after which a thread that runs stages, and waits for an event in one of their handlers, looks
-/// for other stages to run.
+/// Time after which a thread that runs stages, and waits for an event in one of their handlers,
+/// looks for other stages to run.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Methods that count a handle's events and batches.
@@ -81,8 +81,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     }
 
     /// Waits on a thread that runs stages of this ring, inside of one of their handlers: runs other
-    /// stages meanwhile. What those stages wait for notifies another queue than this handle's, so the
-    /// thread looks for them after each [`LOOK_AGAIN`].
+    /// stages meanwhile. What those stages wait for notifies another queue than this handle's, so
+    /// the thread looks for them after each [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {

@@ -262,8 +262,8 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         }
     }
 
-    /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat of
-    /// an adopted orphan.
+    /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat
+    /// of an adopted orphan.
     pub(super) fn chunk_seat(&self) -> usize {
         self.bound_line - self.state.plan().bound_line(0)
     }

@@ -251,12 +251,12 @@ impl fmt::Display for Report {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Turns {
-    /// Number of turns that have handled events. In a turn, a thread handles a batch of the stage, or
-    /// of one of its workers or shards.
+    /// Number of turns that have handled events. In a turn, a thread handles a batch of the stage,
+    /// or of one of its workers or shards.
     pub count: u64,
-    /// Time of the turns, summed over the stage's workers or shards. On Linux, most short turns (less
-    /// than 4 µs) are timed by a coarse clock with ticks of 1 to 10 ms, whose errors cancel over many
-    /// turns.
+    /// Time of the turns, summed over the stage's workers or shards. On Linux, most short turns
+    /// (less than 4 µs) are timed by a coarse clock with ticks of 1 to 10 ms, whose errors cancel
+    /// over many turns.
     pub ran: Duration,
     /// Number of threads that have run the stage.
     pub threads: usize,

@@ -29,16 +29,17 @@ use crate::run::launch::{Built, Done, feeding};
 use crate::run::runner::{MakePosition, run_by_each, run_by_one};
 use crate::run::threads::{Caller, Shared};
 
-/// The handlers of a built graph's stages, which the library runs: on a thread for each stage, worker
-/// and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
+/// The handlers of a built graph's stages, which the library runs: on a thread for each stage,
+/// worker and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
 ///
-/// Handlers are closures that may borrow locals: [`run`](Handlers::run) and [`feed`](Handlers::feed)
-/// return only when all stages with a handler here have ended. A handler returns nothing, or a
-/// `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] set what a failure leads to.
+/// Handlers are closures that may borrow locals: [`run`](Handlers::run) and
+/// [`feed`](Handlers::feed) return only when all stages with a handler here have ended. A handler
+/// returns nothing, or a `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] set what
+/// a failure leads to.
 ///
-/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may run on
-/// beyond that: its counts in [`Done::report`](crate::Done::report) are those of that moment, and its
-/// later failure comes back from its handle's calls alone.
+/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may run
+/// on beyond that: its counts in [`Done::report`](crate::Done::report) are those of that moment,
+/// and its later failure comes back from its handle's calls alone.
 ///
 /// Dropping the handlers without a run ends the graph: it fails with
 /// [`Cause::Dropped`](crate::Cause::Dropped).
@@ -72,10 +73,11 @@ pub struct Handlers<'env, E, L: Layout = Interleaved, S = Single> {
 }
 
 impl<E, L: Layout, S> Ring<E, L, S> {
-    /// Gives each remaining stage a handler. The library then runs these stages, on threads of their
-    /// own or on shared threads ([`Graph::threads`](crate::Graph::threads)).
+    /// Gives each remaining stage a handler. The library then runs these stages, on threads of
+    /// their own or on shared threads ([`Graph::threads`](crate::Graph::threads)).
     ///
-    /// Take taps, pools, monitors, and the handles of stages that run on threads of your own, before.
+    /// Take taps, pools, monitors, and the handles of stages that run on threads of your own,
+    /// before.
     ///
     /// Example: [`Handlers`].
     pub fn handlers<'env>(self) -> Handlers<'env, E, L, S> {
@@ -240,8 +242,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.one(key, ReadEach::new(mirror.put_each(project)))
     }
 
-    /// Gives each worker of a reading pool a handler. `make` makes the handlers at once, and gets the
-    /// worker's number, counted from 0. A panic of `make` is an error of the start.
+    /// Gives each worker of a reading pool a handler. `make` makes the handlers at once, and gets
+    /// the worker's number, counted from 0. A panic of `make` is an error of the start.
     ///
     /// Example: [`Handlers::write_pool`].
     ///
@@ -280,8 +282,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         self.each(key, move |worker| WriteEach::new(make(worker)), LocalWorkerPosition::new)
     }
 
-    /// Gives each shard of a reading stage a handler. `make` makes the handlers at once, and gets the
-    /// shard's number, counted from 0. A panic of `make` is an error of the start.
+    /// Gives each shard of a reading stage a handler. `make` makes the handlers at once, and gets
+    /// the shard's number, counted from 0. A panic of `make` is an error of the start.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -326,8 +328,8 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// Returns when all stages with a handler have ended.
     ///
     /// In a [`shared`](crate::Graph::shared) graph the ring closes when `produce` has returned and
-    /// the last producer handle is dropped. A handle that was taken from the ring before counts: while
-    /// a local variable or a handler of this graph owns one, `run` waits until the graph's
+    /// the last producer handle is dropped. A handle that was taken from the ring before counts:
+    /// while a local variable or a handler of this graph owns one, `run` waits until the graph's
     /// [`deadline`](crate::Graph::deadline), or for ever.
     ///
     /// ```
@@ -347,9 +349,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// # Errors
     /// Returns the first failure: an error or panic of a handler or of `produce`, or a passed
     /// deadline. A [`BuildError`] names a stage without a handler, a panic of a `make`, or the
-    /// producer if it was taken from the ring before, or if all producers were dropped. A graph that
-    /// has failed before, for instance because a key was dropped, returns that failure. Where the
-    /// stages cannot start, the graph is halted.
+    /// producer if it was taken from the ring before, or if all producers were dropped. A graph
+    /// that has failed before, for instance because a key was dropped, returns that failure. Where
+    /// the stages cannot start, the graph is halted.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,

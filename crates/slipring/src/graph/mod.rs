@@ -64,7 +64,8 @@ pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     /// Builder of the ring. The builder is in a `RefCell`, because a declaration of shards changes
     /// the builder through a shared reference to the graph.
     ring: RefCell<Builder<E>>,
-    /// Number of threads that the handlers' stages share; `None`: each stage has threads of its own.
+    /// Number of threads that the handlers' stages share; `None`: each stage has threads of its
+    /// own.
     threads: Option<Threads>,
     kind: PhantomData<(L, S)>,
 }

@@ -141,8 +141,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    /// Takes the producer for a run of the handlers. Fails if the producer was taken, or if a stage has
-    /// neither a handle nor a handler.
+    /// Takes the producer for a run of the handlers. Fails if the producer was taken, or if a stage
+    /// has neither a handle nor a handler.
     pub(super) fn take_for_run(&self) -> Result<(), BuildError>
     where
         S: Sharing,

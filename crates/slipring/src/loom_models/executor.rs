@@ -1,8 +1,8 @@
 //! Models of an executor: threads that take turns at stages, hand stages on to each other, and
 //! sleep.
 //!
-//! The models have two threads of an executor on rings of two slots, with `Wait::Blocking`. A handler
-//! that blocks keeps its thread, so a stage that is not handed on is a deadlock.
+//! The models have two threads of an executor on rings of two slots, with `Wait::Blocking`. A
+//! handler that blocks keeps its thread, so a stage that is not handed on is a deadlock.
 
 use loom::sync::Notify;
 use loom::thread;
@@ -32,8 +32,8 @@ fn loom_turns_follow_each_other() {
     });
 }
 
-/// A thread that finds the turn taken leaves something to do. The thread that has the turn finds the
-/// mark, and what there is to do.
+/// A thread that finds the turn taken leaves something to do. The thread that has the turn finds
+/// the mark, and what there is to do.
 #[test]
 fn loom_a_mark_brings_what_its_thread_has_seen() {
     explore_unfenced(10, None, || {
@@ -119,8 +119,8 @@ fn loom_events_that_a_turn_leaves_are_handed_on() {
     });
 }
 
-/// A producer that waited for room runs a stage, and then waits for something else. The other thread
-/// runs the stage behind.
+/// A producer that waited for room runs a stage, and then waits for something else. The other
+/// thread runs the stage behind.
 #[test]
 fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
     explore(500, Some(2), || {
@@ -141,8 +141,8 @@ fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
     });
 }
 
-/// A producer that waited for room runs a stage, and leaves. An event comes while the stage is in its
-/// hands, and the thread that is woken for the event cannot look at the stage.
+/// A producer that waited for room runs a stage, and leaves. An event comes while the stage is in
+/// its hands, and the thread that is woken for the event cannot look at the stage.
 #[test]
 fn loom_a_helper_that_leaves_hands_its_stage_on() {
     explore(100, Some(2), || {

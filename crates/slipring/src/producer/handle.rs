@@ -186,8 +186,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         producer
     }
 
-    /// Creates the producer that owns the seat with the index `seat`, in a ring of several processes
-    /// that produce. `from` is a boundary.
+    /// Creates the producer that owns the seat with the index `seat`, in a ring of several
+    /// processes that produce. `from` is a boundary.
     pub(crate) fn seated(
         core: Owner<E, L>,
         seat: usize,

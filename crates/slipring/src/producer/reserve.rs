@@ -101,9 +101,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.next)
     }
 
-    /// Takes positions beside other handles of this process, or alone. The path of a handle that has
-    /// always been alone is compiled into each place of a program that publishes: as a function of
-    /// its own it would cost as much as the claim.
+    /// Takes positions beside other handles of this process, or alone. The path of a handle that
+    /// has always been alone is compiled into each place of a program that publishes: as a function
+    /// of its own it would cost as much as the claim.
     #[inline(always)]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();

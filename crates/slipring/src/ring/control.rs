@@ -246,7 +246,8 @@ impl Control {
     }
 
     /// Returns whether [`Control::ended`] would find nothing, at any position: the graph was not
-    /// closed or halted, and has not failed. The check costs one load of a line that seldom changes.
+    /// closed or halted, and has not failed. The check costs one load of a line that seldom
+    /// changes.
     #[inline(always)]
     pub(crate) fn is_undisturbed(&self) -> bool {
         !self.status.is_over()

@@ -91,8 +91,8 @@ impl CounterWords {
         party.checked_mul(PER_LINE)
     }
 
-    /// Returns the index of the time for which `party` has waited for `upstream`, among all words of
-    /// the counters of `parties` parties.
+    /// Returns the index of the time for which `party` has waited for `upstream`, among all words
+    /// of the counters of `parties` parties.
     pub(crate) fn waited_at(parties: usize, party: usize, upstream: usize) -> Option<usize> {
         let before = party.checked_mul(lines_per_party(parties))?.checked_add(parties)?;
         before.checked_mul(PER_LINE)?.checked_add(upstream)

@@ -1,8 +1,8 @@
 //! Threads that run stages of a graph instead of waiting for the graph's progress.
 //!
-//! A thread of an executor, or the thread that produces for one, may wait for room in the graph's own
-//! ring, or for an event of one of its handles. It then runs stages itself, because what it waits for may
-//! depend on stages that no other thread runs.
+//! A thread of an executor, or the thread that produces for one, may wait for room in the graph's
+//! own ring, or for an event of one of its handles. It then runs stages itself, because what it
+//! waits for may depend on stages that no other thread runs.
 //!
 //! Invariants
 //! - I1: a thread's list names a helper only while [`during`] runs for it on that thread. So each

@@ -219,8 +219,8 @@ impl Marks {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Allocates the marks of a ring that begins at `start`, unless an earlier call has allocated the
-    /// marks. `false`: there is no memory for the marks.
+    /// Allocates the marks of a ring that begins at `start`, unless an earlier call has allocated
+    /// the marks. `false`: there is no memory for the marks.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> bool {
         let slots = capacity;
         let capacity = capacity as u64;

@@ -37,8 +37,8 @@ pub(crate) struct Entry<'env> {
     started: bool,
     /// Whether the runner has not ended yet.
     running: bool,
-    /// Whether the runner has survived a failure since its last step. What it skipped is released by
-    /// the next step, which may find no event.
+    /// Whether the runner has survived a failure since its last step. What it skipped is released
+    /// by the next step, which may find no event.
     is_due: bool,
     /// [`Runner::released`](super::runner::Runner::released) at the last failure.
     released: u64,
@@ -104,8 +104,8 @@ impl<'env> Entry<'env> {
         }
     }
 
-    /// Lets the runner handle its available events once. Returns the number of handled events. After
-    /// a failure, the result is at least 1, because the stage may have events left.
+    /// Lets the runner handle its available events once. Returns the number of handled events.
+    /// After a failure, the result is at least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
         let (control, stage) = (supervisor.control, self.runner.stage());
         (self.idled, self.is_due) = (None, false);
@@ -129,8 +129,8 @@ impl<'env> Entry<'env> {
         })
     }
 
-    /// Works as [`Entry::idle`], but calls `idle` once until the next event, or when it is due again.
-    /// `again`: calls it in any case.
+    /// Works as [`Entry::idle`], but calls `idle` once until the next event, or when it is due
+    /// again. `again`: calls it in any case.
     pub(crate) fn idle_once(
         &mut self,
         supervisor: Supervisor<'_, 'env>,

@@ -1,8 +1,8 @@
-//! An executor runs the stages of a chain on threads that all stages share.
+//! An executor runs the stages of a chain or graph on threads that all stages share.
 //!
 //! Each runner (a stage, a worker or a shard) is an entry. A thread takes the turn at an entry that
-//! has events, handles one batch of them, and gives the turn back. So a runner runs on one thread at
-//! a time, and any thread runs any runner.
+//! has events, handles one batch of them, and gives the turn back. So a runner runs on one thread
+//! at a time, and any thread runs any runner.
 //!
 //! [`history`](super::history) says which entry comes next.
 //!
@@ -20,8 +20,8 @@
 //!
 //! Invariants
 //! - I1: a runner is used by the thread that has the turn at its entry.
-//! - I2: an entry is taken out, stopped and dropped once: by the thread in whose turn it ended, or by
-//!   the last thread to go.
+//! - I2: an entry is taken out, stopped and dropped once: by the thread in whose turn it ended, or
+//!   by the last thread to go.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -60,8 +60,8 @@ pub(crate) struct Executor<'env> {
     left: AtomicUsize,
     /// Number of threads that wait for an entry.
     waiting: AtomicUsize,
-    /// Number of turns of producers that waited for room. Behind such a turn, the handler's `idle` is
-    /// for another thread to call.
+    /// Number of turns of producers that waited for room. Behind such a turn, the handler's `idle`
+    /// is for another thread to call.
     helped: AtomicUsize,
     /// Number of threads that have not gone.
     threads: Mutex<usize>,
@@ -71,8 +71,8 @@ pub(crate) struct Executor<'env> {
 struct Place<'env> {
     /// The entry; `None`: it has ended.
     entry: InTurns<Option<Entry<'env>>>,
-    /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the entry
-    /// is ready.
+    /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the
+    /// entry is ready.
     calls: AtomicU32,
     /// Number of the thread that ran the entry last. Only a hint.
     home: Statistic,
@@ -96,8 +96,8 @@ impl Taken<'_, '_> {
 enum Lull<'a, 'env> {
     /// An entry is ready.
     Over(Taken<'a, 'env>),
-    /// No entry is ready. The thread waits for the upstream of the most upstream entry that no other
-    /// thread runs, until an entry's `idle` is due.
+    /// No entry is ready. The thread waits for the upstream of the most upstream entry that no
+    /// other thread runs, until an entry's `idle` is due.
     Lasts(Option<Waiter>, Option<Instant>),
 }
 
@@ -167,7 +167,8 @@ impl<'env> Executor<'env> {
         });
     }
 
-    /// Calls `run`. Where the current thread waits for room in the ring meanwhile, it runs entries.
+    /// Calls `run`. Where the current thread waits for the ring meanwhile, for room or for an event,
+    /// it runs entries.
     pub(crate) fn helping<T>(
         &self,
         supervisor: Supervisor<'_, 'env>,
@@ -217,8 +218,8 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at an entry, unless another thread calls its handler. A thread that only looks at
-    /// the entry gives the turn back soon.
+    /// Takes the turn at an entry, unless another thread calls its handler. A thread that only
+    /// looks at the entry gives the turn back soon.
     fn take_idle(&self, entry: usize) -> Option<Taken<'_, 'env>> {
         loop {
             let taken = self.take(entry);
@@ -229,9 +230,9 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Gives a turn back. Returns whether the entry is ready. If another thread wanted the turn, this
-    /// thread looks once more, because that thread may sleep now, and may have been woken for an
-    /// event that came since the first look.
+    /// Gives a turn back. Returns whether the entry is ready. If another thread wanted the turn,
+    /// this thread looks once more, because that thread may sleep now, and may have been woken for
+    /// an event that came since the first look.
     fn give_back<'a>(&'a self, mut taken: Taken<'a, 'env>) -> bool {
         let entry = taken.entry;
         loop {
@@ -302,7 +303,8 @@ impl<'env> Executor<'env> {
     }
 
     /// Called after a turn, when the thread has chosen its next entry. Wakes another thread for the
-    /// entries that this turn has left ready, or made ready, and that this thread does not run next.
+    /// entries that this turn has left ready, or made ready, and that this thread does not run
+    /// next.
     fn hand_on(&self, control: &Control, done: Done, next: Option<&Taken<'_, 'env>>) {
         let next = next.map(|taken| taken.entry);
         let leaves = |entry: usize| Some(entry) != next;
@@ -437,8 +439,8 @@ impl Help for Helping<'_, '_> {
         history.add(&done);
         self.history.set(history);
         self.executor.hand_on(self.supervisor.control, done, None);
-        // The handler's `idle` is for a thread to call that waits for events. In a model, this wake-up
-        // would hide what the others are for.
+        // The handler's `idle` is for a thread to call that waits for events. In a model, this
+        // wake-up would hide what the others are for.
         if !cfg!(slipring_loom) {
             self.executor.helped.fetch_add(1, Relaxed);
             self.wake_another();

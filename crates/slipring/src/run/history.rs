@@ -5,8 +5,8 @@
 //! 1. The entry of the last turn, if that turn left events because its batch was long, up to
 //!    [`STAYS`] turns in a row. The handler's code and state are in the nearest caches.
 //! 2. The entries that this thread ran last. The states of their handlers are in the cache of the
-//!    thread's core, and the events of a pipeline cross to another core once, where its stages change
-//!    threads.
+//!    thread's core, and the events of a pipeline cross to another core once, where its stages
+//!    change threads.
 //! 3. The entries of the stages that follow the one whose batch the thread has just handled. The
 //!    batch is in the cache of the thread's core.
 //! 4. The entries furthest downstream, so that the backlog in the ring stays short. Entries of the
@@ -15,20 +15,20 @@
 //! Among the entries of rule 2, rules 3 and 4 choose.
 //!
 //! Once in [`FAIR_AFTER`], a thread takes any entry instead, one after the other. So an entry whose
-//! thread is busy with a long event, or one beside an entry that always has events, waits for at most as
-//! many of these times as there are entries, and for the turns that are longer.
+//! thread is busy with a long event, or one beside an entry that always has events, waits for at
+//! most as many of these times as there are entries, and for the turns that are longer.
 //!
 //! Invariants
-//! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2 looks at
-//!   all others before it waits.
+//! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2 looks
+//!   at all others before it waits.
 
-/// Number of turns in a row that a thread has at one entry, if others are ready, too. In the main job
-/// on one core, 1 to 8 turns in a row cost two percent of the rows.
+/// Number of turns in a row that a thread has at one entry, if others are ready, too. In the main
+/// job on one core, 1 to 8 turns in a row cost two percent of the rows.
 const STAYS: usize = 16;
 
-/// Time after which a thread takes any entry, in nanoseconds. That entry often comes from another core,
-/// and its handler's state takes some microseconds to follow. With 2 ms, that costs the main job a
-/// percent of its rows.
+/// Time after which a thread takes any entry, in nanoseconds. That entry often comes from another
+/// core, and its handler's state takes some microseconds to follow. With 2 ms, that costs the main
+/// job a percent of its rows.
 const FAIR_AFTER: u64 = 5_000_000;
 
 /// The turns of a thread so far.

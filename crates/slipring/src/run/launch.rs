@@ -54,8 +54,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         Built { core, threads, executor, hooks, has_handles: false }
     }
 
-    /// Starts the stages, calls `produce` with `producer` on this thread, and closes the ring. Returns
-    /// when all stages have ended.
+    /// Starts the stages, calls `produce` with `producer` on this thread, and closes the ring.
+    /// Returns when all stages have ended.
     pub(crate) fn run<T, S: sealed::Sharing>(
         self,
         mut producer: Producer<E, L, S>,
@@ -108,8 +108,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// Returns a closure that publishes every item of an iterator; `fill` writes an item into a slot. The
-/// iterator and `fill` may panic, also in their drops.
+/// Returns a closure that publishes every item of an iterator; `fill` writes an item into a slot.
+/// The iterator and `fill` may panic, also in their drops.
 pub(crate) fn feeding<E, L: Layout, S: sealed::Sharing, I: IntoIterator>(
     items: I,
     fill: impl FnMut(&mut E, I::Item),
@@ -149,8 +149,8 @@ pub(crate) fn produce_contained<T, P>(
     }
 }
 
-/// Returns the result of a run whose stages and producer have ended. `has_handles`: other stages run
-/// by handles of the user's own.
+/// Returns the result of a run whose stages and producer have ended. `has_handles`: other stages
+/// run by handles of the user's own.
 pub(crate) fn finish<E, L: Layout, T>(
     core: Owner<E, L>,
     produced: Result<T, Option<String>>,

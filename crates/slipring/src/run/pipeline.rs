@@ -152,8 +152,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Waits until every stage that the library runs has ended. Stages end after the last producer has
-    /// closed, or after a failure or a halt.
+    /// Waits until every stage that the library runs has ended. Stages end after the last producer
+    /// has closed, or after a failure or a halt.
     ///
     /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///

@@ -4,7 +4,8 @@ use crate::errors::BuildError;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
 use crate::wait;
 
-/// Number of threads that the stages of a chain or graph share: see [`Chain::threads`](crate::Chain::threads).
+/// Number of threads that the stages of a chain or graph share: see
+/// [`Chain::threads`](crate::Chain::threads).
 ///
 /// ```
 /// use slipring::Threads;

@@ -1,10 +1,10 @@
 //! Counts and times the turns of an entry.
 //!
-//! Turns that take long are timed exactly. The exact clock costs a short turn more than its events, so
-//! of short turns one in [`TIMED_ONE_IN`] is timed so. The others are timed by the system's coarse
-//! clock, which goes forward in ticks of 1 to 10 ms: most of them take no time, some a tick. The errors
-//! cancel over many turns. A turn in which the clock has ticked may have been long, so the next turn
-//! is timed exactly.
+//! Turns that take long are timed exactly. The exact clock costs a short turn more than its events,
+//! so of short turns one in [`TIMED_ONE_IN`] is timed so. The others are timed by the system's
+//! coarse clock, which goes forward in ticks of 1 to 10 ms: most of them take no time, some a tick.
+//! The errors cancel over many turns. A turn in which the clock has ticked may have been long, so
+//! the next turn is timed exactly.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::ring::control::Control;
 
 /// Duration of a turn, below which the turn is short.
 const SHORT: Duration = Duration::from_micros(4);
-/// Of short turns, one in so many is timed exactly. With each of them, the median latency of a pipeline
-/// of three handlers of 100 ns at half load is 2.1 µs, and 1.4 µs with one in 16.
+/// Of short turns, one in so many is timed exactly. With each of them, the median latency of a
+/// pipeline of three handlers of 100 ns at half load is 2.1 µs, and 1.4 µs with one in 16.
 const TIMED_ONE_IN: u32 = 16;
 
 /// The clock of an entry.
@@ -87,7 +87,8 @@ impl TurnClock {
         }
     }
 
-    /// Returns the coarse clock at the end of the last turn, in nanoseconds. 0: the graph is not timed.
+    /// Returns the coarse clock at the end of the last turn, in nanoseconds. 0: the graph is not
+    /// timed.
     pub(super) fn ended(&self) -> u64 {
         self.ended
     }

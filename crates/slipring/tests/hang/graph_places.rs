@@ -19,8 +19,8 @@ enum Failing {
     PoolWriter(PoolWriterKey),
 }
 
-/// Builds the graph of a scenario, and gives its stages their handlers: `before`, then `x`, alone or
-/// beside another reader, then `after`.
+/// Builds the graph of a scenario, and gives its stages their handlers: `before`, then `x`, alone
+/// or beside another reader, then `after`.
 pub fn handlers(scenario: &Arc<Scenario>) -> Result<Handlers<'static, Ev>, Error> {
     let spot = scenario.spot();
     let graph = Graph::new(CAPACITY, factory(scenario)).wait(scenario.wait());

@@ -4,9 +4,8 @@
 //! Either the producer has a thread of its own, which the system's scheduler fits in between the
 //! stages' threads, or the producer's thread is also the first stage's thread.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::iter;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -20,9 +19,9 @@ use super::full::WORK;
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue};
 use crate::figures::oversubscribed::rings::Yielding;
-use crate::figures::oversubscribed::timing::{Stage, Timing, TwoCores};
+use crate::figures::oversubscribed::timing::{Timing, TwoCores};
 use crate::measure::{Contender, Figure, Kind, Size};
-use crate::work::{amount, baseline, steps, steps_for};
+use crate::work::{amount, baseline, steps_for};
 
 /// The parameters of a pipeline.
 #[derive(Clone, Copy)]
@@ -34,20 +33,11 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    /// Returns the handler of a stage.
-    fn handler(self, timing: &Arc<Timing>) -> impl FnMut(&u64) + Send + 'static {
-        let (mut stage, mut state): (Stage, u64) = (timing.stage(), 1);
-        move |event| {
-            steps(self.steps, &mut state);
-            black_box(state);
-            stage.see(event);
-        }
-    }
-
     fn ours(self, wait: Wait) -> f64 {
         let _cores = TwoCores::take();
         let timing = Timing::new(2, self.events);
-        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut first, mut second) =
+            (timing.working_stage(self.steps), timing.working_stage(self.steps));
         let done = slipring::ring(self.ring, || 0u64)
             .wait(wait)
             .read("first", move |event, _| first(event))
@@ -66,7 +56,8 @@ impl Pipeline {
     /// handles a part of the ring, and so on.
     fn ours_on_two_threads(self) -> f64 {
         let timing = Timing::new(2, self.events);
-        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut first, mut second) =
+            (timing.working_stage(self.steps), timing.working_stage(self.steps));
         let graph = Graph::new(self.ring, || 0u64).wait(Wait::BusySpin);
         let key = graph.reader("first");
         let next = graph.reader("second").after(&key);
@@ -99,7 +90,8 @@ impl Pipeline {
     /// Runs the first stage on the producer's thread, as [`Pipeline::ours_on_two_threads`].
     fn disruptor_on_two_threads(self) -> f64 {
         let timing = Timing::new(2, self.events);
-        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut first, mut second) =
+            (timing.working_stage(self.steps), timing.working_stage(self.steps));
         let (mut rx, builder) =
             build_single_producer(self.ring, || 0u64, BusySpin).new_event_poller();
         let (mut rx_next, builder) = builder.and_then().new_event_poller();
@@ -146,7 +138,8 @@ impl Pipeline {
     fn disruptor<W: WaitStrategy + 'static>(self, wait: W, yields: bool) -> f64 {
         let _cores = TwoCores::take();
         let timing = Timing::new(2, self.events);
-        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut first, mut second) =
+            (timing.working_stage(self.steps), timing.working_stage(self.steps));
         let mut tx = build_single_producer(self.ring, || 0u64, wait)
             .handle_events_with(move |event: &u64, _: Sequence, _: bool| first(event))
             .and_then()
@@ -172,7 +165,8 @@ impl Pipeline {
     ) -> f64 {
         let _cores = TwoCores::take();
         let timing = Timing::new(2, self.events);
-        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut first, mut second) =
+            (timing.working_stage(self.steps), timing.working_stage(self.steps));
         let (mut tx, mut rx) = Q::new(self.ring);
         let (mut next_tx, mut next_rx) = Q::new(self.ring);
         thread::scope(|scope| {

@@ -78,6 +78,16 @@ impl Timing {
         }
     }
 
+    /// Returns the handler of a stage that does `steps` of work on each event of the one producer.
+    pub fn working_stage(self: &Arc<Self>, steps: u32) -> impl FnMut(&u64) + Send + 'static {
+        let (mut stage, mut state): (Stage, u64) = (self.stage(), 1);
+        move |event| {
+            work::steps(steps, &mut state);
+            black_box(state);
+            stage.see(event);
+        }
+    }
+
     /// Returns the number of events of each producer.
     pub fn events(&self) -> u64 {
         self.events

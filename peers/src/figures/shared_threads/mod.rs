@@ -3,7 +3,8 @@
 //! - [`shapes`]: pipelines and fan-outs, whose producer does not work.
 //! - [`open`]: a pipeline whose events arrive at random times.
 //!
-//! All threads of a run are bound to two cores, and none is pinned. `Threads::Auto` finds two cores.
+//! All threads of a run are bound to two cores, and none is pinned. `Threads::Auto` finds two
+//! cores.
 
 pub mod open;
 pub mod shapes;

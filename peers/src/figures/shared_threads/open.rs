@@ -2,8 +2,8 @@
 //! open loop). The figures are the latencies from an event's scheduled time until the last handler
 //! has finished.
 //!
-//! The producer spins until an event is due, and so keeps one of the two cores. The load is the share
-//! of the other core's time that the handlers work.
+//! The producer spins until an event is due, and so keeps one of the two cores. The load is the
+//! share of the other core's time that the handlers work.
 //!
 //! One event goes ahead of the schedule, so that no latency includes the start of a thread.
 

@@ -2,16 +2,15 @@
 //! nanoseconds per event of the whole run, handlers' work included.
 
 use std::cell::RefCell;
-use std::hint::black_box;
 use std::sync::Arc;
 
 use slipring::Chain;
 
 use super::Config;
-use crate::figures::oversubscribed::timing::{Stage, Timing, TwoCores};
+use crate::figures::oversubscribed::timing::{Timing, TwoCores};
 use crate::figures::oversubscribed::{NAMES, RING, cost_ns, events};
 use crate::measure::{Contender, Figure, Kind, Size};
-use crate::work::{amount, steps, steps_for};
+use crate::work::{amount, steps_for};
 
 /// Numbers of stages.
 const STAGES: [usize; 4] = [2, 4, 6, 8];
@@ -34,27 +33,17 @@ struct Stages {
 }
 
 impl Stages {
-    /// Returns the handler of a stage.
-    fn handler(self, timing: &Arc<Timing>) -> impl FnMut(&u64) + Send + 'static {
-        let (mut stage, mut state): (Stage, u64) = (timing.stage(), 1);
-        move |event| {
-            steps(self.steps, &mut state);
-            black_box(state);
-            stage.see(event);
-        }
-    }
-
     /// Adds the stages to a chain.
     fn added_to(self, chain: Chain<'static, u64>, timing: &Arc<Timing>) -> Chain<'static, u64> {
         let names = NAMES[..self.count].iter();
         match self.shape {
             Shape::Pipeline => names.fold(chain, |chain, name| {
-                let mut handler = self.handler(timing);
+                let mut handler = timing.working_stage(self.steps);
                 chain.read(name, move |event, _| handler(event))
             }),
             Shape::FanOut => chain.fan_out(|side| {
                 names.fold(side, |side, name| {
-                    let mut handler = self.handler(timing);
+                    let mut handler = timing.working_stage(self.steps);
                     side.read(name, move |event, _| handler(event))
                 })
             }),
@@ -96,7 +85,8 @@ impl Stages {
     fn without_ring(self, events: u64) -> f64 {
         let _cores = TwoCores::take();
         let timing = Timing::new(self.count, events);
-        let mut handlers: Vec<_> = (0..self.count).map(|_| self.handler(&timing)).collect();
+        let mut handlers: Vec<_> =
+            (0..self.count).map(|_| timing.working_stage(self.steps)).collect();
         timing.produce(0, |event| handlers.iter_mut().for_each(|handle| handle(&event)));
         drop(handlers);
         timing.result()
