@@ -113,7 +113,7 @@ fn loom_a_skipped_event_is_marked() {
         let mut stages = named([(Write, Delivery::Each, &[][..]), (Read, Delivery::Each, &[0])]);
         stages[0].policy.marks = Some(marks.clone());
         let ring: Ring = build(settings(2), stages, Vec::new(), &mut || 0).unwrap();
-        assert!(marks.allocate(START, 2));
+        assert_eq!(marks.allocate(START, 2), Some(true));
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
         let writing = thread::spawn(move || {

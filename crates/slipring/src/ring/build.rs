@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::base::name::Name;
 use crate::base::panics::{Contained, panic_message};
 use crate::errors::{BuildError, Cause};
 use crate::ring::board::Board;
@@ -153,23 +154,30 @@ fn share<E>(
     Ok((shard_ids, control.ok_or(no_lines)?))
 }
 
-/// Allocates the marks of all stages that record marks. If marks belong to another stage or run,
-/// none are allocated.
+/// Allocates the marks of all stages that record marks. If marks belong to another stage or run
+/// already, none are allocated, unless another thread builds a ring with the same marks meanwhile.
 fn allocate_marks(control: &Control) -> Result<(), BuildError> {
-    let capacity = control.plan.capacity;
-    let stages = control.plan.stages.iter();
-    let mut own: Vec<&Marks> = Vec::new();
-    for (stage, marks) in stages.filter_map(|stage| Some((stage, stage.policy.marks.as_ref()?))) {
-        if marks.are_taken() || own.iter().any(|other| other.are_same(marks)) {
-            let problem = format!(
-                "the marks of `{}` belong to another stage or run already; make some for each stage",
-                stage.name
-            );
-            return Err(BuildError::Declaration { problem });
+    let stages = || control.plan.stages.iter();
+    let all = || stages().filter_map(|stage| Some((&stage.name, stage.policy.marks.as_ref()?)));
+    let taken = |name: &Name| BuildError::Declaration {
+        problem: format!(
+            "the marks of `{name}` belong to another stage or run already; make some for each stage"
+        ),
+    };
+    for (i, (name, marks)) in all().enumerate() {
+        if marks.are_taken() || all().take(i).any(|(_, other)| other.are_same(marks)) {
+            return Err(taken(name));
         }
-        own.push(marks);
     }
-    let allocated = own.iter().all(|marks| marks.allocate(control.start, capacity));
-    let bytes_per_slot = Marks::BYTES_PER_SLOT;
-    if allocated { Ok(()) } else { Err(BuildError::Memory { capacity, bytes_per_slot }) }
+    let capacity = control.plan.capacity;
+    for (name, marks) in all() {
+        match marks.allocate(control.start, capacity) {
+            Some(true) => {}
+            Some(false) => return Err(taken(name)),
+            None => {
+                return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
+            }
+        }
+    }
+    Ok(())
 }

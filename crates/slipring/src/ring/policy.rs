@@ -219,9 +219,9 @@ impl Marks {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Allocates the marks of a ring that begins at `start`, unless an earlier call has allocated
-    /// the marks. `false`: there is no memory for the marks.
-    pub(crate) fn allocate(&self, start: u64, capacity: usize) -> bool {
+    /// Allocates the marks of a ring that begins at `start`. `Some(false)`: an earlier call has
+    /// allocated the marks. `None`: there is no memory for the marks.
+    pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
         // Each slot begins with the mark of a position in the lap before `start`. The ring has no
@@ -229,8 +229,11 @@ impl Marks {
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
-        let marks = array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)));
-        marks.map(|marks| self.0.set(marks)).is_some()
+        Some(
+            self.0
+                .set(array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)))?)
+                .is_ok(),
+        )
     }
 
     /// Marks `len` events from `first` on as skipped.
@@ -288,11 +291,11 @@ mod tests {
     fn marks_larger_than_memory_are_refused() {
         for capacity in [1 << 50, 1 << 60, 1 << 63] {
             let marks = Marks::new();
-            assert!(!marks.allocate(7, capacity), "{capacity}");
-            assert!(!marks.are_taken());
-            assert!(
-                marks.allocate(7, 4) && marks.are_taken(),
-                "they fit a smaller ring afterwards"
+            assert_eq!(marks.allocate(7, capacity), None, "{capacity}");
+            assert_eq!(
+                (marks.allocate(7, 4), marks.allocate(7, 4)),
+                (Some(true), Some(false)),
+                "the marks fit a smaller ring afterwards"
             );
         }
     }
