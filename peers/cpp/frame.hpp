@@ -49,14 +49,15 @@ inline void pin(std::initializer_list<int> cores) {
     sched_setaffinity(0, sizeof set, &set);
 }
 
-// Does dependent multiplications. The empty assembly keeps the compiler from merging two of them,
-// as the black box does in Rust.
+// Does dependent multiplications, as the contenders written in Rust do.
 [[gnu::always_inline]] inline void steps(uint32_t count, uint64_t& state) {
-    for (uint32_t i = 0; i < count; ++i) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        asm volatile("" : : "r"(&state) : "memory");
-    }
+    uint64_t value = state;
+    for (uint32_t i = 0; i < count; ++i) value = (value ^ (value >> 32)) * 6364136223846793005u;
+    state = value;
 }
+
+// Keeps the compiler from leaving out the steps that led to a state.
+[[gnu::always_inline]] inline void keep(uint64_t state) { asm volatile("" : : "r"(state)); }
 
 // Checks order and sum of a consumer's events, whose numbers are 1, 2, 3, ...
 struct Check {
@@ -193,6 +194,7 @@ inline double steps_alone(uint64_t events, uint32_t count) {
     uint64_t state = 1;
     const auto begin = Clock::now();
     for (uint64_t i = 0; i < events; ++i) steps(count, state);
+    keep(state);
     return nanoseconds(Clock::now() - begin) / static_cast<double>(events);
 }
 
@@ -236,6 +238,7 @@ std::string stream(const Request& request) {
         publish_to(untimed, 0);
         begin = Clock::now();
         publish_to(all, count);
+        keep(state);
     });
     producer.join();
     consumer.join();
@@ -259,6 +262,7 @@ struct Busy {
             end = Clock::now();
     }
     double finish() const {
+        keep(state);
         check.finish(all);
         return nanoseconds(end - begin) / static_cast<double>(all - untimed);
     }
@@ -348,7 +352,7 @@ struct OpenLoop {
         double at = 0;
         for (uint64_t& time : due) {
             steps(1, state);
-            // The high bits of a linear congruential sequence, as a number in (0, 1].
+            // The high bits of a pseudorandom sequence, as a number in (0, 1].
             const double uniform =
                 static_cast<double>((state >> 11) + 1) / static_cast<double>(uint64_t{1} << 53);
             at -= static_cast<double>(gap) * std::log(uniform);
@@ -395,6 +399,7 @@ std::string open_loop(const Request& request) {
             };
             if (receive_each(receiver, handle, all - check.seen) == 0) spin_hint();
         }
+        keep(state);
         check.finish(all);
         measured = std::move(latencies);
     });

@@ -60,6 +60,7 @@ class Timing {
             steps(count, state);
             publish(mark | number);
         }
+        keep(state);
     }
 
     // The part of one stage. The stage's thread makes it, so that no cache line is shared.
@@ -85,6 +86,7 @@ class Timing {
         }
         // Fails unless the stage saw every event, in order.
         void finish() const {
+            keep(state_);
             for (const Check& check : checks_) check.finish(timing_.events_);
         }
 

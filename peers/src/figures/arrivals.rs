@@ -23,7 +23,7 @@ pub fn schedule(gap: u32, events: usize) -> &'static [u64] {
     }
     let (mut state, mut at) = (u64::from(gap), 0.0);
     let due = (0..events).map(|_| {
-        // The high bits of a linear congruential sequence, as a number in (0, 1].
+        // The high bits of a pseudorandom sequence, as a number in (0, 1].
         steps(1, &mut state);
         let uniform = ((state >> 11) + 1) as f64 / (1u64 << 53) as f64;
         at -= f64::from(gap) * uniform.ln();

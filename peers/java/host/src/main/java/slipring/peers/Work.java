@@ -1,22 +1,12 @@
 package slipring.peers;
 
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
-
 /** Artificial work of producers and consumers: the same multiplications as in every language. */
 public final class Work {
-    private static final VarHandle STATE;
-
-    static {
-        try {
-            STATE = MethodHandles.lookup().findVarHandle(Work.class, "state", long.class);
-        } catch (ReflectiveOperationException error) {
-            throw new ExceptionInInitializerError(error);
-        }
-    }
-
     /** Number of events in a part of a loop: a method that is called often is compiled. */
     private static final int PART = 512;
+
+    /** The end of some work, so that the compiler leaves no steps out. */
+    private static volatile long kept;
 
     private long state;
 
@@ -30,23 +20,26 @@ public final class Work {
     }
 
     public long state() {
-        return (long) STATE.getOpaque(this);
+        return state;
     }
 
-    /**
-     * Does {@code count} dependent multiplications. Opaque accesses keep the compiler from merging
-     * two of them into one, as the black box does in the contenders written in Rust.
-     */
+    /** Does {@code count} dependent multiplications, as the contenders written in Rust do. */
     public void steps(int count) {
+        long value = state;
         for (int i = 0; i < count; i++) {
-            long old = (long) STATE.getOpaque(this);
-            STATE.setOpaque(this, old * 6_364_136_223_846_793_005L + 1_442_695_040_888_963_407L);
+            value = (value ^ (value >>> 32)) * 6_364_136_223_846_793_005L;
         }
+        state = value;
+    }
+
+    /** Keeps the compiler from leaving out the steps so far. */
+    public void keep() {
+        kept = state;
     }
 
     /** Does the steps from a start value, and returns the end value. */
     public long stepsFrom(long start, int count) {
-        STATE.setOpaque(this, start);
+        state = start;
         steps(count);
         return state();
     }
@@ -58,6 +51,7 @@ public final class Work {
         for (long next = 0; next < events; next += PART) {
             alonePart(Math.min(events - next, PART), steps, work);
         }
+        work.keep();
         return (System.nanoTime() - begin) / (double) events;
     }
 

@@ -43,6 +43,7 @@ final class OpenLoop {
                         () -> {
                             Timed handler = loop.new Timed();
                             receiver.receive(handler);
+                            handler.work.keep();
                             handler.check.finish(handler.all);
                             return handler.latencies;
                         },
@@ -68,7 +69,7 @@ final class OpenLoop {
         double at = 0;
         for (int i = 0; i < due.length; i++) {
             random.steps(1);
-            // The high bits of a linear congruential sequence, as a number in (0, 1].
+            // The high bits of a pseudorandom sequence, as a number in (0, 1].
             double uniform = ((random.state() >>> 11) + 1) / (double) (1L << 53);
             at -= gap * StrictMath.log(uniform);
             due[i] = (long) at;

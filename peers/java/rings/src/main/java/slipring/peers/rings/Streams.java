@@ -67,6 +67,7 @@ final class Streams {
                             publish(publisher, 1, untimed, batch, 0, work);
                             long now = System.nanoTime();
                             publish(publisher, untimed + 1, all, batch, steps, work);
+                            work.keep();
                             return now;
                         },
                         0);
@@ -193,6 +194,7 @@ final class Streams {
 
         /** Returns the nanoseconds per timed event. */
         private double finish() {
+            work.keep();
             check.finish(all);
             return (end - begin) / (double) (all - untimed);
         }

@@ -64,6 +64,7 @@ final class Timing {
         for (long next = 2; next <= events; next += PART) {
             produce(mark, next, Math.min(events, next + PART - 1), work, publish);
         }
+        work.keep();
     }
 
     private void produce(long mark, long first, long last, Work work, LongConsumer publish) {
@@ -134,6 +135,7 @@ final class Timing {
 
         private boolean last() {
             end.accumulateAndGet(System.nanoTime(), Math::max);
+            work.keep();
             for (Check check : checks) {
                 check.finish(events);
             }
