@@ -8,8 +8,8 @@
 /// cores lose the line, so the caller stores there soon, and no other core is likely to use the line
 /// meanwhile. Where the processor has no such instruction, nothing happens.
 ///
-/// A store that misses waits in the store buffer, while the thread goes on. An atomic swap waits for
-/// the line itself, and this is for swaps.
+/// A store that misses waits in the store buffer, while the thread goes on. So this is for atomic
+/// swaps, which wait for the line itself, and for threads whose stores fill the store buffer.
 #[inline(always)]
 pub(crate) fn for_store<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(slipring_loom)))]

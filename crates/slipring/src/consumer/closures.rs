@@ -153,6 +153,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.check()?;
         let max = max as u64;
         self.position.limit_chunk(max);
+        if Self::PAUSES {
+            self.position.state_mut().calls.pause();
+        }
         let mut handled = 0;
         // The guard releases if the handler panics.
         let guard = ReleaseOnDrop { consumer: self };
@@ -177,6 +180,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
         std::mem::forget(guard);
         self.position.release();
+        if Self::PAUSES && max != 0 {
+            self.position.state_mut().calls.found(handled, max);
+        }
         if handled != 0 {
             self.position.count_batch();
         } else if max != 0

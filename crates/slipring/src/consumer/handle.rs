@@ -23,7 +23,7 @@ use crate::errors::{BatchError, WaitError};
 use crate::ring::owner::Owner;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
-use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::slots::{Interleaved, Layout, View};
 use crate::wait::HandleLearner;
 
 /// A stage's handle, which lends events to one thread at a time.
@@ -172,7 +172,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// - [`BatchError::Wait`]: no event will come any more.
     #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
-        let len = self.available(max)?;
+        let len = self.look(max)?;
         if len == 0 && max != 0 {
             // After a close, `ended` returns `None` while published events are unhandled. A later
             // call of `try_batch` lends the unhandled events.
@@ -260,12 +260,31 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
+    /// Whether calls of the user's own loop pause where events come densely. An immediate next look
+    /// at a cursor would take its line from the producer at each publication. Stamps lie in several
+    /// lines, and calls find the next line's stamps while the producer writes behind them.
+    pub(super) const PAUSES: bool =
+        View::<E, L>::CURSOR && <C::Position<E, L> as Availability<E, L>>::MAY_PAUSE;
+
+    /// Works as [`Consumer::available`], for a call of the user's own loop.
+    #[inline]
+    fn look(&mut self, max: usize) -> Result<u64, WaitError> {
+        if Self::PAUSES {
+            self.position.state_mut().calls.pause();
+        }
+        let len = self.available(max)?;
+        if Self::PAUSES && max != 0 {
+            self.position.state_mut().calls.found(len, max as u64);
+        }
+        Ok(len)
+    }
+
     /// Waits until events are available, and returns the number of available events, at most `max`.
     #[inline]
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
         let mut waited = false;
         loop {
-            let len = self.available(max)?;
+            let len = self.look(max)?;
             if len != 0 || max == 0 {
                 return Ok(len);
             }
@@ -281,6 +300,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Err(BatchError::TimedOut);
             }
             self.position.wait(deadline)?;
+            if Self::PAUSES {
+                let state = self.position.state_mut();
+                state.calls.waited(state.polls);
+            }
             waited = true;
         }
     }

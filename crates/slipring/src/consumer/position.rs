@@ -16,6 +16,7 @@
 //! - I3: a consumer never lends a tombstone to a handler. The consumer passes over the tombstone,
 //!   and releases the tombstone's slots as it releases an event's slot.
 
+use crate::consumer::spacing::CallSpacing;
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
@@ -215,6 +216,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) task: TaskNumber,
     /// Counts the calls that found nothing and did not wait, of a handle of a segment.
     pub(crate) refused_calls: RefusedCalls,
+    /// When calls of the user's own loop pause; used by handles that follow a cursor.
+    pub(crate) calls: CallSpacing,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
 }
@@ -230,6 +233,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
             || plan.policy.rewinds()
             || core.control.counters.samples.is_some();
         let notifies = !plan.notifies.is_empty();
+        let Control { spacing, timed, .. } = core.control;
+        let calls = CallSpacing::new(core.capacity(), spacing, timed);
         ConsumerState {
             first_polls: core.control.first_polls(stage),
             polls: u32::MAX,
@@ -245,6 +250,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             batch_len: 1,
             task: TaskNumber::default(),
             refused_calls: RefusedCalls::default(),
+            calls,
             learned,
         }
     }

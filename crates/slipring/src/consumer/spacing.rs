@@ -153,6 +153,51 @@ impl Spacing {
     }
 }
 
+/// The spacing of a loop of the user's own, over a handle that follows a cursor. Each call that takes
+/// events decides whether the next call pauses before it looks at the cursor. The time that the loop
+/// spends between two calls comes on top of the pause.
+pub(crate) struct CallSpacing {
+    spacing: Spacing,
+    /// Number of calls that found no event, since the last call that found some.
+    empty: u32,
+    /// Length of the next call's pause, in spin hints.
+    hints: u32,
+}
+
+impl CallSpacing {
+    /// Creates the spacing of calls over a ring of `capacity` slots; see [`Spacing::new`].
+    pub(crate) fn new(capacity: u64, spacing: u32, timed: bool) -> CallSpacing {
+        let spacing = Spacing::new(capacity, (capacity / 4).max(1), spacing, timed);
+        CallSpacing { spacing, empty: 0, hints: 0 }
+    }
+
+    /// Pauses as the last call decided.
+    #[inline(always)]
+    pub(crate) fn pause(&mut self) {
+        pause(std::mem::take(&mut self.hints));
+    }
+
+    /// Notes the number of polls of a wait that found nothing, inside of a call; see
+    /// [`Spacing::waited`].
+    #[inline(always)]
+    pub(crate) fn waited(&mut self, polls: u32) {
+        self.empty = self.empty.saturating_add(polls);
+    }
+
+    /// Notes that a call found `len` events, and that at most `max` were asked for.
+    #[inline]
+    pub(crate) fn found(&mut self, len: u64, max: u64) {
+        if len == 0 {
+            self.empty = self.empty.saturating_add(1);
+            return;
+        }
+        if let Some(polls) = std::mem::take(&mut self.empty).checked_sub(1) {
+            self.spacing.waited(polls);
+        }
+        self.hints = self.spacing.pause_after(len, len < max);
+    }
+}
+
 /// Pauses for `hints` spin hints.
 #[inline]
 pub(crate) fn pause(hints: u32) {
@@ -216,6 +261,31 @@ mod tests {
         assert!((0..8).all(|_| after_wait(&mut spacing, 0, GATHERED) == 1));
         assert_eq!((0..5).map(|_| after_wait(&mut spacing, 0, 1)).sum::<u32>(), 3);
         assert_eq!((0..15).map(|_| after_wait(&mut spacing, 0, 1)).sum::<u32>(), 1, "after 16");
+    }
+
+    #[test]
+    fn a_loop_of_calls_pauses_where_calls_find_few_dense_events() {
+        let mut calls = CallSpacing::new(64, HINTS, true);
+        let mut call = |empty: u32, len, max| {
+            (0..empty).for_each(|_| calls.found(0, max));
+            calls.found(len, max);
+            std::mem::take(&mut calls.hints) / HINTS
+        };
+        assert_eq!((0..100).map(|_| call(0, 1, 8)).sum::<u32>(), 0, "no call was empty");
+        assert_eq!((0..100).map(|_| call(100, 1, 8)).sum::<u32>(), 0, "long waits");
+        assert_eq!((0..8).map(|_| call(1, 1, 8)).sum::<u32>(), 1, "after eight short waits");
+        assert_eq!(
+            (0..100).map(|_| call(0, GATHERED, 8)).sum::<u32>(),
+            100,
+            "pauses gather events"
+        );
+        assert_eq!(call(0, 8, 8), 0, "more events may be there");
+        let mut untimed = CallSpacing::new(64, HINTS, false);
+        (0..100).for_each(|_| {
+            untimed.found(0, 8);
+            untimed.found(1, 8);
+            assert_eq!(untimed.hints, 0);
+        });
     }
 
     /// A pause during which the upstream fills the ring would stop the upstream.

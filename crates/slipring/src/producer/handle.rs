@@ -80,6 +80,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
     pub(super) limit: u64,
+    /// Position before which each publication fetches the line of a later slot; see
+    /// [`Producer::fetch_ahead`].
+    pub(super) fetch_until: u64,
     /// Position and length of a claim that is neither published nor given up. Only the handles of a
     /// ring with many producers use this field.
     open_claim: Option<(u64, u64)>,
@@ -156,6 +159,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             slots: core.slots,
             next,
             limit,
+            fetch_until: next,
             open_claim: None,
             learned,
             quiet_check: core.control.quiet_check(),
@@ -179,7 +183,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn resume(core: Owner<E, L>, next: u64, learned: HandleLearner) -> Self {
         let mut producer = Producer::new(core, learned);
         // The handle finds out at its first claim which slots are free.
-        (producer.next, producer.limit) = (next, next);
+        (producer.next, producer.limit, producer.fetch_until) = (next, next, next);
         // The producers before have counted their events.
         let before = next.wrapping_sub(producer.core.control.start);
         (producer.flushed.events, producer.flushed.batches) = (before, before);

@@ -60,6 +60,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         } else {
             self.core.publish(seq, len);
         }
+        self.fetch_ahead(seq);
         if S::APART {
             self.end_front(seq, len);
         }

@@ -54,10 +54,12 @@ pub struct Interleaved;
 /// the producers stamp their runs in an array beside the events. The array of stamps takes 8 bytes
 /// per slot.
 ///
-/// Where events come densely, a loop of your own over leases should pause for some 200 ns after a
-/// poll that found events, as [`for_each`](crate::Consumer::for_each) does. A loop without pauses
-/// takes the cursor's cache line away from the producer at every publication. With batches of ten
-/// events, a pause after each batch lowered the time per event from 5 ns to 1.5 ns (`records/`).
+/// Where events come densely, calls such as [`poll`](crate::Consumer::poll) and
+/// [`try_batch`](crate::Consumer::try_batch) pause for 250 ns to a microsecond before they look for
+/// events, as [`for_each`](crate::Consumer::for_each) does. A loop without pauses would take the
+/// cursor's cache line away from the producer at every publication, which costs ten times as much as
+/// an event. A call that gets as many events as it asked for lets the next call begin at once, so a
+/// loop of `poll(1, ..)` never pauses.
 ///
 /// ```
 /// let mut sum = 0;
