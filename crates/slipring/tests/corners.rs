@@ -360,3 +360,33 @@ fn a_monitor_of_another_layout_is_a_build_error() {
         .unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Declaration { .. })), "{error}");
 }
+
+/// A call that released everything at its end would leave the producer nothing to fill meanwhile.
+#[test]
+fn a_poll_of_the_whole_ring_releases_each_quarter() {
+    let _watched = crate::common::watched();
+    let (mut tx, mut rx) = slipring::unicast(64, || 0u64).unwrap();
+    tx.publish_all(0..64, |slot, i| *slot = i).unwrap();
+    let mut free = Vec::new();
+    let all = rx.poll(usize::MAX, |&i, _| free.push((i, tx.remaining()))).unwrap();
+    assert_eq!(all, 64);
+    // Short runs are lent 32 at a time, so a release comes after half of the ring at the latest.
+    assert!(free.iter().all(|&(i, free)| free as u64 <= i), "{free:?}");
+    assert!(free[40].1 >= 16 && free[63].1 >= 32, "{free:?}");
+    assert_eq!(tx.remaining(), 64);
+}
+
+/// A call that found few events makes the next call go from run to run. It still finds all of them.
+#[test]
+fn a_poll_finds_all_events_after_polls_that_found_few() {
+    let _watched = crate::common::watched();
+    let (mut tx, mut rx) = slipring::unicast(64, || 0u64).unwrap();
+    let mut next = 0;
+    for len in [1, 0, 1, 64, 3, 3, 17, 0, 0, 7, 8, 64, 64, 1] {
+        tx.publish_all(next..next + len, |slot, i| *slot = i).unwrap();
+        let mut seen = Vec::new();
+        assert_eq!(rx.poll(usize::MAX, |&i, _| seen.push(i)).unwrap() as u64, len);
+        assert!(seen.into_iter().eq(next..next + len));
+        next += len;
+    }
+}

@@ -56,13 +56,13 @@ fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
     let (some, few) = (events(size, cost_ns::SLEEPING), events(size, 2 * cost_ns::YIELDING));
     let mut all = Vec::new();
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
-        let config = ours::Config { wait, one_thread: false };
+        let config = ours::Config { wait, threads: ours::Own };
         all.push(Contender::new(Kind::Ours, config.name(), move || {
             ours::many_to_one::<2>(&config, many, steps)
         }));
     }
     all.push(Contender::new(Kind::Ours, "slipring, one producer alone, yielding", move || {
-        let config = ours::Config { wait: Wait::YIELDING, one_thread: false };
+        let config = ours::Config { wait: Wait::YIELDING, threads: ours::Own };
         ours::pipeline(&config, 1, many, steps)
     }));
     for (name, ring_behind) in [("", false), (", a stage behind", true)] {

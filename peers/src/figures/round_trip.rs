@@ -19,13 +19,14 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// The contenders whose threads poll.
-const POLLING: [(Kind, &str, RoundTrip); 14] = {
+const POLLING: [(Kind, &str, RoundTrip); 15] = {
     use Kind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
         (Ours, "slipring contiguous", ours::round_trip::<Contiguous>),
         (Limit, "raw atomics on two lines", limits::raw_round_trip::<false>),
         (Limit, "raw atomics, spin hints", limits::raw_round_trip::<true>),
+        (Limit, "raw atomics, spin hints, on many lines", limits::raw_round_trip_over_lines),
         (Limit, "limit stamps inside", limits::round_trip),
         (Peer, "disruptor", rings::round_trip),
         (Peer, "rtrb", queues::round_trip::<Rtrb>),

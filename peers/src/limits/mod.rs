@@ -313,6 +313,17 @@ pub fn round_trip(rounds: Rounds) -> Vec<u64> {
 /// `HINTED` a spin hint follows each poll, as in every ring: a poll takes the line from the thread
 /// that is about to write it, and the hint's length is how late a poll may come.
 pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
+    raw_round_trip_over::<HINTED>(1, rounds)
+}
+
+/// Measures round trips by atomic numbers on as many lines as the slots of two rings have, so that
+/// each round uses other lines than the round before. How long a line takes to the other core depends
+/// on its address.
+pub fn raw_round_trip_over_lines(rounds: Rounds) -> Vec<u64> {
+    raw_round_trip_over::<true>(256, rounds)
+}
+
+fn raw_round_trip_over<const HINTED: bool>(lines: usize, rounds: Rounds) -> Vec<u64> {
     let wait_for = |word: &CacheLine, number| {
         while word.0.load(Acquire) != number {
             if HINTED {
@@ -320,18 +331,20 @@ pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
             }
         }
     };
-    let (there, back) = (CacheLine(AtomicU64::new(0)), CacheLine(AtomicU64::new(0)));
+    let words = || (0..lines).map(|_| CacheLine(AtomicU64::new(0))).collect::<Box<[_]>>();
+    let (there, back) = (words(), words());
+    let line = |number: u64| number as usize & (lines - 1);
     ping_pong(
         rounds,
         || {
             for number in 1..=rounds.count as u64 {
-                wait_for(&there, number);
-                back.0.store(number, Release);
+                wait_for(&there[line(number)], number);
+                back[line(number)].0.store(number, Release);
             }
         },
         |number| {
-            there.0.store(number, Release);
-            wait_for(&back, number);
+            there[line(number)].0.store(number, Release);
+            wait_for(&back[line(number)], number);
             number
         },
     )

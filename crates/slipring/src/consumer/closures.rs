@@ -6,7 +6,7 @@
 //! - I2: only handles marked [`Writing`] create an [`EachMut`].
 
 use crate::base::fault::Fault;
-use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
+use crate::consumer::drive::{End, GATHER_AT_LEAST, SPARSE, drive, find_next, handle_next};
 use crate::consumer::handle::Consumer;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::markers::{Reading, Writing, sealed};
@@ -19,9 +19,11 @@ use crate::ring::slots::Layout;
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases these
-    /// events together. Returns the number of handled events: 0 if no event was available.
+    /// events. Returns the number of handled events: 0 if no event was available.
     ///
-    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
+    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
+    /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
+    /// come densely. If `f` panics at
     /// an event, the call releases the earlier events. The handle's next call begins with the event
     /// at which `f` panicked.
     ///
@@ -76,9 +78,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases these
-    /// events together. Returns the number of handled events: 0 if no event was available.
+    /// events. Returns the number of handled events: 0 if no event was available.
     ///
-    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
+    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
+    /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
+    /// come densely. If `f` panics at
     /// an event, the call releases the earlier events. The handle's next call begins with the event
     /// at which `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
     ///
@@ -157,11 +161,13 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             self.position.state_mut().calls.pause();
         }
         let mut handled = 0;
+        let least = if self.position.state().is_sparse { 0 } else { GATHER_AT_LEAST };
+        let max_held = (self.position.state().core.capacity() / 4).max(1);
         // The guard releases if the handler panics.
         let guard = ReleaseOnDrop { consumer: self };
         while handled < max {
             let position = &mut guard.consumer.position;
-            let upcoming = find_next(position, GATHER_AT_LEAST, max - handled);
+            let upcoming = find_next(position, least, max - handled);
             if upcoming.len == 0 {
                 break;
             }
@@ -177,6 +183,10 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             {
                 break;
             }
+            // A call that held the whole ring would leave the producer nothing to fill meanwhile.
+            if position.next().wrapping_sub(position.first_unreleased()) >= max_held {
+                position.release();
+            }
         }
         std::mem::forget(guard);
         self.position.release();
@@ -184,6 +194,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             self.position.state_mut().calls.found(handled, max);
         }
         if handled != 0 {
+            self.position.state_mut().is_sparse = handled < SPARSE;
             self.position.count_batch();
         } else if max != 0
             && let Some(closed) = self.ended_or_refused()

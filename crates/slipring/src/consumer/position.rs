@@ -216,6 +216,9 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) task: TaskNumber,
     /// Counts the calls that found nothing and did not wait, of a handle of a segment.
     pub(crate) refused_calls: RefusedCalls,
+    /// Whether the last call of `poll` that found events found few; see
+    /// [`Pace::is_sparse`](crate::consumer::pace::Pace::is_sparse).
+    pub(crate) is_sparse: bool,
     /// When calls of the user's own loop pause; used by handles that follow a cursor.
     pub(crate) calls: CallSpacing,
     /// The wait strategy's learned state, from this handle's earlier waits.
@@ -250,6 +253,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             batch_len: 1,
             task: TaskNumber::default(),
             refused_calls: RefusedCalls::default(),
+            is_sparse: false,
             calls,
             learned,
         }

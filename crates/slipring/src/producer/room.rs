@@ -107,3 +107,30 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 }
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    /// A slot of such a ring takes 16 bytes, so the distance is 16 slots.
+    #[test]
+    fn publications_fetch_only_free_slots_behind_a_stage_that_lags() {
+        let (mut tx, mut rx) = crate::unicast(64, || 0u64).unwrap();
+        let mut fill = |tx: &mut Producer<u64>| while tx.try_publish(|slot| *slot = 1).is_ok() {};
+        let mut free = |slots| assert_eq!(rx.poll(slots, |_, _| ()).unwrap(), slots);
+        assert_eq!(tx.fetch_distance(), 16);
+        assert_eq!(tx.fetch_until, tx.next, "nothing is known yet");
+        fill(&mut tx);
+        free(16);
+        tx.try_publish(|_| ()).unwrap();
+        assert_eq!((tx.limit - 64, tx.fetch_until), (16, 64), "the slot in question is not free");
+        fill(&mut tx);
+        free(24);
+        tx.try_publish(|_| ()).unwrap();
+        assert_eq!((tx.limit - 80, tx.fetch_until), (24, tx.limit - 16));
+        fill(&mut tx);
+        free(40);
+        tx.try_publish(|_| ()).unwrap();
+        assert_eq!((tx.limit - 104, tx.fetch_until), (40, 104), "the stage keeps up");
+    }
+}

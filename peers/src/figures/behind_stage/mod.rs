@@ -72,18 +72,20 @@ fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
 
 /// Returns a figure of a pipeline with a thread for each stage, on two cores.
 fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
+    use oversubscribed::ours::{One, Own, Shared};
     let mut contenders = Vec::new();
     let many = oversubscribed::events(size, cost_ns::YIELDING);
-    let mut add = |wait, one_thread| {
-        let config = oversubscribed::ours::Config { wait, one_thread };
+    let mut add = |wait, threads| {
+        let config = oversubscribed::ours::Config { wait, threads };
         contenders.push(Contender::new(Kind::Ours, config.name(), move || {
             oversubscribed::ours::pipeline(&config, stages, many, steps_for(nanos))
         }));
     };
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
-        add(wait, false);
+        add(wait, Own);
     }
-    add(Wait::YIELDING, true);
+    add(Wait::YIELDING, One);
+    add(Wait::YIELDING, Shared);
     contenders.extend(disruptors(size, move |strategy, events| {
         // With a core for each thread even spinning is fast, so that run can have all events.
         let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));

@@ -5,13 +5,12 @@
 //! stages' threads, or the producer's thread is also the first stage's thread.
 
 use std::hint::spin_loop;
-use std::iter;
 use std::thread;
 use std::time::Duration;
 
 use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, Polling, Producer as _, Sequence, Sleep, build_single_producer};
-use slipring::{Graph, Reader, Wait};
+use slipring::{Chain, Graph, Reader, Threads, Wait};
 use slipring_support::machine::pin;
 
 use super::RINGS;
@@ -34,12 +33,20 @@ struct Pipeline {
 
 impl Pipeline {
     fn ours(self, wait: Wait) -> f64 {
+        self.chain(slipring::ring(self.ring, || 0u64).wait(wait))
+    }
+
+    /// Runs the stages on threads that they share, one for each core, the producer's among them.
+    fn ours_on_shared_threads(self) -> f64 {
+        self.chain(slipring::ring(self.ring, || 0u64).threads(Threads::Auto))
+    }
+
+    fn chain<'env>(self, chain: Chain<'env, u64>) -> f64 {
         let _cores = TwoCores::take();
         let timing = Timing::new(2, self.events);
         let (mut first, mut second) =
             (timing.working_stage(self.steps), timing.working_stage(self.steps));
-        let done = slipring::ring(self.ring, || 0u64)
-            .wait(wait)
+        let done = chain
             .read("first", move |event, _| first(event))
             .read("second", move |event, _| second(event))
             .run(|tx| {
@@ -242,6 +249,8 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
         Contender::new(Ours, "slipring, first stage on the producer's thread", move || {
             pipeline.ours_on_two_threads()
         });
+    let shared =
+        Contender::new(Ours, "slipring, shared threads", move || pipeline.ours_on_shared_threads());
     let ours = ours
         .into_iter()
         .map(|(name, wait)| Contender::new(Ours, name, move || pipeline.ours(wait.clone())));
@@ -259,5 +268,5 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
     ];
     let peers =
         peers.into_iter().map(|(name, run)| Contender::new(Peer, name, move || run(pipeline)));
-    iter::once(on_two_threads).chain(ours).chain(peers).collect()
+    [on_two_threads, shared].into_iter().chain(ours).chain(peers).collect()
 }

@@ -1,4 +1,5 @@
-//! Four threads on two cores, with several wait strategies, and with all stages on one thread.
+//! Four threads on two cores, with several wait strategies, with all stages on one thread, and with
+//! stages that share threads.
 //!
 //! No thread is pinned to a core of its own: the system schedules them, as in most programs.
 
@@ -141,22 +142,25 @@ pub mod cost_ns {
 }
 
 fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
+    use ours::{One, Own, Shared};
     let mut contenders = Vec::new();
-    let mut ours = |wait: Wait, one_thread, nanos| {
-        let (config, events) = (ours::Config { wait, one_thread }, events(size, nanos));
+    let mut ours = |wait: Wait, threads, nanos| {
+        let (config, events) = (ours::Config { wait, threads }, events(size, nanos));
         contenders
             .push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, events)));
     };
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
-        ours(wait, false, cost_ns::YIELDING);
+        ours(wait, Own, cost_ns::YIELDING);
     }
     if !matches!(shape, Shape::ManyToOne(_)) {
-        ours(Wait::YIELDING, true, cost_ns::YIELDING);
-        ours(Wait::Blocking, true, cost_ns::YIELDING);
+        ours(Wait::YIELDING, One, cost_ns::YIELDING);
+        ours(Wait::Blocking, One, cost_ns::YIELDING);
+        ours(Wait::YIELDING, Shared, cost_ns::YIELDING);
+        ours(Wait::default(), Shared, cost_ns::YIELDING);
     }
     if size == Size::Full {
         // The documentation advises against this configuration; the figure shows why.
-        ours(Wait::BusySpin, false, cost_ns::SPINNING);
+        ours(Wait::BusySpin, Own, cost_ns::SPINNING);
     }
     contenders.extend(disruptors(size, move |strategy, events| match strategy {
         Strategy::Yielding => {

@@ -3,32 +3,54 @@
 use std::sync::Arc;
 use std::thread;
 
-use slipring::{StartAt, Tap, Wait};
+use slipring::{StartAt, Tap, Threads, Wait};
 
 use super::timing::{Timing, TwoCores};
 use super::{NAMES, RING};
+
+pub use Place::{One, Own, Shared};
+
+/// The threads of a run's stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Each stage has a thread of its own.
+    Own,
+    /// All stages take turns on one thread.
+    One,
+    /// All stages share as many threads as there are cores, the producer's among them.
+    Shared,
+}
 
 /// The configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Wait strategy of stages and producers.
     pub wait: Wait,
-    /// Whether all stages take turns on one thread.
-    pub one_thread: bool,
+    pub threads: Place,
 }
 
 impl Config {
     /// Returns the contender's name.
     pub fn name(&self) -> String {
-        let threads = if self.one_thread { ", stages on one thread" } else { "" };
+        let threads = match self.threads {
+            Own => "",
+            One => ", stages on one thread",
+            Shared => ", shared threads",
+        };
         format!("slipring, {}{threads}", self.wait)
+    }
+
+    /// Returns a chain without stages.
+    fn chain<'env>(&self) -> slipring::Chain<'env, u64> {
+        let chain = slipring::ring(RING, || 0u64).wait(self.wait.clone());
+        if self.threads == Shared { chain.threads(Threads::Auto) } else { chain }
     }
 }
 
 /// Moves the latest stage to the stages' common thread, if the configuration says so.
 macro_rules! place {
     ($chain:expr, $config:expr) => {
-        if $config.one_thread { $chain.on("stages") } else { $chain }
+        if $config.threads == One { $chain.on("stages") } else { $chain }
     };
 }
 
@@ -60,7 +82,7 @@ pub fn pipeline(config: &Config, stages: usize, events: u64, steps: u32) -> f64 
 
 /// Runs one producer and `stages` stages in a row under a clock that other rows may share.
 pub fn row(config: &Config, stages: usize, timing: &Arc<Timing>, steps: u32) {
-    let mut chain = slipring::ring(RING, || 0u64).wait(config.wait.clone());
+    let mut chain = config.chain();
     for name in &NAMES[..stages] {
         let mut stage = timing.stage::<1>();
         chain = place!(chain.read(name, move |event, _| stage.see(event)), config);
@@ -72,7 +94,7 @@ pub fn row(config: &Config, stages: usize, timing: &Arc<Timing>, steps: u32) {
 pub fn multicast(config: &Config, stages: usize, events: u64) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::new(stages, events);
-    let chain = slipring::ring(RING, || 0u64).wait(config.wait.clone()).fan_out(|mut beside| {
+    let chain = config.chain().fan_out(|mut beside| {
         for name in &NAMES[..stages] {
             let mut stage = timing.stage::<1>();
             beside = place!(beside.read(name, move |event, _| stage.see(event)), config);
@@ -92,10 +114,7 @@ pub fn tap(config: &Config, members: usize, events: u64) -> f64 {
     let mut stage = timing.stage::<1>();
     // The members' threads outlive the stream, so their scope encloses it.
     thread::scope(|scope| {
-        let chain = slipring::ring(RING, || 0u64)
-            .wait(config.wait.clone())
-            .tap(&tap)
-            .read(NAMES[0], move |event, _| stage.see(event));
+        let chain = config.chain().tap(&tap).read(NAMES[0], move |event, _| stage.see(event));
         run!(chain, timing, 0, {
             for _ in 0..members {
                 let (mut member, mut stage) = (tap.subscribe(StartAt::Now)?, timing.stage::<1>());
@@ -114,7 +133,7 @@ pub fn tap(config: &Config, members: usize, events: u64) -> f64 {
 pub fn diamond(config: &Config, events: u64) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::new(3, events);
-    let chain = slipring::ring(RING, || 0u64).wait(config.wait.clone()).fan_out(|mut beside| {
+    let chain = config.chain().fan_out(|mut beside| {
         for name in &NAMES[..2] {
             let mut stage = timing.stage::<1>();
             beside = place!(beside.read(name, move |event, _| stage.see(event)), config);
@@ -132,24 +151,21 @@ pub fn many_to_one<const PRODUCERS: usize>(config: &Config, events: u64, steps: 
     let _cores = TwoCores::take();
     let timing = Timing::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
     let mut stage = timing.stage::<PRODUCERS>();
-    let done = slipring::ring(RING, || 0u64)
-        .wait(config.wait.clone())
-        .read(NAMES[0], move |event, _| stage.see(event))
-        .run_shared(|tx| {
-            let produce = |producer, mut tx: slipring::SharedProducer<u64>| {
-                timing.produce_as(producer, steps, |event| {
-                    tx.publish(|slot| *slot = event).expect("the ring is open");
-                });
-            };
-            thread::scope(|scope| {
-                for producer in 1..PRODUCERS as u64 {
-                    let (produce, tx) = (&produce, tx.clone());
-                    scope.spawn(move || produce(producer, tx));
-                }
-                produce(0, tx.clone());
+    let done = config.chain().read(NAMES[0], move |event, _| stage.see(event)).run_shared(|tx| {
+        let produce = |producer, mut tx: slipring::SharedProducer<u64>| {
+            timing.produce_as(producer, steps, |event| {
+                tx.publish(|slot| *slot = event).expect("the ring is open");
             });
-            Ok(())
+        };
+        thread::scope(|scope| {
+            for producer in 1..PRODUCERS as u64 {
+                let (produce, tx) = (&produce, tx.clone());
+                scope.spawn(move || produce(producer, tx));
+            }
+            produce(0, tx.clone());
         });
+        Ok(())
+    });
     done.expect("the stream ended with a failure");
     timing.result()
 }

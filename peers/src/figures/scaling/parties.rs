@@ -43,17 +43,19 @@ fn events_for(size: Size, nanos: u64, parties: usize) -> u64 {
 
 /// Returns the contenders of a shape with `count` stages or producers.
 fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
+    use ours::{One, Own, Shared};
     let many = events_for(size, cost_ns::YIELDING, count);
     let few = events_for(size, cost_ns::SLEEPING, count);
     let mut all = Vec::new();
-    let mut ours = |wait: Wait, one_thread| {
-        let config = ours::Config { wait, one_thread };
+    let mut ours = |wait: Wait, threads| {
+        let config = ours::Config { wait, threads };
         all.push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, many)));
     };
-    ours(Wait::default(), false);
-    ours(Wait::YIELDING, false);
+    ours(Wait::default(), Own);
+    ours(Wait::YIELDING, Own);
     if !matches!(shape, Shape::ManyToOne(_)) {
-        ours(Wait::YIELDING, true);
+        ours(Wait::YIELDING, One);
+        ours(Wait::YIELDING, Shared);
     }
     let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
         all.push(Contender::new(Kind::Peer, name, run));
@@ -80,7 +82,7 @@ fn members(size: Size, count: usize) -> Vec<Contender> {
     let events = events_for(size, cost_ns::YIELDING, 1 + count);
     let mut all = Vec::new();
     for wait in [Wait::default(), Wait::YIELDING] {
-        let config = ours::Config { wait, one_thread: false };
+        let config = ours::Config { wait, threads: ours::Own };
         let stages = config.clone();
         all.push(Contender::new(Kind::Ours, format!("{}, members", config.name()), move || {
             ours::tap(&config, count, events)

@@ -44,7 +44,7 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     let waits = [Wait::default(), Wait::YIELDING, Wait::SLEEPING, Wait::Blocking, Wait::BusySpin];
     for wait in waits {
         let events = if matches!(wait, Wait::BusySpin) { spinning } else { many };
-        let config = ours::Config { wait, one_thread: false };
+        let config = ours::Config { wait, threads: ours::Own };
         let name = config.name();
         let row = move |timing: &Arc<Timing>| ours::row(&config, 1, timing, 0);
         add(Kind::Ours, name, events, Box::new(row));
