@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn publications_fetch_only_free_slots_behind_a_stage_that_lags() {
         let (mut tx, mut rx) = crate::unicast(64, || 0u64).unwrap();
-        let mut fill = |tx: &mut Producer<u64>| while tx.try_publish(|slot| *slot = 1).is_ok() {};
+        let fill = |tx: &mut Producer<u64>| while tx.try_publish(|slot| *slot = 1).is_ok() {};
         let mut free = |slots| assert_eq!(rx.poll(slots, |_, _| ()).unwrap(), slots);
         assert_eq!(tx.fetch_distance(), 16);
         assert_eq!(tx.fetch_until, tx.next, "nothing is known yet");
