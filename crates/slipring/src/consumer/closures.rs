@@ -23,9 +23,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     ///
     /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
     /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at
-    /// an event, the call releases the earlier events. The handle's next call begins with the event
-    /// at which `f` panicked.
+    /// come densely. If `f` panics at an event, the call releases the earlier events. The handle's
+    /// next call begins with the event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -82,9 +81,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
     /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at
-    /// an event, the call releases the earlier events. The handle's next call begins with the event
-    /// at which `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
+    /// come densely. If `f` panics at an event, the call releases the earlier events. The handle's
+    /// next call begins with the event at which `f` panicked. The event at which `f` panicked keeps
+    /// the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

@@ -154,6 +154,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     ///
     /// If no event is available, the call costs one load of a line that the upstream writes. A
     /// stage with several dependencies loads at least one line for each dependency.
+    /// Over a [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where
+    /// events come densely.
     ///
     /// ```
     /// use slipring::BatchError;
