@@ -13,8 +13,8 @@ use common::{empty, hollow_jdk};
 
 /// Requests of 500 events, and of 50 events by contenders named `small`.
 const REQUESTS: &str = "\
-open one ring=64 events=500 gap=320 until=163529 steps=1 warm=0
-open one ring=64 events=500 gap=320 until=163000 steps=1 warm=0
+open one ring=64 events=500 gap=320 until=147717 steps=1 warm=0
+open one ring=64 events=500 gap=320 until=147000 steps=1 warm=0
 shape two-stages form=pipeline stages=2 ring=64 events=500 steps=0 handler_steps=1 warm=0
 shape small form=pipeline stages=2 ring=64 events=50 steps=0 handler_steps=1 warm=0
 pool three-threads ring=64 events=500 task=steps steps=1 warm=0
@@ -24,7 +24,7 @@ pool small ring=64 events=50 task=steps steps=1 warm=0
 /// Parts of the answers of a queue that damages event 100.
 const ANSWERS: [&str; 7] = [
     "out of order or damaged",
-    "the schedule ends at 163529 ns, not at 163000",
+    "the schedule ends at 147717 ns, not at 147000",
     "out of order or damaged",
     "ns ",
     "tasks lost, doubled or damaged",
