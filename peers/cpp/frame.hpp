@@ -105,8 +105,8 @@ struct Request {
 class Thread {
    public:
     template <class F>
-    Thread(std::initializer_list<int> cores, F body)
-        : thread_([this, cores = std::vector<int>(cores), body = std::move(body)]() mutable {
+    Thread(std::vector<int> cores, F body)
+        : thread_([this, cores = std::move(cores), body = std::move(body)]() mutable {
               try {
                   cores.size() == 1 ? pin({cores[0]}) : pin({cores[0], cores[1]});
                   body();

@@ -248,7 +248,8 @@ class Task {
 // Measures two workers that share the events of a queue. A number of 0 ends a worker's thread.
 //
 // `others` is the number of workers' threads. The producer's thread works, too, if there is only
-// one: it sends until the queue is full, then does the tasks of an eighth of the queue, and so on.
+// one: it sends until the queue is full, then does the tasks of an eighth of the queue, and so on. Each of two
+// threads has a core of its own.
 template <class Q>
 std::string pool(const Request& request, int others) {
     constexpr int WORKERS = 2;
@@ -258,9 +259,12 @@ std::string pool(const Request& request, int others) {
     std::atomic<int> ready{0};
     std::vector<Task::Tally> tallies(WORKERS);
     std::vector<std::unique_ptr<Thread>> threads;
+    const auto cores = [others](int core) {
+        return others == WORKERS ? std::vector<int>{0, 1} : std::vector<int>{core};
+    };
     for (int worker = 0; worker < others; ++worker) {
         threads.push_back(std::make_unique<Thread>(
-            std::initializer_list<int>{0, 1}, [&, worker, task] {
+            cores(1), [&, worker, task] {
                 typename Q::Receiver receiver(queue);
                 ready.fetch_add(1, std::memory_order_release);
                 Task::Tally tally;
@@ -270,7 +274,7 @@ std::string pool(const Request& request, int others) {
     }
     Clock::time_point begin;
     threads.push_back(
-        std::make_unique<Thread>(std::initializer_list<int>{0, 1}, [&, events, task] {
+        std::make_unique<Thread>(cores(0), [&, events, task] {
             typename Q::Sender sender(queue);
             while (ready.load(std::memory_order_acquire) < others) std::this_thread::yield();
             begin = Clock::now();

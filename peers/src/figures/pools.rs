@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use slipring::{Graph, PoolReader, Producer, Wait};
+use slipring_support::machine::pin;
 
 use super::busy::RINGS;
 use super::busy::full::WORK;
@@ -279,8 +280,9 @@ pub fn on_threads<R: Send>(
     })
 }
 
-/// Runs a producer and two workers on two threads. The producer's thread publishes until the ring
-/// is full, then does the tasks of an eighth of the ring, and so on.
+/// Runs a producer and two workers on two threads, each of which has a core of its own. The
+/// producer's thread publishes until the ring is full, then does the tasks of an eighth of the ring,
+/// and so on.
 fn ours_with_producer(spec: Spec) -> (f64, Tally) {
     let Spec { ring, task, events, .. } = spec;
     let (mut tx, workers) = pool(spec, Wait::YIELDING);
@@ -293,6 +295,7 @@ fn ours_with_producer(spec: Spec) -> (f64, Tally) {
         // Moved into the thread, so that the handles lie on different stacks and share no cache
         // line.
         let worker = scope.spawn(move || {
+            pin(1);
             ready.fetch_add(1, Ordering::Release);
             let mut tally = Tally::default();
             theirs
@@ -300,6 +303,7 @@ fn ours_with_producer(spec: Spec) -> (f64, Tally) {
                 .expect("the stream ended with a failure");
             tally
         });
+        pin(0);
         started(ready, 1);
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
@@ -360,9 +364,11 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
     thread::scope(|scope| {
         let (ready, closed) = (&ready, &closed);
         let worker = scope.spawn(move || {
+            pin(1);
             ready.fetch_add(1, Ordering::Release);
             drain::<Q>(&mut theirs, closed, task)
         });
+        pin(0);
         started(ready, 1);
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();

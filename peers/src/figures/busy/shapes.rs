@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, Polling, Producer as _, Sequence, Sleep, build_single_producer};
-use slipring::{Chain, Graph, Reader, Threads, Wait};
+use slipring::{Chain, Graph, Layout, Reader, Threads, Wait};
 use slipring_support::machine::pin;
 
 use super::RINGS;
@@ -61,11 +61,10 @@ impl Pipeline {
 
     /// Runs the first stage on the producer's thread, which publishes until the ring is full, then
     /// handles a part of the ring, and so on.
-    fn ours_on_two_threads(self) -> f64 {
+    fn ours_on_two_threads<L: Layout>(self, graph: Graph<u64, L>) -> f64 {
         let timing = Timing::new(2, self.events);
         let (mut first, mut second) =
             (timing.working_stage(self.steps), timing.working_stage(self.steps));
-        let graph = Graph::new(self.ring, || 0u64).wait(Wait::BusySpin);
         let key = graph.reader("first");
         let next = graph.reader("second").after(&key);
         let ring = graph.build().expect("the graph is sound");
@@ -78,7 +77,7 @@ impl Pipeline {
             let timing = &timing;
             scope.spawn(move || {
                 pin(0);
-                let mut handle = |rx: &mut Reader<u64>| {
+                let mut handle = |rx: &mut Reader<u64, L>| {
                     rx.poll(self.ring / 4, |event, _| first(event)).expect("the ring is open")
                 };
                 timing.produce_polling(
@@ -245,10 +244,16 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
         ("slipring, sleeping", Wait::SLEEPING),
         ("slipring, yielding", Wait::YIELDING),
     ];
+    let graph = move || Graph::new(pipeline.ring, || 0u64).wait(Wait::BusySpin);
     let on_two_threads =
         Contender::new(Ours, "slipring, first stage on the producer's thread", move || {
-            pipeline.ours_on_two_threads()
+            pipeline.ours_on_two_threads(graph())
         });
+    let contiguous = Contender::new(
+        Ours,
+        "slipring contiguous, first stage on the producer's thread",
+        move || pipeline.ours_on_two_threads(graph().contiguous()),
+    );
     let shared =
         Contender::new(Ours, "slipring, shared threads", move || pipeline.ours_on_shared_threads());
     let ours = ours
@@ -268,5 +273,5 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
     ];
     let peers =
         peers.into_iter().map(|(name, run)| Contender::new(Peer, name, move || run(pipeline)));
-    [on_two_threads, shared].into_iter().chain(ours).chain(peers).collect()
+    [on_two_threads, contiguous, shared].into_iter().chain(ours).chain(peers).collect()
 }

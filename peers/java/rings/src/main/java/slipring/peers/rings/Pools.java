@@ -44,7 +44,10 @@ final class Pools {
         return new Pools(request, queue).run(WORKERS - 1);
     }
 
-    /** Runs so many workers' threads. The producer's thread works, too, if there is only one. */
+    /**
+     * Runs so many workers' threads. The producer's thread works, too, if there is only one, and each
+     * of the two threads has a core of its own.
+     */
     private String run(int others) throws Exception {
         Threads threads = new Threads();
         List<FutureTask<Task.Tally>> tallies = new ArrayList<>();
@@ -58,7 +61,7 @@ final class Pools {
                                 drain(receiver, tasks);
                                 return tasks.tally;
                             },
-                            Shapes.TWO_CORES));
+                            others < WORKERS ? new int[] {1} : Shapes.TWO_CORES));
         }
         Queue.Sender sender = queue.sender();
         Queue.Receiver own = others < WORKERS ? queue.receiver() : null;
@@ -78,7 +81,7 @@ final class Pools {
                             }
                             return tasks.tally;
                         },
-                        Shapes.TWO_CORES));
+                        others < WORKERS ? new int[] {0} : Shapes.TWO_CORES));
         threads.join();
         long took = System.nanoTime() - begin[0];
         Task.Tally all = new Task.Tally(task);
