@@ -263,8 +263,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Whether calls of the user's own loop pause where events come densely. An immediate next look
-    /// at a cursor would take its line from the producer at each publication. Stamps lie in several
-    /// lines, and calls find the next line's stamps while the producer writes behind them.
+    /// at a cursor would take its line from the producer at each publication. With stamps, such
+    /// pauses gain nothing.
     pub(super) const PAUSES: bool =
         View::<E, L>::CURSOR && <C::Position<E, L> as Availability<E, L>>::MAY_PAUSE;
 
