@@ -248,8 +248,8 @@ class Task {
 // Measures two workers that share the events of a queue. A number of 0 ends a worker's thread.
 //
 // `others` is the number of workers' threads. The producer's thread works, too, if there is only
-// one: it sends until the queue is full, then does the tasks of an eighth of the queue, and so on. Each of two
-// threads has a core of its own.
+// one: it sends until the queue is full, then does the tasks of an eighth of the queue, and so on.
+// Each of two threads has a core of its own.
 template <class Q>
 std::string pool(const Request& request, int others) {
     constexpr int WORKERS = 2;
