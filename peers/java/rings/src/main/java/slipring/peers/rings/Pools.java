@@ -45,8 +45,8 @@ final class Pools {
     }
 
     /**
-     * Runs so many workers' threads. The producer's thread works, too, if there is only one, and each
-     * of the two threads has a core of its own.
+     * Runs so many workers' threads. The producer's thread works, too, if there is only one, and
+     * each of the two threads has a core of its own.
      */
     private String run(int others) throws Exception {
         Threads threads = new Threads();
