@@ -50,11 +50,12 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
-    /// stage waits for events, the loop releases after about a microsecond of work. In a graph with
-    /// more threads than cores, the loop holds up to a quarter of the ring in any case, and
-    /// releases for a waiting stage after about 16 µs. If `f` panics at an event, the call releases
-    /// the earlier events. The handle's next call begins with the event at which `f` panicked.
+    /// stages follow each other) or 1,024 events, and after about 32 µs of work (at most a
+    /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
+    /// the loop releases after about a microsecond of work. In a graph with more threads than
+    /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
+    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier events.
+    /// The handle's next call begins with the event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -112,12 +113,13 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
-    /// stage waits for events, the loop releases after about a microsecond of work. In a graph with
-    /// more threads than cores, the loop holds up to a quarter of the ring in any case, and
-    /// releases for a waiting stage after about 16 µs. If `f` panics at an event, the call releases
-    /// the earlier events. The handle's next call begins with the event at which `f` panicked. The
-    /// event at which `f` panicked keeps the changes that `f` made.
+    /// stages follow each other) or 1,024 events, and after about 32 µs of work (at most a
+    /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
+    /// the loop releases after about a microsecond of work. In a graph with more threads than
+    /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
+    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier events.
+    /// The handle's next call begins with the event at which `f` panicked. The event
+    /// at which `f` panicked keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

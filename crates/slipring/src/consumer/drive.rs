@@ -194,7 +194,7 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     // releases the skipped event before the next pass, so that no later retry goes back to the
     // skipped event.
     if position.has_unreleased() {
-        end_batch(position, handler)?;
+        end_batch(position, handler, P::release)?;
     }
     // While `between_events` is false, a failure is attributed to the event at `position.next()`. A
     // failure outside of `pass` is attributed to no event, so the stage then skips no event.
@@ -203,8 +203,7 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     outcome.map_err(End::Fault)?;
     position.state_mut().between_events = true;
     if handled > 0 {
-        end_batch(position, handler)?;
-        pace.released();
+        end_batch(position, handler, |position| pace.release(|| position.release()))?;
     }
     Ok(handled)
 }
@@ -213,10 +212,11 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 fn end_batch<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     position: &mut P,
     handler: &mut H,
+    release: impl FnOnce(&mut P),
 ) -> Result<(), End> {
     handler.batch_end(position.next()).map_err(End::Fault)?;
     position.count_batch();
-    position.release();
+    release(position);
     position.state_mut().skipped = false;
     Ok(())
 }

@@ -7,10 +7,15 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target of the longest time between two releases. The loop exceeds the target by up to one
-/// interval of the clock's readings. A release and the readings before the release cost about 200
-/// ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
+/// Target of the longest time between two releases that wake nobody. The loop exceeds the target by
+/// up to one interval of the clock's readings. A release and the readings before the release cost
+/// about 200 ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
+/// Least time between two releases, in multiples of the time that a release takes. A release that
+/// wakes a sleeper takes 1 to 15 µs.
+const RELEASE_SHARE: u32 = 50;
+/// Upper bound of the target of the longest time between two releases.
+const LONGEST_HOLD: Duration = Duration::from_millis(1);
 /// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
 /// processor's work on the next event, so a reading costs up to 80 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
@@ -37,8 +42,8 @@ const MOST_STRIDES: u64 = 64;
 ///   stage;
 /// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
 ///   follows a stage or is followed by one), or a worker of a pool has handled its chunk;
-/// - about `RELEASE_AFTER` has passed since the last release, or about a microsecond in a stage
-///   that may retry events.
+/// - about `RELEASE_AFTER` has passed since the last release, or fifty times as long as that release
+///   took; about a microsecond in a stage that may retry events.
 ///
 /// A release under a backlog costs much more than a store. The store takes a cache line away from
 /// the threads that poll the line, and these threads then take cache lines away from this thread.
@@ -79,6 +84,10 @@ pub(crate) struct Pace {
     /// after a wait, whichever is later. `None`: the clock was not read since the loop last handled
     /// all available events.
     readings: Option<(Instant, Instant)>,
+    /// Target of the longest time between two releases.
+    release_after: Duration,
+    /// Whether the next release is due because of that time. Such a release is timed.
+    is_release_timed: bool,
     /// Whether the loop releases at the end of each stride.
     after_each_stride: bool,
     /// Whether the loop reads the clock.
@@ -131,6 +140,8 @@ impl Pace {
             strides: if grows { FIRST_STRIDES } else { 1 },
             since_reading: (0, 0),
             readings: None,
+            release_after: RELEASE_AFTER,
+            is_release_timed: false,
             // A retry repeats all unreleased events, so a stage that may retry releases often.
             after_each_stride: retries,
             timed,
@@ -188,7 +199,8 @@ impl Pace {
         let strides = nanos(CLOCK_INTERVAL).saturating_mul(events) / took / self.stride;
         self.strides = strides.clamp(1, MOST_STRIDES);
         self.readings = Some((now, released));
-        now.saturating_duration_since(released) >= RELEASE_AFTER
+        self.is_release_timed = now.saturating_duration_since(released) >= self.release_after;
+        self.is_release_timed
     }
 
     /// Sets the learned length of a stride, in events.
@@ -197,18 +209,42 @@ impl Pace {
         (self.stride, self.learned_stride, self.strides) = (events, events, u64::MAX);
     }
 
+    /// Returns the target of the longest time between two releases.
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn release_after(&self) -> Duration {
+        self.release_after
+    }
+
     /// Returns whether the loop has read the clock since it last handled all available events.
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn has_read_clock(&self) -> bool {
         self.readings.is_some()
     }
 
-    /// Notes that the stage has released all handled events.
+    /// Calls `release`, which releases all handled events.
     #[inline(always)]
-    pub(crate) fn released(&mut self) {
+    pub(crate) fn release(&mut self, release: impl FnOnce()) {
+        if self.is_release_timed {
+            return self.release_timed(Instant::now, release);
+        }
+        release();
         if let Some((last, released)) = &mut self.readings {
             *released = *last;
         }
+    }
+
+    /// Works as [`Pace::release`], and learns how long the stage may hold events now. `clock` reads
+    /// the clock.
+    #[cold]
+    pub(super) fn release_timed(&mut self, clock: impl Fn() -> Instant, release: impl FnOnce()) {
+        self.is_release_timed = false;
+        let began = clock();
+        release();
+        let now = clock();
+        let took = now.saturating_duration_since(began);
+        self.release_after = took.saturating_mul(RELEASE_SHARE).clamp(RELEASE_AFTER, LONGEST_HOLD);
+        // The time of the release is no time of the handler.
+        self.readings = Some((now, now));
     }
 
     /// Notes that the loop has handled all available events, so that the time until the next event
@@ -223,6 +259,7 @@ impl Pace {
     #[inline(always)]
     pub(crate) fn resume(&mut self, now: Option<Instant>) {
         self.readings = now.map(|now| (now, now));
+        self.is_release_timed = false;
         (self.since_stride, self.since_reading) = (0, (0, 0));
         if self.grows {
             self.stride = 1;

@@ -1,6 +1,9 @@
 //! Tests of a loop's pace: when the loop releases. No test depends on the
 //! speed of the machine.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use crate::base::fault::Fault;
 use crate::base::panics::Contained;
 use crate::consumer::drive::step;
@@ -207,4 +210,20 @@ fn sparse_events_are_handled_before_the_next_stamp_is_loaded() {
         assert_eq!(handled.ok(), Some(found), "is_sparse: {is_sparse}");
         ring.control.halt();
     }
+}
+
+/// A release that wakes a sleeper takes long. Shows that the loop then holds its events for fifty
+/// times as long, within bounds, and learns anew at the next release that is due by time.
+#[test]
+fn a_loop_releases_the_more_rarely_the_longer_a_release_takes() {
+    let micros = Duration::from_micros;
+    let ring = full_ring(&[]);
+    let first = reader(&ring, 0);
+    let mut pace = Pace::new(first.state());
+    for (took, release_after) in [(11, 550), (0, 32), (1, 50), (100_000, 1_000), (0, 32)] {
+        let now = Cell::new(Instant::now());
+        pace.release_timed(|| now.get(), || now.set(now.get() + micros(took)));
+        assert_eq!(pace.release_after(), micros(release_after), "after {took} µs");
+    }
+    ring.control.halt();
 }

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::errors::BatchError;
-use crate::ring::control::Waiter;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
+use crate::ring::waits::Waiter;
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
 /// Time after which a thread that runs stages, and waits for an event in one of their handlers,
@@ -129,12 +129,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[inline(never)]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let waits_for = self.waits_for();
-        let waiter = Waiter {
-            party: self.state().stage,
-            waits_for,
-            at: self.next(),
-            polls: self.state().first_polls(),
-        };
+        let polls = self.state().first_polls();
+        let waiter = Waiter { polls, ..Waiter::new(self.state().stage, waits_for, self.next()) };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
             // This block does not move `guard`, because a move would copy the counts in

@@ -310,6 +310,7 @@ impl<T: Plain> Observer<T> {
             wait: &wait,
             polls: 0,
             oversubscribed: false,
+            full_ring: None,
             queue: None,
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),

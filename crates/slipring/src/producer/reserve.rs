@@ -7,7 +7,6 @@ use crate::base::sync::{Relaxed, spin_loop, twin};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
-use crate::ring::control::Waiter;
 use crate::ring::core::Core;
 use crate::ring::helper;
 use crate::ring::membership::Company;
@@ -15,6 +14,7 @@ use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
+use crate::ring::waits::Waiter;
 use crate::ring::words::{ClaimWord, ahead};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
@@ -293,8 +293,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.flush();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
-        let waiter =
-            Waiter { party: control.producer_party(), waits_for: slowest, at: next, polls: 0 };
+        let full_ring = control.plan.full_ring(next, len).filter(|_| !helper::is_there(control));
+        let waiter = Waiter { full_ring, ..Waiter::new(control.producer_party(), slowest, next) };
         let learned = &mut self.learned;
         let (waited, stats) = helper::waiting(control, || {
             control.wait_at(

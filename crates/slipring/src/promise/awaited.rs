@@ -190,6 +190,7 @@ impl<T> Awaited<T> {
             wait,
             polls: 0,
             oversubscribed: false,
+            full_ring: None,
             queue: wait.parks().then_some(&sleep as _),
             deadline,
             // A caller's own deadline replaces the strategy's timeout.

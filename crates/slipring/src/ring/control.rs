@@ -27,23 +27,10 @@ use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
-use crate::ring::waits::Waits;
+use crate::ring::waits::{Waiter, Waits};
 use crate::ring::words::ClaimWord;
 use crate::wait::queue::{QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
-
-/// A party that waits. A party is a stage or the producers.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiter {
-    /// Index of the waiting party.
-    pub(crate) party: usize,
-    /// Index of the party whose progress is awaited.
-    pub(crate) waits_for: usize,
-    /// The waiter's position.
-    pub(crate) at: u64,
-    /// Number of polls that the waiter has made since the wait began.
-    pub(crate) polls: u32,
-}
 
 /// The data that a ring's handles share besides the slots.
 pub struct Control {
@@ -386,7 +373,7 @@ impl Control {
         let notice = self.peers.as_ref().map(|peers| peers.notice);
         let (in_time, stats) = self.waits.wait(
             &self.plan,
-            (party, waiter.polls, self.is_oversubscribed()),
+            (&waiter, self.is_oversubscribed()),
             learned,
             (self.status.deadline(), deadline, notice),
             &mut || {

@@ -6,11 +6,12 @@
 
 use crate::base::sync::{Line, twin};
 use crate::errors::{Cause, PeerDead, WaitError};
-use crate::ring::control::{Control, Waiter};
+use crate::ring::control::Control;
 use crate::ring::peers::{Checkup, Death, OnDeath, Peers};
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::task_number::TaskNumber;
+use crate::ring::waits::Waiter;
 use crate::ring::words::ahead;
 
 impl Control {
@@ -56,7 +57,7 @@ impl Control {
         settle: &dyn Fn(u32),
     ) -> bool {
         let Some(peers) = &self.peers else { return false };
-        let waiter = Waiter { party, waits_for: party, at, polls: 0 };
+        let waiter = Waiter::new(party, party, at);
         let checkup = Checkup { settle, is_damaged: &|| false };
         let death = self.watch(peers, &waiter, checkup);
         death.map(|death| peers.deaths.note(task, death)).is_some()
@@ -75,7 +76,7 @@ impl Control {
         checkup: Checkup<'_>,
     ) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
-        let waiter = Waiter { party, waits_for: party, at, polls: 0 };
+        let waiter = Waiter::new(party, party, at);
         let noted = task.taken().and_then(|task| peers.deaths.take(task));
         // Another process may have taken the place of the dead one since.
         if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {

@@ -21,7 +21,7 @@ use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::policy::Policy;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
-use crate::wait::{Wait, WaitStrategy};
+use crate::wait::{FullRing, Wait, WaitStrategy};
 
 /// A stage of a plan, with its lines and its queues.
 pub(crate) struct Stage {
@@ -204,6 +204,14 @@ impl Plan {
         self.stages.iter_mut().for_each(|stage| stage.wait = Contained::new(wait.clone()));
         self.wait = Contained::new(wait.clone());
         self.producer_wait = Contained::new(producer_wait.clone());
+    }
+
+    /// Returns the ring as a producer finds it that waits for `len` positions from `at` on;
+    /// `None`: a stage follows another one. Then a stage has only a part of the ring's events in front of
+    /// itself, and may run out of them while later stages still have some.
+    pub(crate) fn full_ring(&self, at: u64, len: u64) -> Option<FullRing> {
+        let is_flat = self.gating.len() == self.stages.len();
+        is_flat.then_some(FullRing { at, len, capacity: self.capacity as u64 })
     }
 
     /// Returns the index of the stage to which the line with the index `line` belongs.

@@ -12,7 +12,29 @@ use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::reactors::{Reactors, Watched};
 use crate::ring::spinning::Cores;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
-use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrategy};
+use crate::wait::{self, FullRing, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrategy};
+
+/// A party that waits. A party is a stage or the producers.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter {
+    /// Index of the waiting party.
+    pub(crate) party: usize,
+    /// Index of the party whose progress is awaited.
+    pub(crate) waits_for: usize,
+    /// The waiter's position.
+    pub(crate) at: u64,
+    /// Number of polls that the waiter has made since the wait began.
+    pub(crate) polls: u32,
+    /// The full ring, if the waiter is a producer whose thread runs no stage while it waits.
+    pub(crate) full_ring: Option<FullRing>,
+}
+
+impl Waiter {
+    /// Returns the waiter of a wait that begins.
+    pub(crate) fn new(party: usize, waits_for: usize, at: u64) -> Waiter {
+        Waiter { party, waits_for, at, polls: 0, full_ring: None }
+    }
+}
 
 /// The wait queues of a ring.
 pub(crate) struct Waits {
@@ -139,24 +161,26 @@ impl Waits {
         joined as i64 > self.free_cores
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls.
+    /// Calls [`wait::wait_until`] with the strategy of the waiter's party.
     /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's
     /// deadline or the caller's deadline, whichever is earlier. `lasts` is called once, or once a
     /// `notice`.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
-        (party, polls, oversubscribed): (usize, u32, bool),
+        (waiter, oversubscribed): (&Waiter, bool),
         learned: &mut HandleLearner,
         (own, theirs, notice): (Option<Instant>, Option<Instant>, Option<Duration>),
         lasts: &mut dyn FnMut() -> bool,
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
+        let Waiter { party, polls, full_ring, .. } = *waiter;
         let wait: &Wait = plan.wait_of(party);
         let site = WaitOptions {
             wait,
             polls: u64::from(polls),
             oversubscribed,
+            full_ring,
             queue: plan.parks(party).then(|| self.queue_of(plan, party) as _),
             deadline: own.into_iter().chain(theirs).min(),
             // A caller's own deadline replaces the strategy's timeout.

@@ -37,12 +37,13 @@ use crate::base::sync::{
 };
 use crate::base::turn::{InTurns, Turn};
 use crate::errors::{BatchError, Cause};
-use crate::ring::control::{Control, Waiter};
+use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::helper::{self, Help};
 use crate::ring::peers::Checkup;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::self_wait::enter;
+use crate::ring::waits::Waiter;
 use crate::wait::HandleLearner;
 
 /// The entries of stages that share threads.
@@ -333,7 +334,7 @@ impl<'env> Executor<'env> {
         };
         let party = waiter.map_or(self.stage, |waiter| waiter.party);
         let at = waiter.map_or_else(|| control.position(party), |waiter| waiter.at);
-        let site = waiter.unwrap_or(Waiter { party, waits_for: party, at, polls: 0 });
+        let site = waiter.unwrap_or(Waiter::new(party, party, at));
         let mut found = None;
         let is_first = self.waiting.fetch_add(1, Relaxed) == 0;
         control.idle_threads.fetch_add(1, Relaxed);
@@ -389,11 +390,8 @@ impl<'env> Executor<'env> {
                     Err(()) => return Lull::Over(taken),
                 }
                 let runner = entry.runner();
-                waiter.get_or_insert_with(|| Waiter {
-                    party: runner.stage(),
-                    waits_for: runner.waits_for(),
-                    at: runner.next_seq(),
-                    polls: 0,
+                waiter.get_or_insert_with(|| {
+                    Waiter::new(runner.stage(), runner.waits_for(), runner.next_seq())
                 });
             }
             if self.give_back(taken)

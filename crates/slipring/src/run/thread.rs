@@ -7,10 +7,11 @@ use super::hooks::OnFaults;
 use super::runner::BoxedRunner;
 use crate::base::panics::Contained;
 use crate::errors::Cause;
-use crate::ring::control::{Control, Waiter};
+use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::peers::Checkup;
 use crate::ring::self_wait::enter;
+use crate::ring::waits::Waiter;
 
 /// The stages, workers and shards that run on one thread. Most threads run a single stage, worker
 /// or shard.
@@ -67,12 +68,7 @@ impl<'env> StageThread<'env> {
                 && let Ok(until) = self.idle(control)
             {
                 let Some(first) = self.running().next() else { return };
-                let waiter = Waiter {
-                    party: first.stage(),
-                    waits_for: first.waits_for(),
-                    at: first.next_seq(),
-                    polls: 0,
-                };
+                let waiter = Waiter::new(first.stage(), first.waits_for(), first.next_seq());
                 let mut ready = || self.running().any(|runner| runner.is_ready());
                 // The graph fails if the user's waiting strategy panics, or if the graph's deadline
                 // passes. In a failed graph, each stage ends at its next step.

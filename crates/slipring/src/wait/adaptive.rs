@@ -33,6 +33,9 @@
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
+//! A producer that waits for room in a full ring, whose stages have events in front of them, sleeps
+//! by a timer where the time allows it ([`full_ring`](super::full_ring)).
+//!
 //! Invariants
 //! - I1: the sleep at the end of a plan ends at a notification, or after the bounded time that the
 //!   budget needs to refill.
@@ -40,6 +43,7 @@
 use std::time::{Duration, Instant};
 
 use super::budget::CpuBudget;
+use super::full_ring::{FullRing, ReleaseRate};
 use super::moving_average::{MovingAverage, WEIGHT, after, nanos};
 use super::strategy::{
     CLOCK_INTERVAL, OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext,
@@ -58,6 +62,13 @@ const LEAST_NAP: f64 = 5_000.0;
 /// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
+/// Shortest time in which half of a full ring's events are released, if a producer naps meanwhile,
+/// in nanoseconds. Timers are late by some ten microseconds, and the events in the rest of the ring
+/// last for no longer than these.
+const LEAST_HALF_RING: f64 = 20_000.0;
+/// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends
+/// such a nap early.
+const LONGEST_NAP_WHILE_FULL: f64 = 1_000_000.0;
 /// Longest spin of a plan without a nap, in multiples of [`Adaptive::spin_worth`].
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
@@ -87,6 +98,10 @@ enum Phase {
     Nap { wake: Instant, give_up: Instant },
     /// The sleep of [`Phase::Nap`] has begun.
     Napping { wake: Instant, give_up: Instant },
+    /// Sleep until the given time, and then until notified, unless there is room in the ring.
+    NapWhileFull(Instant),
+    /// The first sleep of [`Phase::NapWhileFull`] has begun.
+    NappingWhileFull(Instant),
     /// Spin until the given time.
     Spin(Instant),
     /// Yield a few times, then sleep.
@@ -109,6 +124,7 @@ pub(super) struct Adaptive {
     wake_latency: MovingAverage,
     timer_lateness: MovingAverage,
     gap: MovingAverage,
+    release_rate: ReleaseRate,
     /// Share of waits that ended within two wake latencies, from 0 to 1.
     short_waits: f64,
     /// The previous timed wait; `None` after the learner has learned from that wait.
@@ -141,6 +157,7 @@ impl Adaptive {
             wake_latency: MovingAverage::new(FIRST_WAKE_LATENCY),
             timer_lateness: MovingAverage::new(FIRST_WAKE_LATENCY),
             gap: MovingAverage::new(0.0),
+            release_rate: ReleaseRate::new(),
             short_waits: 0.5,
             last: None,
             last_arrival: None,
@@ -181,19 +198,22 @@ impl Adaptive {
     }
 
     /// Learns from the previous wait, and returns the plan for the current wait.
-    fn plan(&mut self, now: Instant, oversubscribed: bool) -> Phase {
+    fn plan(&mut self, now: Instant, context: &WaitContext) -> Phase {
         self.learn();
         if let Some(budget) = &mut self.budget {
             budget.refill(now);
         }
-        if oversubscribed {
+        if let Some(wake) = context.full_ring.and_then(|ring| self.plan_nap_while_full(now, &ring))
+        {
+            return Phase::NapWhileFull(wake);
+        }
+        if context.oversubscribed {
             return Phase::Yield;
         }
         if self.contended_until.is_some_and(|until| now < until) {
             return Phase::Park;
         }
         let worth = self.spin_worth();
-        let affords = |nanos: f64| self.budget.as_ref().is_none_or(|budget| budget.has(nanos));
         if self.gap.is_steady()
             && let Some(due) = self.last_arrival.map(|arrival| after(arrival, self.gap.mean))
             && due > now
@@ -201,7 +221,7 @@ impl Adaptive {
             let spread = 3.0 * self.gap.deviation;
             // If the event is due before a sleeper could run, a spin takes less time of the core
             // than a nap, and spares the notifier a wake-up.
-            if nanos(due - now) < self.wake_latency.mean && affords(worth) {
+            if nanos(due - now) < self.wake_latency.mean && self.affords(worth) {
                 return Phase::Spin(after(due, spread + worth));
             }
             let MovingAverage { mean: lateness, deviation, .. } = self.timer_lateness;
@@ -218,20 +238,46 @@ impl Adaptive {
             } else {
                 learned
             };
-            if left - early >= LEAST_NAP && early + spread <= around && affords(early) {
+            if left - early >= LEAST_NAP && early + spread <= around && self.affords(early) {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
             // Each plan that rejects a nap lowers the average timer lateness by one percent.
             // Without this decay, an average timer lateness that is too high could rule out naps
             // for ever. Without naps, the waiter never measures the timer lateness.
-            self.timer_lateness.decay();
+            self.timer_lateness.decay(0.01);
         }
-        if self.short_waits >= 0.5 && affords(worth) {
+        if self.short_waits >= 0.5 && self.affords(worth) {
             Phase::Spin(after(now, SPIN * worth))
         } else {
             Phase::Park
         }
+    }
+}
+
+impl Adaptive {
+    /// Returns whether the budget has `nanos` nanoseconds of CPU time.
+    fn affords(&self, nanos: f64) -> bool {
+        self.budget.as_ref().is_none_or(|budget| budget.has(nanos))
+    }
+
+    /// Plans a nap for the time in which half of a full ring's events are released. Returns the nap's
+    /// end; `None`: that time is unknown, or too short for a nap that may end late.
+    fn plan_nap_while_full(&mut self, now: Instant, ring: &FullRing) -> Option<Instant> {
+        let left = self.release_rate.learn(now, ring)?.min(LONGEST_NAP_WHILE_FULL);
+        if left < LEAST_HALF_RING {
+            return None;
+        }
+        let MovingAverage { mean, deviation, samples } = self.timer_lateness;
+        // An assumed lateness must not rule out the naps by which the lateness is measured.
+        let late = |nanos: f64| if samples < 8 { nanos.min(left / 2.0) } else { nanos };
+        let nap = left - late(mean);
+        if nap >= LEAST_NAP && late(4.0 * deviation) <= left / 2.0 && self.affords(LEAST_NAP) {
+            return Some(after(now, nap));
+        }
+        // Rarer than in [`Adaptive::plan`], because a nap that ends late costs the stage's time.
+        self.timer_lateness.decay(0.001);
+        None
     }
 }
 
@@ -256,7 +302,7 @@ impl WaitLearner for Adaptive {
             if let Some(budget) = &mut self.budget {
                 budget.charge_polls(context.polls);
             }
-            self.phase = self.plan(now, context.oversubscribed);
+            self.phase = self.plan(now, context);
         } else if let Phase::Yield = self.phase {
             // The budget is charged the estimated cost of a yield and not the elapsed time, because
             // other threads use the core during the yield.
@@ -281,6 +327,10 @@ impl WaitLearner for Adaptive {
                 self.phase = Phase::Spin(give_up);
             }
         }
+        if let Phase::NappingWhileFull(wake) = self.phase {
+            self.learn_lateness(context, wake);
+            self.phase = Phase::Park;
+        }
         if let Phase::Spin(until) = self.phase
             && now >= until
         {
@@ -297,6 +347,12 @@ impl WaitLearner for Adaptive {
                 self.phase = Phase::Napping { wake, give_up };
                 self.charge_sleep();
                 return WaitAction::ParkFor(wake.saturating_duration_since(now));
+            }
+            Phase::NapWhileFull(wake) => {
+                self.phase = Phase::NappingWhileFull(wake);
+                self.charge_sleep();
+                // No release has to wake the producer.
+                return WaitAction::Sleep(wake.saturating_duration_since(now));
             }
             _ => {}
         }
@@ -337,6 +393,12 @@ impl WaitLearner for Adaptive {
             self.gap_unknown = true;
             return;
         };
+        if let Phase::NappingWhileFull(wake) = phase {
+            // The wait was as long as planned, which says nothing about waits without such a nap.
+            self.learn_lateness(context, wake);
+            (self.streak_began, self.gap_unknown) = (None, true);
+            return;
+        }
         if let Phase::Napping { wake, .. } = phase {
             self.learn_lateness(context, wake);
         }
@@ -347,7 +409,7 @@ impl WaitLearner for Adaptive {
             // wake-up lowers the average by one percent. Without this decay, an average wake
             // latency that is too high could make the waiter spin in every wait. A waiter that
             // never sleeps measures no wake latency and cannot correct the average.
-            self.wake_latency.decay();
+            self.wake_latency.decay(0.01);
         }
         if progress {
             let began = after(self.streak_began.take().unwrap_or(began), lent);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::adaptive::Adaptive;
+use super::full_ring::FullRing;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner};
 
 /// One waiter on a simulated machine. All times of the machine are in nanoseconds.
@@ -26,6 +27,10 @@ struct Machine {
     /// CPU time spent spinning and yielding, in nanoseconds.
     spun: u64,
     sleeps: u64,
+    /// Number of sleeps that a notification ended.
+    woken: u64,
+    /// The full ring for which the waiter waits.
+    full_ring: Option<FullRing>,
 }
 
 impl Machine {
@@ -48,6 +53,8 @@ impl Machine {
             lent: 0,
             spun: 0,
             sleeps: 0,
+            woken: 0,
+            full_ring: None,
         }
     }
 
@@ -65,7 +72,7 @@ impl Machine {
         until: u64,
         mut notifies: impl Iterator<Item = u64>,
     ) -> Option<u64> {
-        let mut context = WaitContext::new(false);
+        let mut context = WaitContext { full_ring: self.full_ring, ..WaitContext::new(false) };
         let mut notify = notifies.next();
         loop {
             if self.now >= arrival {
@@ -91,6 +98,7 @@ impl Machine {
                 let notified_at = notify.map_or(arrival, |notify| notify.min(arrival));
                 let end = self.now.saturating_add(limit).min(until);
                 if notified_at <= end {
+                    self.woken += 1;
                     self.now = notified_at + self.wake_latency;
                     context.wake_latency = Some(Duration::from_nanos(self.wake_latency));
                 } else {
@@ -317,4 +325,96 @@ fn an_overdrawn_budget_recovers() {
     machine.run(2_000_000, |_| 600);
     let latenesses = machine.run(200, |_| 40_000_000);
     assert!(latenesses[latenesses.len() / 2] < 100_000, "{latenesses:?}");
+}
+
+/// A producer that fills a ring, and a stage that handles the events one after the other. The stage
+/// releases each quarter of the ring, or about every 40 microseconds.
+struct Filling {
+    producer: Machine,
+    capacity: u64,
+    /// Number of published events.
+    published: u64,
+    /// Time at which the stage has handled all published events.
+    done: u64,
+    /// Time in which the stage had no event to handle.
+    idle: u64,
+}
+
+impl Filling {
+    fn new(capacity: u64) -> Filling {
+        let producer = Machine::new(None);
+        Filling { producer, capacity, published: 0, done: 0, idle: 0 }
+    }
+
+    /// Fills the ring `times` times, and waits for room each time. The stage handles an event in
+    /// `work` nanoseconds.
+    fn fill(&mut self, times: u64, work: u64) {
+        let Filling { producer, capacity, published, done, idle } = self;
+        let batch = (40_000 / work).clamp(1, *capacity / 4);
+        for _ in 0..times {
+            let now = producer.now;
+            let unhandled = done.saturating_sub(now).div_ceil(work);
+            let released = match *published - unhandled {
+                handled if unhandled == 0 => handled,
+                handled => handled / batch * batch,
+            };
+            let room = (released + *capacity).saturating_sub(*published);
+            *idle += now.saturating_sub(*done);
+            *done = now.max(*done) + room * work;
+            *published += room;
+            producer.now += 5 * room;
+            producer.full_ring = Some(FullRing { at: *published, len: 1, capacity: *capacity });
+            let next_release = *done - (*capacity - batch) * work;
+            producer.wait(next_release, u64::MAX, std::iter::empty()).expect("no timeout");
+        }
+    }
+}
+
+/// Shows that no release wakes a producer that waits for room again and again, that it hardly spins,
+/// and that the stage never runs out of events.
+#[test]
+fn a_producer_naps_while_half_of_a_full_ring_is_released() {
+    for (capacity, work) in [(1024, 170), (1024, 700), (1024, 100_000), (65_536, 700), (64, 2_000)]
+    {
+        let mut filling = Filling::new(capacity);
+        filling.fill(100, work);
+        let from = filling.producer.now;
+        (filling.idle, filling.producer.woken, filling.producer.spun) = (0, 0, 0);
+        filling.fill(1_000, work);
+        let Filling { producer: Machine { now, woken, spun, .. }, idle, .. } = filling;
+        assert_eq!((idle, woken), (0, 0), "{capacity}, {work}");
+        assert!(spun < (now - from) / 20, "{capacity}, {work}: {spun} of {}", now - from);
+    }
+}
+
+/// Where timers are late by as long as the ring's events last, a nap leaves the stage without events.
+/// Shows that the producer hardly ever tries one.
+#[test]
+fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
+    for (capacity, work, timer_lateness) in
+        [(64, 170, 7_000), (1024, 20, 7_000), (1024, 50, 60_000)]
+    {
+        let mut filling = Filling::new(capacity);
+        filling.producer.timer_lateness = timer_lateness;
+        filling.fill(100, work);
+        let from = filling.producer.now;
+        filling.idle = 0;
+        filling.fill(10_000, work);
+        let Filling { producer: Machine { now, .. }, idle, .. } = filling;
+        assert!(idle < (now - from) / 50, "{capacity}, {work}: {idle} of {}", now - from);
+    }
+}
+
+/// A handler that becomes faster than a nap expects has run out of events once, for a millisecond at
+/// most.
+#[test]
+fn a_nap_that_was_too_long_is_the_last() {
+    let mut filling = Filling::new(1024);
+    filling.fill(100, 20_000);
+    // The stage handles the events that it has now, and all later ones, in less time.
+    let Filling { producer: Machine { now, .. }, done, .. } = filling;
+    filling.done = now + (done - now) / 20_000 * 500;
+    filling.idle = 0;
+    filling.fill(1_000, 500);
+    assert!((1..=1_010_000).contains(&filling.idle), "{}", filling.idle);
 }

@@ -141,6 +141,12 @@ pub enum Wait {
     /// graph gets the core if it needs one. Where the graph's threads outnumber the cores, or while
     /// another thread keeps the core for long, the waiter polls a few times and does not spin
     /// further.
+    ///
+    /// A producer that waits for room in a full ring again and again learns how fast events are
+    /// released. It then sleeps while half of the ring is released, for up to a millisecond, and
+    /// no release has to wake it. The stages have the other half in front of them meanwhile. A call
+    /// that waits hears of a close or a failure after the sleep. This holds for graphs in which no
+    /// stage follows another one.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two

@@ -45,10 +45,10 @@ impl MovingAverage {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_CLAMP) };
         self.learn(sample.min(most));
     }
-    /// Lowers the average by one percent, in place of learning a sample.
-    pub(super) fn decay(&mut self) {
-        self.mean *= 0.99;
-        self.deviation *= 0.99;
+    /// Lowers the average by a share between 0 and 1, in place of learning a sample.
+    pub(super) fn decay(&mut self, share: f64) {
+        self.mean *= 1.0 - share;
+        self.deviation *= 1.0 - share;
     }
     /// Returns whether there are eight samples or more, and the deviation is below a tenth of the
     /// mean.
@@ -90,7 +90,7 @@ mod tests {
     fn an_average_that_decayed_for_long_learns_again_within_fifty_samples() {
         let mut average = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
         for _ in 0..1_000_000 {
-            average.decay();
+            average.decay(0.01);
         }
         for _ in 0..50 {
             average.learn_clamped(7_000.0);

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::full_ring::FullRing;
+
 /// Number of polls before the clock's first reading in a wait, and between two readings while the
 /// waiter spins. Sixteen polls take about as long as ten readings of the clock.
 pub(super) const CLOCK_INTERVAL: u64 = 16;
@@ -43,12 +45,22 @@ pub struct WaitContext {
     /// Time from the notification that ended the wait's last action until the waiter ran; `None` if
     /// no notification ended that action.
     pub wake_latency: Option<Duration>,
+    /// The ring for whose room the waiter waits; `None`: the waiter waits for something else, or its
+    /// thread may have to run a stage meanwhile.
+    pub(crate) full_ring: Option<FullRing>,
 }
 
 impl WaitContext {
     /// Returns the context of a wait that begins.
     pub(crate) fn new(oversubscribed: bool) -> WaitContext {
-        WaitContext { polls: 0, oversubscribed, now: None, started: None, wake_latency: None }
+        WaitContext {
+            polls: 0,
+            oversubscribed,
+            now: None,
+            started: None,
+            wake_latency: None,
+            full_ring: None,
+        }
     }
 
     /// Returns the duration of this wait up to the clock's last reading; zero before the first

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::built_in::Wait;
+use super::full_ring::FullRing;
 use super::queue::WaitQueue;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 use crate::base::panics::drop_contained;
@@ -74,6 +75,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) polls: u64,
     /// Whether the graph has more threads than cores.
     pub(crate) oversubscribed: bool,
+    /// The full ring for whose room the waiter waits, if its thread has nothing else to do.
+    pub(crate) full_ring: Option<FullRing>,
     /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
     pub(crate) queue: Option<&'a dyn SleepPlace>,
     pub(crate) deadline: Option<Instant>,
@@ -115,8 +118,10 @@ pub(crate) fn wait_until(
     keep_waiting: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let WaitOptions { wait, polls, oversubscribed, queue, mut deadline, timeout, notice } = options;
-    let mut context = WaitContext { polls, ..WaitContext::new(oversubscribed) };
+    let WaitOptions { wait, polls, oversubscribed, full_ring, queue, timeout, notice, .. } =
+        options;
+    let mut deadline = options.deadline;
+    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
     let (mut sleeps, mut next_call) = (0, None);
     let in_time = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
@@ -212,6 +217,7 @@ mod tests {
             wait,
             polls: 0,
             oversubscribed: false,
+            full_ring: None,
             queue: queue.map(|queue| queue as _),
             deadline: None,
             timeout: None,

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
-use slipring::{Contiguous, Interleaved, Layout, Producer, Reader};
+use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
 use slipring_support::machine::pin;
 
 use crate::contenders::ours::GraphLayout;
@@ -101,6 +101,14 @@ fn for_each<S: Stream, L: GraphLayout>(stream: S) -> Values {
 /// The library's loop, with the default wait strategy.
 fn for_each_default<S: Stream>(stream: S) -> Values {
     driven(stream, slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound"))
+}
+
+/// The library's loop, where whoever waits sleeps at once.
+fn for_each_blocking<S: Stream>(stream: S) -> Values {
+    let graph = Graph::new(stream.ring(), || 0u64).wait(Wait::Blocking);
+    let key = graph.reader("reader");
+    let ring = graph.build().expect("the graph is sound");
+    driven(stream, (ring.producer(), ring.reader(key)))
 }
 
 /// A loop of the user's own that polls.
@@ -216,9 +224,10 @@ type Run<S> = fn(S) -> Values;
 /// Returns the contenders of a stream.
 fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
     use Kind::{Ours, Peer};
-    let all: [(Kind, &str, Run<S>); 15] = [
+    let all: [(Kind, &str, Run<S>); 16] = [
         (Ours, "slipring, for_each", for_each::<S, Interleaved>),
         (Ours, "slipring, for_each, default wait", for_each_default),
+        (Ours, "slipring, for_each, blocking wait", for_each_blocking),
         (Ours, "slipring, poll", poll::<S, Interleaved>),
         (Ours, "slipring, batch", batches::<S, Interleaved>),
         (Ours, "slipring, batch, default wait", batches_default),

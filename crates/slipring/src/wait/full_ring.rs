@@ -1,0 +1,115 @@
+//! The wait of a producer for room in a full ring.
+//!
+//! The stage behind a full ring has a lap of events in front of itself. A producer that sleeps while
+//! the stage handles half of them delays no event. So the producer need not be awake at the next
+//! release, and no release has to wake it: a timer does. A wake-up takes microseconds of the thread
+//! that makes it, which is the thread that everybody waits for.
+//!
+//! Invariants
+//! - I1: a sample describes handlers that had events all the time. At the start of a wait for `len`
+//!   positions, more than `capacity - len` events are unreleased. Up to the start of the next wait,
+//!   the stages have released about as many events as the producers have published meanwhile. If
+//!   these are `capacity - len` or fewer, no stage ran out of events.
+
+use std::time::Instant;
+
+use super::moving_average::{MovingAverage, nanos};
+
+/// Time after which a sample needs no more events, in nanoseconds.
+const SAMPLE_TIME: f64 = 4_000_000.0;
+
+/// The full ring for which a producer waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullRing {
+    /// The producer's next position.
+    pub(crate) at: u64,
+    /// Number of positions that the producer waits for.
+    pub(crate) len: u64,
+    /// Number of the ring's slots.
+    pub(crate) capacity: u64,
+}
+
+/// The rate at which a full ring's events are released, as one producer learns it.
+#[derive(Debug)]
+pub(super) struct ReleaseRate {
+    /// Start of the last wait for room, and the producer's position at that time.
+    last: Option<(Instant, u64)>,
+    /// Number of events that were released since the last sample, and the time, in nanoseconds. A
+    /// stage releases up to a quarter of the ring at once, or the events of a millisecond, so a sample
+    /// needs a lap of events or [`SAMPLE_TIME`].
+    since_sample: (u64, f64),
+    /// Time for each event, in nanoseconds.
+    event: MovingAverage,
+}
+
+impl ReleaseRate {
+    pub(super) fn new() -> ReleaseRate {
+        ReleaseRate { last: None, since_sample: (0, 0.0), event: MovingAverage::new(0.0) }
+    }
+
+    /// Learns from the time since the last wait for room, when another one begins. Returns the time
+    /// until half of the ring's events are released, in nanoseconds; `None`: unknown.
+    pub(super) fn learn(&mut self, now: Instant, ring: &FullRing) -> Option<f64> {
+        let (began, at) = *self.last.get_or_insert((now, ring.at));
+        let released = ring.at.wrapping_sub(at);
+        if released > ring.capacity.saturating_sub(ring.len) {
+            // Events may have run out, perhaps because of what was learned so far.
+            *self = ReleaseRate { last: Some((now, ring.at)), ..ReleaseRate::new() };
+        } else if released != 0 {
+            self.last = Some((now, ring.at));
+            let (events, time) = &mut self.since_sample;
+            *events += released; // I1
+            *time += nanos(now.saturating_duration_since(began));
+            if *events >= ring.capacity || *time >= SAMPLE_TIME {
+                self.event.learn_clamped(*time / *events as f64);
+                self.since_sample = (0, 0.0);
+            }
+        }
+        (self.event.samples != 0).then_some(self.event.mean * (ring.capacity / 2) as f64)
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns the times until half of the ring's events are released, in nanoseconds, for waits that
+    /// begin after the given times (in nanoseconds) and the given numbers of events.
+    fn learned<const N: usize>(waits: [(u64, u64); N]) -> [Option<f64>; N] {
+        let (mut now, mut at) = (Instant::now(), u64::MAX - 100);
+        let mut rate = ReleaseRate::new();
+        waits.map(|(nanos, events)| {
+            (now, at) = (now + Duration::from_nanos(nanos), at.wrapping_add(events));
+            rate.learn(now, &FullRing { at, len: 2, capacity: 64 })
+        })
+    }
+
+    #[test]
+    fn the_time_of_half_a_ring_follows_from_a_lap() {
+        let waits = learned([(0, 0), (1600, 16), (3200, 32), (1600, 16)]);
+        assert_eq!(waits, [None, None, None, Some(3200.0)]);
+    }
+
+    /// A release may come just before a wait, and the next one long after.
+    #[test]
+    fn no_single_release_is_a_sample() {
+        let waits = learned([(0, 0), (1600, 1), (1600, 31), (1600, 1), (1600, 31)]);
+        assert_eq!(waits, [None, None, None, None, Some(3200.0)]);
+    }
+
+    #[test]
+    fn a_wait_that_begins_again_is_the_same_wait() {
+        let [.., last] = learned([(0, 0), (100, 0), (500, 0), (5800, 60), (0, 0), (400, 4)]);
+        assert_eq!(last, Some(3400.0));
+    }
+
+    #[test]
+    fn nothing_is_known_after_a_lap_in_which_events_may_have_run_out() {
+        let [.., known, unknown, half, again] =
+            learned([(0, 0), (3200, 32), (3200, 32), (6300, 63), (320, 32), (320, 32)]);
+        assert_eq!((known, unknown, half), (Some(3200.0), None, None));
+        assert_eq!(again, Some(320.0), "what was learned before does not count");
+    }
+}
