@@ -34,9 +34,12 @@ impl GraphLayout for Contiguous {
 #[inline(always)]
 fn send_batch<E: Event, L: Layout>(tx: &mut Producer<E, L>, first: u64, len: u64) {
     let mut slots = tx.claim_n(len as usize).expect("the ring is open");
-    for (slot, number) in slots.iter_mut().zip(first..) {
+    let mut number = first;
+    // `for_each` tests for the wrap once, and a `for` loop at each slot.
+    slots.iter_mut().for_each(|slot| {
         slot.fill(number);
-    }
+        number += 1;
+    });
     slots.publish();
 }
 

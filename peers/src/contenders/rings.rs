@@ -44,9 +44,11 @@ macro_rules! stream {
             }
             produce(spec, |first, len| {
                 tx.batch_publish(len as usize, |slots| {
-                    for (slot, number) in slots.zip(first..) {
+                    let mut number = first;
+                    slots.for_each(|slot| {
                         slot.fill(number);
-                    }
+                        number += 1;
+                    });
                 })
             })
             // Dropping the producer waits until all events are handled.

@@ -15,8 +15,8 @@ use std::ops::{Deref, Index, IndexMut, Range};
 use crate::consumer::markers::{SeatedWorker, Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
-use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
-use crate::ring::slots::{Interleaved, Layout, Storage};
+use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
+use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
 use crate::ring::words::ahead;
 
 /// Events lent to a stage together: consecutive positions in their order, without a tombstone. A
@@ -268,6 +268,30 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
         unsafe {
             EventsIterMut::new(self.position.state().slots, self.view.first_seq(), self.view.len())
         }
+    }
+}
+
+impl<E, C: sealed::Delivery> Batch<'_, E, Writing, C, Contiguous> {
+    /// Returns the batch's events as two slices. The second slice is empty unless the batch
+    /// continues from the ring's last slot to its first slot.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64).contiguous();
+    /// let sort = graph.writer("sort");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sort) = (ring.producer(), ring.writer(sort));
+    /// for i in [3, 1, 2] { tx.publish(|v| *v = i)?; }
+    /// let mut batch = sort.try_batch(8)?;
+    /// let (front, back) = batch.as_mut_slices();
+    /// front.sort_unstable();
+    /// assert_eq!((&*front, &*back), (&[1, 2, 3][..], &[][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
+        let (first, len) = (self.view.first_seq(), self.view.len());
+        // SAFETY: as in `get_mut`.
+        unsafe { mut_slices(self.position.state().slots, first, len) }
     }
 }
 

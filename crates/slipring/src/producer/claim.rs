@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Producer, Single, sealed};
-use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
-use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims one slot. Waits by the graph's wait strategy while the ring is full.
@@ -259,6 +259,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
     }
 
     /// Iterates over mutable references to the claim's events, in the order of their positions.
+    /// `for_each` looks once whether the claim continues at the ring's first slot, and a `for` loop
+    /// looks at each event. Where an event takes a nanosecond, that is a third of it.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]
@@ -280,6 +282,35 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         self.producer.commit(seq, len);
         std::mem::forget(self);
         seq
+    }
+}
+
+impl<E, S: sealed::Sharing> Slots<'_, E, Contiguous, S> {
+    /// Returns the claim's events as two slices. The second slice is empty unless the claim
+    /// continues from the ring's last slot to its first slot.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64).contiguous();
+    /// let copy = graph.reader("copy");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut rx) = (ring.producer(), ring.reader(copy));
+    /// tx.claim_n(6)?.publish();
+    /// assert_eq!(rx.poll(6, |_, _| ())?, 6);
+    /// let numbers = [1, 2, 3, 4, 5];
+    /// let mut claim = tx.claim_n(numbers.len())?;
+    /// let (front, back) = claim.as_mut_slices();
+    /// let (first, rest) = numbers.split_at(front.len());
+    /// front.copy_from_slice(first);
+    /// back.copy_from_slice(rest);
+    /// assert_eq!((front.len(), back.len()), (2, 3));
+    /// claim.publish();
+    /// assert!(rx.try_batch(8)?.iter().eq(&numbers));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
+        // SAFETY: as in `get_mut`.
+        unsafe { mut_slices(self.producer.view(), self.seq, self.len) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-use crate::ring::slots::{Interleaved, Layout, Storage, View};
+use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage, View};
 
 /// The second argument of a handler, beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
     }
 }
 
-impl<E> Events<'_, E, crate::Contiguous> {
+impl<E> Events<'_, E, Contiguous> {
     /// Returns the events as two slices. The second slice is empty unless the batch continues from
     /// the ring's last slot to its first slot.
     ///
@@ -181,24 +181,38 @@ impl<E, L: Layout> EventsIterMut<'_, E, L> {
     }
 }
 
-impl<E> EventsMut<'_, E, crate::Contiguous> {
+impl<E> EventsMut<'_, E, Contiguous> {
     /// Returns the events as two slices. The second slice is empty unless the batch continues from
     /// the ring's last slot to its first slot.
     ///
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
-        let straight = straight(&*slots, first, len);
-        // SAFETY: lent to this view alone. A batch fits the ring, so the two slices do not overlap.
-        unsafe {
-            (
-                std::slice::from_raw_parts_mut(slots.event(first), straight),
-                std::slice::from_raw_parts_mut(
-                    slots.event(first.wrapping_add(straight as u64)),
-                    len - straight,
-                ),
-            )
-        }
+        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
+        unsafe { mut_slices(slots, first, len) }
+    }
+}
+
+/// Returns the events in `[first, first + len)` before the wrap, and those behind it.
+///
+/// # Safety
+/// The protocol lends these events for `'a` to the caller alone, and no other reference to them is
+/// used meanwhile.
+#[inline]
+pub(crate) unsafe fn mut_slices<'a, E>(
+    slots: View<E, Contiguous>,
+    first: u64,
+    len: usize,
+) -> (&'a mut [E], &'a mut [E]) {
+    let straight = straight(&*slots, first, len);
+    let wrapped = slots.event(first.wrapping_add(straight as u64));
+    // SAFETY: lent, by the caller's promise. This layout has no gaps between events up to the ring's
+    // last slot. What is lent at once fits the ring, so the two slices do not overlap.
+    unsafe {
+        (
+            std::slice::from_raw_parts_mut(slots.event(first), straight),
+            std::slice::from_raw_parts_mut(wrapped, len - straight),
+        )
     }
 }
 

@@ -494,3 +494,39 @@ fn an_event_whose_drop_panics_does_not_keep_the_others() {
     );
     assert_eq!(dropped.load(Relaxed), 6);
 }
+
+/// A producer fills claims of every length as slices, a writer changes batches as slices, and a
+/// reader sees each event once and in order, wherever a claim or a batch goes around the ring's end.
+#[test]
+fn claims_and_batches_are_filled_and_changed_as_slices() {
+    let graph = Graph::new(8, String::new).contiguous();
+    let writer = graph.writer("writer");
+    let reader = graph.reader("reader").after(&writer);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut writer, mut reader) =
+        (ring.producer(), ring.writer(writer), ring.reader(reader));
+    let (mut sent, mut seen, mut wrapped) = (0, 0, 0);
+    for len in (1..=8).cycle().take(40) {
+        let mut claim = tx.claim_n(len).unwrap();
+        let (front, back) = claim.as_mut_slices();
+        assert_eq!(front.len() + back.len(), len);
+        wrapped += usize::from(!back.is_empty());
+        for slot in front.iter_mut().chain(back) {
+            *slot = sent.to_string();
+            sent += 1;
+        }
+        claim.publish();
+        while seen < sent {
+            let mut batch = writer.try_batch(3).unwrap();
+            let (front, back) = batch.as_mut_slices();
+            front.iter_mut().chain(back).for_each(|text| text.push('!'));
+            batch.release();
+            let polled = reader.poll(8, |text, _| {
+                assert_eq!(*text, format!("{seen}!"));
+                seen += 1;
+            });
+            assert!(polled.unwrap() > 0);
+        }
+    }
+    assert!(wrapped > 10, "{wrapped} claims went around");
+}

@@ -80,9 +80,11 @@ macro_rules! spinning {
         #[inline(always)]
         fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
             let mut slots = tx.claim_n(len as usize).expect("the ring is open");
-            for (slot, number) in slots.iter_mut().zip(first..) {
+            let mut number = first;
+            slots.iter_mut().for_each(|slot| {
                 slot.fill(number);
-            }
+                number += 1;
+            });
             slots.publish();
         }
         fn stream(rx: &mut Self::Rx, _events: u64, check: &mut Check) {
