@@ -499,6 +499,7 @@ fn an_event_whose_drop_panics_does_not_keep_the_others() {
 /// reader sees each event once and in order, wherever a claim or a batch goes around the ring's end.
 #[test]
 fn claims_and_batches_are_filled_and_changed_as_slices() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, String::new).contiguous();
     let writer = graph.writer("writer");
     let reader = graph.reader("reader").after(&writer);
