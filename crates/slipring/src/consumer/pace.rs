@@ -42,8 +42,9 @@ const MOST_STRIDES: u64 = 64;
 ///   stage;
 /// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
 ///   follows a stage or is followed by one), or a worker of a pool has handled its chunk;
-/// - about `RELEASE_AFTER` has passed since the last release, or fifty times as long as that release
-///   took; about a microsecond in a stage that may retry events.
+/// - about `RELEASE_AFTER` has passed since the last release, or fifty times as long as the last
+///   release took that was due by time in this backlog; about a microsecond in a stage that may
+///   retry events.
 ///
 /// A release under a backlog costs much more than a store. The store takes a cache line away from
 /// the threads that poll the line, and these threads then take cache lines away from this thread.
@@ -259,7 +260,7 @@ impl Pace {
     #[inline(always)]
     pub(crate) fn resume(&mut self, now: Option<Instant>) {
         self.readings = now.map(|now| (now, now));
-        self.is_release_timed = false;
+        (self.release_after, self.is_release_timed) = (RELEASE_AFTER, false);
         (self.since_stride, self.since_reading) = (0, (0, 0));
         if self.grows {
             self.stride = 1;

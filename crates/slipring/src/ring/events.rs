@@ -206,8 +206,8 @@ pub(crate) unsafe fn mut_slices<'a, E>(
 ) -> (&'a mut [E], &'a mut [E]) {
     let straight = straight(&*slots, first, len);
     let wrapped = slots.event(first.wrapping_add(straight as u64));
-    // SAFETY: lent, by the caller's promise. This layout has no gaps between events up to the ring's
-    // last slot. What is lent at once fits the ring, so the two slices do not overlap.
+    // SAFETY: lent, by the caller's promise. This layout has no gaps between events up to the
+    // ring's last slot. What is lent at once fits the ring, so the two slices do not overlap.
     unsafe {
         (
             std::slice::from_raw_parts_mut(slots.event(first), straight),

@@ -207,8 +207,8 @@ impl Plan {
     }
 
     /// Returns the ring as a producer finds it that waits for `len` positions from `at` on;
-    /// `None`: a stage follows another one. Then a stage has only a part of the ring's events in front of
-    /// itself, and may run out of them while later stages still have some.
+    /// `None`: a stage follows another one. Then a stage has only a part of the ring's events in
+    /// front of itself, and may run out of them while later stages still have some.
     pub(crate) fn full_ring(&self, at: u64, len: u64) -> Option<FullRing> {
         let is_flat = self.gating.len() == self.stages.len();
         is_flat.then_some(FullRing { at, len, capacity: self.capacity as u64 })

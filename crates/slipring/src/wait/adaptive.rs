@@ -64,8 +64,9 @@ const LEAST_NAP: f64 = 5_000.0;
 const NAP_MARGIN: f64 = 2_000.0;
 /// Shortest time in which half of a full ring's events are released, if a producer naps meanwhile,
 /// in nanoseconds. Timers are late by some ten microseconds, and the events in the rest of the ring
-/// last for no longer than these.
-const LEAST_HALF_RING: f64 = 20_000.0;
+/// last for no longer than these. Where other processes keep the other cores busy, the producer
+/// wakes up on the stage's core, which took 30 µs a nap (records/2026-11-24-default-wait).
+const LEAST_HALF_RING: f64 = 60_000.0;
 /// Longest nap of a producer while its ring is full, in nanoseconds. No close and no failure ends
 /// such a nap early.
 const LONGEST_NAP_WHILE_FULL: f64 = 1_000_000.0;
@@ -261,8 +262,8 @@ impl Adaptive {
         self.budget.as_ref().is_none_or(|budget| budget.has(nanos))
     }
 
-    /// Plans a nap for the time in which half of a full ring's events are released. Returns the nap's
-    /// end; `None`: that time is unknown, or too short for a nap that may end late.
+    /// Plans a nap for the time in which half of a full ring's events are released. Returns the
+    /// nap's end; `None`: that time is unknown, or too short for a nap that may end late.
     fn plan_nap_while_full(&mut self, now: Instant, ring: &FullRing) -> Option<Instant> {
         let left = self.release_rate.learn(now, ring)?.min(LONGEST_NAP_WHILE_FULL);
         if left < LEAST_HALF_RING {
@@ -273,6 +274,7 @@ impl Adaptive {
         let late = |nanos: f64| if samples < 8 { nanos.min(left / 2.0) } else { nanos };
         let nap = left - late(mean);
         if nap >= LEAST_NAP && late(4.0 * deviation) <= left / 2.0 && self.affords(LEAST_NAP) {
+            self.release_rate.naps();
             return Some(after(now, nap));
         }
         // Rarer than in [`Adaptive::plan`], because a nap that ends late costs the stage's time.

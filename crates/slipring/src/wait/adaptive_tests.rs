@@ -370,8 +370,8 @@ impl Filling {
     }
 }
 
-/// Shows that no release wakes a producer that waits for room again and again, that it hardly spins,
-/// and that the stage never runs out of events.
+/// Shows that no release wakes a producer that waits for room again and again, that it hardly
+/// spins, and that the stage never runs out of events.
 #[test]
 fn a_producer_naps_while_half_of_a_full_ring_is_released() {
     for (capacity, work) in [(1024, 170), (1024, 700), (1024, 100_000), (65_536, 700), (64, 2_000)]
@@ -387,8 +387,8 @@ fn a_producer_naps_while_half_of_a_full_ring_is_released() {
     }
 }
 
-/// Where timers are late by as long as the ring's events last, a nap leaves the stage without events.
-/// Shows that the producer hardly ever tries one.
+/// Where timers are late by as long as the ring's events last, a nap leaves the stage without
+/// events. Shows that the producer hardly ever tries one.
 #[test]
 fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     for (capacity, work, timer_lateness) in
@@ -405,8 +405,8 @@ fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
     }
 }
 
-/// A handler that becomes faster than a nap expects has run out of events once, for a millisecond at
-/// most.
+/// A handler that becomes faster than a nap expects has run out of events once, for a millisecond
+/// at most.
 #[test]
 fn a_nap_that_was_too_long_is_the_last() {
     let mut filling = Filling::new(1024);

@@ -1,9 +1,12 @@
 //! The wait of a producer for room in a full ring.
 //!
-//! The stage behind a full ring has a lap of events in front of itself. A producer that sleeps while
-//! the stage handles half of them delays no event. So the producer need not be awake at the next
-//! release, and no release has to wake it: a timer does. A wake-up takes microseconds of the thread
-//! that makes it, which is the thread that everybody waits for.
+//! The stage behind a full ring has a lap of events in front of itself. A producer that sleeps
+//! while the stage handles half of them, at its usual rate, delays no event. So the producer need
+//! not be awake at the next release, and no release has to wake it: a timer does. A wake-up takes
+//! microseconds of the thread that makes it, which is the thread that everybody waits for.
+//!
+//! A handler that is slow now and then is faster than usual in between, and empties the ring during
+//! the sleep. So a producer that finds that out becomes cautious.
 //!
 //! Invariants
 //! - I1: a sample describes handlers that had events all the time. At the start of a wait for `len`
@@ -17,6 +20,9 @@ use super::moving_average::{MovingAverage, nanos};
 
 /// Time after which a sample needs no more events, in nanoseconds.
 const SAMPLE_TIME: f64 = 4_000_000.0;
+
+/// Upper bound of [`ReleaseRate::caution`].
+const MOST_CAUTION: u32 = 1023;
 
 /// The full ring for which a producer waits.
 #[derive(Clone, Copy, Debug)]
@@ -35,16 +41,28 @@ pub(super) struct ReleaseRate {
     /// Start of the last wait for room, and the producer's position at that time.
     last: Option<(Instant, u64)>,
     /// Number of events that were released since the last sample, and the time, in nanoseconds. A
-    /// stage releases up to a quarter of the ring at once, or the events of a millisecond, so a sample
-    /// needs a lap of events or [`SAMPLE_TIME`].
+    /// stage releases up to a quarter of the ring at once, or the events of a millisecond, so a
+    /// sample needs a lap of events or [`SAMPLE_TIME`].
     since_sample: (u64, f64),
     /// Time for each event, in nanoseconds.
     event: MovingAverage,
+    /// Number of samples that are needed before a nap. It grows fourfold whenever events ran out
+    /// behind a nap, because handlers whose time varies may empty the ring sooner than on average.
+    /// It falls by one at each nap behind which they did not.
+    caution: u32,
+    /// Whether the producer has napped in the last wait for room.
+    napped: bool,
 }
 
 impl ReleaseRate {
     pub(super) fn new() -> ReleaseRate {
-        ReleaseRate { last: None, since_sample: (0, 0.0), event: MovingAverage::new(0.0) }
+        ReleaseRate {
+            last: None,
+            since_sample: (0, 0.0),
+            event: MovingAverage::new(0.0),
+            caution: 0,
+            napped: false,
+        }
     }
 
     /// Learns from the time since the last wait for room, when another one begins. Returns the time
@@ -54,8 +72,15 @@ impl ReleaseRate {
         let released = ring.at.wrapping_sub(at);
         if released > ring.capacity.saturating_sub(ring.len) {
             // Events may have run out, perhaps because of what was learned so far.
-            *self = ReleaseRate { last: Some((now, ring.at)), ..ReleaseRate::new() };
+            let caution = match self.napped {
+                true => (4 * self.caution + 3).min(MOST_CAUTION),
+                false => self.caution,
+            };
+            *self = ReleaseRate { last: Some((now, ring.at)), caution, ..ReleaseRate::new() };
         } else if released != 0 {
+            if std::mem::take(&mut self.napped) {
+                self.caution = self.caution.saturating_sub(1);
+            }
             self.last = Some((now, ring.at));
             let (events, time) = &mut self.since_sample;
             *events += released; // I1
@@ -65,7 +90,13 @@ impl ReleaseRate {
                 self.since_sample = (0, 0.0);
             }
         }
-        (self.event.samples != 0).then_some(self.event.mean * (ring.capacity / 2) as f64)
+        let is_known = self.event.samples > self.caution;
+        is_known.then_some(self.event.mean * (ring.capacity / 2) as f64)
+    }
+
+    /// Notes that the producer naps until half of the ring's events are released.
+    pub(super) fn naps(&mut self) {
+        self.napped = true;
     }
 }
 
@@ -75,8 +106,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the times until half of the ring's events are released, in nanoseconds, for waits that
-    /// begin after the given times (in nanoseconds) and the given numbers of events.
+    /// Returns the times until half of the ring's events are released, in nanoseconds, for waits
+    /// that begin after the given times (in nanoseconds) and the given numbers of events.
     fn learned<const N: usize>(waits: [(u64, u64); N]) -> [Option<f64>; N] {
         let (mut now, mut at) = (Instant::now(), u64::MAX - 100);
         let mut rate = ReleaseRate::new();
@@ -103,6 +134,34 @@ mod tests {
     fn a_wait_that_begins_again_is_the_same_wait() {
         let [.., last] = learned([(0, 0), (100, 0), (500, 0), (5800, 60), (0, 0), (400, 4)]);
         assert_eq!(last, Some(3400.0));
+    }
+
+    /// Shows that each nap behind which events ran out makes the laps until the next one four times
+    /// as many.
+    #[test]
+    fn a_producer_becomes_cautious_where_events_run_out_behind_its_naps() {
+        let (now, ring) = (Instant::now(), FullRing { at: 0, len: 1, capacity: 64 });
+        let (mut rate, mut at, mut laps) = (ReleaseRate::new(), 0, Vec::new());
+        let mut lap = |rate: &mut ReleaseRate, events| {
+            at += events;
+            rate.learn(now, &FullRing { at, ..ring }).is_some()
+        };
+        for _ in 0..7 {
+            lap(&mut rate, 64); // events ran out
+            let mut waits = 1;
+            while !lap(&mut rate, 32) {
+                waits += 1;
+            }
+            rate.naps();
+            laps.push(waits / 2);
+        }
+        assert_eq!(laps, [1, 4, 16, 64, 256, 1024, 1024]);
+        for _ in 0..2000 {
+            lap(&mut rate, 32);
+            rate.naps();
+        }
+        lap(&mut rate, 64);
+        assert_eq!(rate.caution, 3, "naps without harm lower the caution");
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub struct WaitContext {
     /// Time from the notification that ended the wait's last action until the waiter ran; `None` if
     /// no notification ended that action.
     pub wake_latency: Option<Duration>,
-    /// The ring for whose room the waiter waits; `None`: the waiter waits for something else, or its
-    /// thread may have to run a stage meanwhile.
+    /// The ring for whose room the waiter waits; `None`: the waiter waits for something else, or
+    /// its thread may have to run a stage meanwhile.
     pub(crate) full_ring: Option<FullRing>,
 }
 

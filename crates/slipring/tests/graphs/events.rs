@@ -496,7 +496,8 @@ fn an_event_whose_drop_panics_does_not_keep_the_others() {
 }
 
 /// A producer fills claims of every length as slices, a writer changes batches as slices, and a
-/// reader sees each event once and in order, wherever a claim or a batch goes around the ring's end.
+/// reader sees each event once and in order, wherever a claim or a batch goes around the ring's
+/// end.
 #[test]
 fn claims_and_batches_are_filled_and_changed_as_slices() {
     let _watched = crate::common::watched();
