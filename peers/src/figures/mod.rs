@@ -25,6 +25,7 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         one_by_one::figures(size, programs),
         batches::figures(size, programs),
         busy::full::figures(size, programs),
+        busy::uneven::figures(size),
         busy::shapes::figures(size, programs),
         busy::open::figures(size, programs),
         round_trip::figures(size, programs),

@@ -13,12 +13,12 @@ pub const WORK: [u32; 5] = [0, 10, 50, 170, 700];
 
 /// A stream from a producer that does not work.
 #[derive(Clone, Copy)]
-struct Full {
-    ring: usize,
+pub(super) struct Full {
+    pub(super) ring: usize,
     /// Number of timed events, behind a lap of the ring that is not timed.
-    timed: u64,
+    pub(super) timed: u64,
     /// Steps of the handler's work on an event.
-    steps: u32,
+    pub(super) steps: u32,
 }
 
 impl Stream for Full {
@@ -39,10 +39,10 @@ impl Stream for Full {
 }
 
 /// The consumer's side: checks each event, works on it, and times the events behind the first lap.
-struct Busy {
+pub(super) struct Busy {
     stream: Full,
     check: Check,
-    state: u64,
+    pub(super) state: u64,
     begin: Option<Instant>,
     end: Option<Instant>,
 }
@@ -70,7 +70,7 @@ impl Consumer for Busy {
 
 impl Busy {
     /// Returns the nanoseconds per timed event.
-    fn nanos(&self) -> f64 {
+    pub(super) fn nanos(&self) -> f64 {
         black_box(self.state);
         self.check.finish(self.stream.events());
         let (Some(begin), Some(end)) = (self.begin, self.end) else { panic!("events were lost") };

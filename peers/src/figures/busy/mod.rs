@@ -3,6 +3,7 @@
 //! which the consumer handles no event.
 //!
 //! - [`full`]: the producer does not work, so the ring is always full.
+//! - [`uneven`]: the same, and the handler is slow now and then.
 //! - [`open`]: events arrive at random times, whether or not the consumer keeps up.
 //! - [`shapes`]: a pipeline of two busy stages behind a full ring.
 //!
@@ -11,6 +12,7 @@
 pub mod full;
 pub mod open;
 pub mod shapes;
+pub mod uneven;
 
 use std::hint::spin_loop;
 use std::sync::{Arc, OnceLock};
