@@ -7,9 +7,9 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target of the longest time between two releases that wake nobody. The loop exceeds the target by
-/// up to one interval of the clock's readings. A release and the readings before the release cost
-/// about 200 ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
+/// Target of the longest time between two releases that wake no sleeper. The loop exceeds the
+/// target by up to one interval of the clock's readings. A release and the readings before the
+/// release cost about 200 ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Least time between two releases, in multiples of the time that a release takes. A release that
 /// wakes a sleeper takes 1 to 15 µs.

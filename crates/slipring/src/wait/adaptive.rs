@@ -254,9 +254,7 @@ impl Adaptive {
             Phase::Park
         }
     }
-}
 
-impl Adaptive {
     /// Returns whether the budget has `nanos` nanoseconds of CPU time.
     fn affords(&self, nanos: f64) -> bool {
         self.budget.as_ref().is_none_or(|budget| budget.has(nanos))

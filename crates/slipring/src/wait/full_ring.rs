@@ -3,7 +3,7 @@
 //! The stage behind a full ring has a lap of events in front of itself. A producer that sleeps
 //! while the stage handles half of them, at its usual rate, delays no event. So the producer need
 //! not be awake at the next release, and no release has to wake it: a timer does. A wake-up takes
-//! microseconds of the thread that makes it, which is the thread that everybody waits for.
+//! microseconds of the stage, for which all other parties wait.
 //!
 //! A handler that is slow now and then is faster than usual in between, and empties the ring during
 //! the sleep. So a producer that finds that out becomes cautious.

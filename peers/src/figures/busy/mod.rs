@@ -105,7 +105,7 @@ fn for_each_default<S: Stream>(stream: S) -> Values {
     driven(stream, slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound"))
 }
 
-/// The library's loop, where whoever waits sleeps at once.
+/// The library's loop, with the wait strategy that sleeps after 200 polls.
 fn for_each_blocking<S: Stream>(stream: S) -> Values {
     let graph = Graph::new(stream.ring(), || 0u64).wait(Wait::Blocking);
     let key = graph.reader("reader");

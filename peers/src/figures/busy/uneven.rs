@@ -1,6 +1,6 @@
-//! A busy consumer behind a full ring whose handler is slow now and then, as one that writes a buffer
-//! to a file. In between it is faster than on average. So what has learned the average lets the ring
-//! run empty. The figures are the overhead above the handler's own work.
+//! A busy consumer behind a full ring whose handler is slow now and then, as one that writes a
+//! buffer to a file. In between it is faster than on average. So what has learned the average lets
+//! the ring run empty. The figures are the overhead above the handler's own work.
 
 use std::hint::black_box;
 
