@@ -118,8 +118,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// the loop releases after about a microsecond of work. In a graph with more threads than
     /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
     /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier events.
-    /// The handle's next call begins with the event at which `f` panicked. The event
-    /// at which `f` panicked keeps the changes that `f` made.
+    /// The handle's next call begins with the event at which `f` panicked. The event at which `f`
+    /// panicked keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

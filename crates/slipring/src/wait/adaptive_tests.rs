@@ -391,9 +391,13 @@ fn a_producer_naps_while_half_of_a_full_ring_is_released() {
 /// events. Shows that the producer hardly ever tries one.
 #[test]
 fn a_producer_does_not_nap_behind_a_ring_that_is_soon_empty() {
-    for (capacity, work, timer_lateness) in
-        [(64, 170, 7_000), (1024, 20, 7_000), (1024, 50, 60_000)]
-    {
+    for (capacity, work, timer_lateness) in [
+        (64, 170, 7_000),
+        (1024, 20, 7_000),
+        (1024, 50, 60_000),
+        (1024, 150, 170_000),
+        (4096, 20, 90_000),
+    ] {
         let mut filling = Filling::new(capacity);
         filling.producer.timer_lateness = timer_lateness;
         filling.fill(100, work);
