@@ -40,6 +40,8 @@ enum { CLAIM_LINE = 0, FIRST_LINE = 3 };
 enum { CLOSED = 1, HALTED = 2, FAILED = 4, CLOSING = 8 };
 #define TOMBSTONE (UINT64_C(1) << 16)
 #define CLAIMED (UINT64_C(1) << 17)
+#define CLAIMS_CLOSED UINT64_C(1)
+enum { SEATED_BITS = 7 };
 #define EPOCH (UINT64_C(1) << 32)
 #define SLEEPERS UINT64_C(0xFFFFFFFE)
 #define LOCKS (INT64_C(1) << 40)
@@ -565,19 +567,17 @@ static void release_to(struct reader *r, uint64_t end) {
     notify(r->number);
 }
 
+/* Closes the ring to claims. Returns the claim word. */
+static uint64_t close_claims(void) {
+    return CLAIMS_CLOSED |
+           atomic_fetch_or_explicit(line(CLAIM_LINE), CLAIMS_CLOSED, memory_order_relaxed);
+}
+
 /* Closes a closing ring, if its stream ends at `at`. */
 static void look_for_end(uint64_t at) {
-    uint64_t seen = acquire(stamp(at));
-    int64_t laps = (int64_t)((seen - lap(at)) >> 18 << 18);
-    if ((seen & 0x3FFFF) != 0 && laps >= 0) return; /* a run, or a claim */
-    if (!membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)) nap();
-    fence();
-    for (uint32_t i = 0; i < h.producers; i++) {
-        struct seat *s = seat(h.stages + i);
-        uint64_t lo = acquire(&s->lo), hi = acquire(&s->hi);
-        if (ahead(hi, lo) > 0 && ahead(hi, at) > 0) return;
-    }
-    if (acquire(stamp(at)) != seen) return;
+    uint64_t word = acquire(line(CLAIM_LINE));
+    if ((word & CLAIMS_CLOSED) == 0) word = close_claims();
+    if (word >> SEATED_BITS != at << SEATED_BITS >> SEATED_BITS) return; /* a claim is open */
     store(final_seq(), at);
     atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
     notify_all();
@@ -646,7 +646,10 @@ struct producer {
 static void check_running(void) {
     uint32_t found = atomic_load_explicit(bits(), memory_order_relaxed);
     if ((found & (HALTED | FAILED)) != 0) fail("the graph was halted, or has failed");
-    if ((found & (CLOSING | CLOSED)) != 0 && h.producers > 1) fail("the ring is closed");
+    if ((found & (CLOSING | CLOSED)) != 0 && h.producers > 1) {
+        close_claims();
+        fail("the ring is closed");
+    }
 }
 
 static bool has_room(void *context) {
@@ -707,78 +710,47 @@ static uint64_t boundary(void) {
     return acquire(&seat(stages[first].first_seat)->boundary);
 }
 
-/* Finds the first free position from `p->next` on, and the stamp there. */
-static bool find_free(struct producer *p, uint64_t *seen) {
-    uint64_t seq = p->next;
-    for (uint64_t step = 0; step <= 2 * capacity; step++) {
-        uint64_t found = acquire(stamp(seq)), low = found & 0x3FFFF;
-        int bits_of_lap = shift > 18 ? 64 - (int)shift : 46;
-        int64_t laps = (int64_t)((found - lap(seq)) >> 18 << (64 - bits_of_lap));
-        if (low == 0 || laps < 0) {
-            p->next = seq;
-            *seen = found;
-            return true;
-        }
-        if (laps > 0) {
-            uint64_t other = boundary();
-            if (ahead(other, seq) > 0) {
-                seq = other;
-                continue;
-            }
-            p->next = seq;
-            *seen = found;
-            return true;
-        }
-        if (low - 1 < MAX_RUN) {
-            seq += low;
-        } else if (low - TOMBSTONE - 1 < MAX_RUN) {
-            seq += low - TOMBSTONE;
-        } else if ((low & ~UINT64_C(0xFFFF)) == CLAIMED && (low & 0xFFFF) < h.producers) {
-            uint64_t end = acquire(&seat(h.stages + (uint32_t)(low & 0xFFFF))->hi);
-            if (acquire(stamp(seq)) != found) continue;
-            if (end - seq - 1 >= capacity) fail("a claim is damaged");
-            seq = end;
-        } else {
-            fail("a stamp is damaged");
-        }
-    }
-    p->next = seq;
-    return false;
+/* Whether no producer has stamped the slot for `seq`, or for a later position. */
+static bool is_free(uint64_t found, uint64_t seq) {
+    int bits_of_lap = shift > 18 ? 64 - (int)shift : 46;
+    int64_t laps = (int64_t)((found - lap(seq)) >> 18 << (64 - bits_of_lap));
+    return (found & 0x3FFFF) == 0 || laps < 0;
 }
 
-static void take_back(struct producer *p) {
-    release(&p->seat->lo, relaxed(&p->seat->hi));
-    notify(h.stages);
+/* Records the claim of a producers' seat that ends at `end`, unless it has ended. */
+static void record(uint64_t number, uint64_t end) {
+    if (number >= h.producers) fail("the claim word is damaged");
+    struct seat *other = seat(h.stages + (uint32_t)number);
+    uint64_t lo = acquire(&other->lo), hi = acquire(&other->hi);
+    if (hi != end || hi - lo - 1 >= capacity) return;
+    uint64_t found = acquire(stamp(lo));
+    if (!is_free(found, lo)) return;
+    atomic_compare_exchange_strong_explicit(stamp(lo), &found, lap(lo) | CLAIMED | number,
+                                            memory_order_relaxed, memory_order_relaxed);
 }
 
 /* Claims one slot of one of several producers. */
 static uint64_t claim_beside_others(struct producer *p) {
     for (;;) {
         check_running();
-        uint64_t hint = relaxed(line(CLAIM_LINE)) >> 1, seen;
-        int64_t away = (int64_t)((hint - p->next) << 1) >> 1;
-        if (away > 0) p->next += (uint64_t)away;
-        if (!find_free(p, &seen)) continue;
+        uint64_t word = acquire(line(CLAIM_LINE));
+        if ((word & CLAIMS_CLOSED) != 0) fail("the ring is closed");
+        int64_t away = (int64_t)(((word >> SEATED_BITS) - p->next) << SEATED_BITS) >> SEATED_BITS;
+        if (away < 0) fail("the claim word is damaged");
+        p->next += (uint64_t)away;
         if (!has_room(p)) {
-            take_back(p);
             wait_for_room(p);
             continue;
         }
+        uint64_t winner = word >> 1 & 63;
+        if (winner != p->number) record(winner, p->next);
         release(&p->seat->lo, p->next);
         release(&p->seat->hi, p->next + 1);
-        if (always_fences) fence();
-        else keep_order();
-        if ((atomic_load_explicit(bits(), memory_order_relaxed) & (CLOSING | CLOSED)) != 0) {
-            take_back(p);
-            fail("the ring is closed");
-        }
-        if (atomic_compare_exchange_strong_explicit(stamp(p->next), &seen,
-                                                    lap(p->next) | CLAIMED | p->number,
-                                                    memory_order_release, memory_order_relaxed))
-            break;
+        if (atomic_compare_exchange_strong_explicit(
+                line(CLAIM_LINE), &word, (p->next + 1) << SEATED_BITS | p->number << 1,
+                memory_order_release, memory_order_relaxed))
+            return p->next++;
     }
-    store(line(CLAIM_LINE), (p->next + 1) << 1);
-    return p->next++;
 }
 
 static void close_alone(struct producer *p) {
@@ -800,6 +772,7 @@ static void leave_others(struct producer *p) {
     }
     if (!stays) {
         atomic_fetch_or_explicit(bits(), CLOSING, memory_order_relaxed);
+        close_claims();
         notify_all();
     }
     leave_seat(p->seat);

@@ -395,7 +395,45 @@ fn a_message_of_several_producers_may_fill_the_ring() {
         }
         let seen = all.poll(|it| assert_eq!((it.kind, it.bytes), (9, &sent[..])));
         assert_eq!(seen.unwrap(), 1, "behind {before} cells");
+        drop(all); // and tells what it has counted
+        let given_up = attached.report().unwrap().stages()[0].tombstones;
+        assert_eq!(given_up, u64::from(8 - before) % 8, "only the cells before the ring's end");
     }
+}
+
+/// Producers whose messages fill the ring come forward beside each other, and beside short messages,
+/// and a message gives up the cells before the ring's end at most.
+#[test]
+fn messages_that_fill_the_ring_come_beside_others() {
+    let _watched = watched();
+    const COUNT: usize = 300;
+    let attached = attach(&messages(8).producers(3).reader("all").build().unwrap());
+    let mut all = attached.message_reader("all").unwrap();
+    let producers = [0, 1, 2].map(|_| attached.shared_message_producer().unwrap());
+    std::thread::scope(|scope| {
+        for (of, mut tx) in producers.into_iter().enumerate() {
+            scope.spawn(move || {
+                let len = if of == 2 { 8 } else { tx.max_len() };
+                for number in 0..COUNT {
+                    let bytes: Vec<u8> =
+                        (0..len).map(|offset| byte(number as u64, offset)).collect();
+                    tx.publish((number * 3 + of) as u32, &bytes).unwrap();
+                }
+            });
+        }
+        let mut next = [0; 3];
+        let count = all.for_each(|it| {
+            let (of, number) = (it.kind as usize % 3, it.kind as usize / 3);
+            assert_eq!(number, next[of], "in the order of each producer");
+            assert!(it.bytes.iter().enumerate().all(|(at, &have)| have == byte(number as u64, at)));
+            next[of] += 1;
+        });
+        assert_eq!(count.unwrap(), 3 * COUNT as u64);
+    });
+    drop(all); // and tells what it has counted
+    // Only a short message leaves a position that is not the ring's first slot.
+    let given_up = attached.report().unwrap().stages()[0].tombstones;
+    assert!(given_up <= 7 * COUNT as u64, "{given_up} cells were given up");
 }
 
 /// A reader joins a tap between messages.

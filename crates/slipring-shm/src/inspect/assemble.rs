@@ -180,7 +180,7 @@ fn producer_seats(
         let events = events(begin, end, checked.header.capacity).filter(|_| several);
         // An intent stays when its claim is published, and is there before the claim.
         let claims = match &events {
-            Some(events) => copies::is_claimed(file, checked, events.start, number)?,
+            Some(events) => copies::is_claimed(file, checked, events, number)?,
             None => false,
         };
         Ok(SeatSummary { events: events.filter(|_| claims), ..seat_summary(seat) })

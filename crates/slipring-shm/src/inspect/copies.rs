@@ -5,12 +5,14 @@
 //! - I2: a walk over the stamps ends after a lap, and after [`WALK`] bytes or reads, whatever the
 //!   stamps say.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use slipring::segment::Seat;
 use slipring::segment::copied::{
-    self, CopiedFailure, CopiedStatus, Counts, PRODUCER_LINES, PRODUCERS_QUEUE, PoolPositions,
+    self, CLAIM_WORD_LINE, CopiedFailure, CopiedStatus, Counts, PRODUCER_LINES, PRODUCERS_QUEUE,
+    PoolPositions,
 };
 
 use super::summary::ParticipantSummary;
@@ -151,18 +153,23 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     Ok(seq)
 }
 
-/// Returns whether the producers' seat `number` claims the positions from `seq` on: whether the stamp
-/// in the file says so.
+/// Returns whether the producers' seat `number` claims these positions: whether the claim word, or the
+/// stamp of the first position, says so.
 pub(super) fn is_claimed(
     file: &File,
     checked: &Checked,
-    seq: u64,
+    events: &Range<u64>,
     number: u64,
 ) -> Result<bool, Problem> {
-    let capacity = checked.shape.capacity;
-    let Some(at) = checked.areas.stamps.item(seq & (capacity - 1)) else { return Ok(false) };
-    let bytes = file.read(at, 8)?;
-    Ok(bytes.len() == 8 && copied::claimant_of(word(&bytes), seq, capacity) == Some(number))
+    let (areas, capacity) = (&checked.areas, checked.shape.capacity);
+    let at = areas.lines.item(CLAIM_WORD_LINE as u64);
+    let at = at.zip(areas.stamps.item(events.start & (capacity - 1)));
+    let Some((claim_word, stamp)) = at else { return Ok(false) };
+    // A producer stamps the claim before its own, and then swaps the claim word.
+    let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
+    let words = (word(&stamp), word(&claim_word));
+    let is_whole = stamp.len() == 8 && claim_word.len() == 8;
+    Ok(is_whole && copied::is_claimed(words, (events.start, events.end), number, capacity))
 }
 
 /// Copies the status, and the record of the first failure behind it.

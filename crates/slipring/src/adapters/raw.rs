@@ -108,9 +108,25 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         }
         self.producer.check_length(len)?;
         let seq = self.producer.try_reserve(len as u64)?;
-        self.hold(SeqRange { next: seq, len });
-        self.producer.core().touch(seq, len as u64, true);
-        Ok(seq)
+        Ok(self.hold_claim(seq, len))
+    }
+
+    /// Holds the claim of `len` positions from `seq` on, or of those before the ring's end.
+    fn hold_claim(&mut self, seq: u64, len: usize) -> u64 {
+        let len = self.producer.within_end(seq, len as u64);
+        self.hold(SeqRange { next: seq, len: len as usize });
+        self.producer.core().touch(seq, len, true);
+        seq
+    }
+
+    /// From now on, claims of one of several processes end at the ring's end at the latest.
+    pub(crate) fn stop_at_end(&mut self) {
+        self.producer.stop_at_end();
+    }
+
+    /// Returns the number of claimed positions that are not published yet.
+    pub(crate) fn claimed(&self) -> usize {
+        self.open.len()
     }
 
     /// Claims as [`RawProducer::next_n`] does, but waits at most until `deadline`.
@@ -124,9 +140,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         }
         self.producer.check_length(len)?;
         let seq = self.producer.reserve_by(len as u64, deadline)?;
-        self.hold(SeqRange { next: seq, len });
-        self.producer.core().touch(seq, len as u64, true);
-        Ok(seq)
+        Ok(self.hold_claim(seq, len))
     }
 
     /// Returns the position of the next claim: exactly, if the ring has a single producer.

@@ -93,8 +93,6 @@ pub struct MemberRole<const SEGMENT: bool> {
     pub(crate) ticket_line: usize,
     /// The ticket that was current when the member joined.
     pub(crate) ticket: u64,
-    /// Whether the handle has issued a barrier since it saw that the ring is closing.
-    pub(crate) fenced: Cell<bool>,
     /// Whether the words of the segment were found to contradict each other.
     pub(crate) damaged: Cell<bool>,
 }
@@ -104,7 +102,7 @@ impl<const SEGMENT: bool> Role for MemberRole<SEGMENT> {
     const SEATED: bool = SEGMENT;
 
     fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
-        closing::is_end(&state.core, at, &self.fenced)
+        closing::is_end(state.control(), at)
     }
 
     fn find_damage(&self) {

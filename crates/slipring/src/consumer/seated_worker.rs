@@ -28,8 +28,8 @@ use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
+use crate::ring::claims;
 use crate::ring::closing;
-use crate::ring::heads;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::self_wait;
@@ -50,8 +50,6 @@ pub struct SeatedRole {
     looked: Option<Instant>,
     /// Whether the worker is to look for such chunks before it takes the next one.
     look_due: bool,
-    /// Whether the handle has issued a barrier since it saw that the ring is closing.
-    fenced: Cell<bool>,
     /// Whether the words of the segment were found to contradict each other.
     damaged: Cell<bool>,
 }
@@ -72,7 +70,6 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             again: landmark..landmark,
             looked: None,
             look_due: false,
-            fenced: Cell::new(false),
             damaged: Cell::new(false),
         };
         let mut worker = Self::begin(core, stage, seat, role, landmark, learned);
@@ -322,11 +319,11 @@ impl WorkerRole for SeatedRole {
             return None;
         }
         let seq = worker.next_run()?;
-        closing::is_end(&worker.state.core, seq, &worker.role.fenced).then_some(seq)
+        closing::is_end(worker.state.control(), seq).then_some(seq)
     }
 
     fn finds_damage<E, L: Layout>(worker: &SeatedPosition<E, L>) -> bool {
-        let is_passed_over = |seq| heads::is_passed_over(&worker.state.core, seq);
+        let is_passed_over = |seq| claims::is_passed_over(&worker.state.core, seq);
         let damaged = worker.next_run().is_some_and(is_passed_over);
         if damaged {
             worker.role.damaged.set(true);

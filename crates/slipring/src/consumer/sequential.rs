@@ -12,7 +12,7 @@ use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, R
 use crate::consumer::role::{Role, StageRole};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
-use crate::ring::heads;
+use crate::ring::claims;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
@@ -396,7 +396,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[cold]
     fn finds_damage(&self) -> bool {
-        let damaged = self.waits_for_run() && heads::is_passed_over(&self.state.core, self.next);
+        let damaged = self.waits_for_run() && claims::is_passed_over(&self.state.core, self.next);
         if damaged {
             self.role.find_damage();
         }

@@ -39,8 +39,6 @@ pub struct SeatRole {
     pub(crate) held: Cell<u64>,
     /// The boundary that this handle, or one before, stored last.
     pub(crate) boundary: Cell<u64>,
-    /// Whether the handle has issued a barrier since it saw that the ring is closing.
-    pub(crate) fenced: Cell<bool>,
     /// Whether the words of the segment were found to contradict each other.
     pub(crate) damaged: Cell<bool>,
 }
@@ -91,7 +89,7 @@ impl Role for SeatRole {
     }
 
     fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
-        closing::is_end(&state.core, at, &self.fenced)
+        closing::is_end(state.control(), at)
     }
 
     fn find_damage(&self) {
@@ -133,7 +131,6 @@ pub(crate) fn position<E, L: Layout>(
         shard,
         again: (released, if lent > 0 && !damaged { held } else { released }),
         boundary: Cell::new(boundary),
-        fenced: Cell::new(false),
         held: Cell::new(twin!("held-back": held => released)),
         damaged: Cell::new(damaged),
     };

@@ -361,7 +361,6 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
         seat,
         ticket_line,
         ticket: control.line(ticket_line).load(Relaxed),
-        fenced: Cell::new(false),
         damaged: Cell::new(false),
     };
     // The last step of `join` makes the new member an owner of the ring. A refused member never

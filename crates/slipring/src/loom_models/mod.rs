@@ -54,12 +54,12 @@ pub(crate) use asleep::asleep;
 
 mod asleep;
 mod chunks;
+mod claims;
 mod closing;
 mod ending;
 mod executor;
 pub(crate) mod futex;
 mod gate;
-mod heads;
 mod join;
 mod last_out;
 mod members;

@@ -1,24 +1,22 @@
 //! Claims of a producer that shares the ring with producers of other processes.
 //!
 //! Invariants
-//! - I1: the handle's seat holds an intent only while the handle claims, or has a claim. A handle
-//!   that waits or gives up has taken back an intent that lost, because a stage that looks for the
-//!   end of a closing ring waits for each intent.
+//! - I1: a handle claims only after its last claim has ended (`claims::I1`).
 //! - I2: a handle publishes the front of its claim, and then the next front, until nothing stays.
 
 use crate::base::sync::twin;
 use crate::errors::WaitError;
 use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
+use crate::ring::claims;
 use crate::ring::closing;
-use crate::ring::heads::{self, Claim, Lost};
 use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
-use crate::ring::words::later;
+use crate::ring::words::{SeatedClaim, ahead};
 
-/// Number of times that a call walks on after it lost a position to another producer.
-const WALKS: usize = 3;
+/// Number of times that a call tries to claim while other producers claim.
+const TRIES: usize = 3;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the seat of this handle, and its number among the producers' seats.
@@ -29,43 +27,77 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (number as u64, &control.membership.seats[self.seat])
     }
 
-    /// Returns the boundary from which a walk begins: this handle's own, or the one that the last
-    /// claimant stored, whichever is later.
-    #[inline]
-    pub(super) fn hint(&self) -> u64 {
-        later(self.next, heads::hint(&self.core.control, self.next))
+    /// From now on, a claim of this handle that would cross the ring's end takes the positions before
+    /// it only.
+    pub(crate) fn stop_at_end(&mut self) {
+        self.stops_at_end = S::APART;
     }
 
-    /// Takes `len` positions if `len` positions are free now.
+    /// Returns how many positions a claim of `len` positions from `seq` on takes.
+    #[inline(always)]
+    pub(crate) fn within_end(&self, seq: u64, len: u64) -> u64 {
+        if S::APART && self.stops_at_end {
+            let at = seq & (self.core.capacity() - 1);
+            return len.min(self.core.capacity() - at);
+        }
+        len
+    }
+
+    /// Takes `len` positions if `len` positions are free now, or those before the ring's end.
     #[inline]
     pub(super) fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
-        let mut from = self.hint();
-        if from == self.next {
-            // This handle claimed last. Beside others, a line that is fetched is a line taken away.
-            heads::prefetch(&self.core, from);
+        // The swap itself finds out whether another producer has claimed since. A load before the
+        // swap would fetch the claim word's cache line once more while other producers claim.
+        let asked = len;
+        let len = self.within_end(self.next, asked);
+        if self.next == self.claim_end && self.knows_room(len) {
+            let own = SeatedClaim::new(self.claim_end, self.own_seat().0);
+            if claims::claim(&self.core.control, self.own_seat(), (own, self.next), len) {
+                let seq = self.won(len);
+                // Beside others, a line that is fetched is a line taken away.
+                claims::prefetch(&self.core, self.next);
+                return Ok(seq);
+            }
         }
-        for _ in 0..WALKS {
-            let free = match heads::first_free(&self.core, from) {
-                Ok(free) => free,
-                Err(lost) => return Err(self.lost(lost)),
-            };
-            self.next = free.seq;
+        self.reserve_behind(asked)
+    }
+
+    /// Takes `asked` positions behind the last claim, which may be another producer's.
+    #[inline(never)]
+    fn reserve_behind(&mut self, asked: u64) -> Result<u64, Refusal> {
+        let control = &self.core.control;
+        if twin!("closing-overlooked": control.status.is_closing() => false) {
+            control.positions.close_claims(); // closing::I1
+            return Err(Refusal::Wait(WaitError::Closed));
+        }
+        for _ in 0..TRIES {
+            let last = self.core.control.positions.last_claim();
+            if last.is_closed() {
+                return Err(Refusal::Wait(WaitError::Closed));
+            }
+            let seq = last.seq(self.next);
+            if ahead(seq, self.next) < 0 {
+                return Err(Refusal::Wait(WaitError::Damaged));
+            }
+            self.next = seq;
+            let len = self.within_end(seq, asked);
             if !self.knows_room(len)
                 && let Err(refusal) = self.find_room(len)
             {
                 return Err(self.gated(refusal));
             }
-            match heads::claim(&self.core, self.own_seat(), free, len) {
-                Claim::Won => return Ok(self.won(len)),
-                Claim::Lost => from = self.next,
-                Claim::Closing => {
-                    self.take_back();
-                    return Err(Refusal::Wait(WaitError::Closed));
+            let record = || {
+                if last.seat() != self.own_seat().0 {
+                    claims::record(&self.core, last, seq);
                 }
+            };
+            twin!("recorded-late": record() => ());
+            if claims::claim(&self.core.control, self.own_seat(), (last, seq), len) {
+                twin!("recorded-late": () => record());
+                return Ok(self.won(len));
             }
         }
-        self.take_back();
         Err(Refusal::Contended)
     }
 
@@ -74,37 +106,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         self.next = seq.wrapping_add(len);
         self.claim_end = self.next;
-        heads::set_hint(&self.core.control, self.next);
         seq
-    }
-
-    /// Takes back the intent of a claim that another producer won (I1).
-    #[cold]
-    fn take_back(&self) {
-        let control = &self.core.control;
-        twin!("intent-kept": self.own_seat().1.intend_nothing() => ());
-        // A stage of a closing ring may wait for the intent.
-        control.notify(&control.plan.producer_notifies);
-    }
-
-    #[cold]
-    fn lost(&mut self, lost: Lost) -> Refusal {
-        self.take_back();
-        match lost {
-            Lost::Overtaken(at) => {
-                self.next = at;
-                Refusal::Contended
-            }
-            Lost::Damaged => Refusal::Wait(WaitError::Damaged),
-        }
     }
 
     #[cold]
     fn gated(&self, refusal: Refusal) -> Refusal {
-        self.take_back();
         if self.core.control.status.is_closing() {
             Refusal::Wait(WaitError::Closed)
-        } else if heads::is_out_of_reach(&self.core, self.next) {
+        } else if claims::is_out_of_reach(&self.core, self.next) {
             Refusal::Wait(WaitError::Damaged)
         } else {
             refusal
@@ -117,7 +126,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(super) fn begin_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
         if end != self.claim_end {
-            twin!("front-first": heads::split(&self.core, self.own_seat(), end) => ());
+            twin!("front-first": claims::split(&self.core, self.own_seat(), end) => ());
         }
     }
 
@@ -126,7 +135,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(super) fn end_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
         if end != self.claim_end {
-            twin!("front-first": () => heads::split(&self.core, self.own_seat(), end));
+            twin!("front-first": () => claims::split(&self.core, self.own_seat(), end));
             self.own_seat().1.shorten(end);
         }
     }

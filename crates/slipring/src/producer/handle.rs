@@ -112,9 +112,11 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// the field.
     ignores_panic: bool,
     /// Index of the handle's seat, and end of its last claim. Only the handles of a ring whose
-    /// producers are processes of their own use these fields.
+    /// producers are processes of their own use this field and the next two.
     pub(super) seat: usize,
     pub(super) claim_end: u64,
+    /// Whether the handle's claims end at the ring's end at the latest.
+    pub(super) stops_at_end: bool,
     sharing: PhantomData<S>,
 }
 
@@ -174,6 +176,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             ignores_panic: panicking(),
             seat: 0,
             claim_end: next,
+            stops_at_end: false,
             sharing: PhantomData,
             core,
         }
@@ -191,7 +194,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Creates the producer that owns the seat with the index `seat`, in a ring of several
-    /// processes that produce. `from` is a boundary.
+    /// processes that produce. `from` is the claim word's position.
     pub(crate) fn seated(
         core: Owner<E, L>,
         seat: usize,

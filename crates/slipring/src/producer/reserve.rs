@@ -42,9 +42,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Works as [`Producer::remaining`], but leaves an open claim as it is.
     pub(crate) fn free_slots(&mut self) -> usize {
-        if S::APART {
-            self.next = self.hint();
-        } else if S::MANY {
+        if S::MANY {
             self.next = self.core.control.claimed(self.next).0;
         }
         let _ = self.find_room(1);
@@ -291,6 +289,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         deadline: Option<Instant>,
     ) -> Result<(), ClaimError> {
         self.flush();
+        let len = self.within_end(self.next, len);
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
         let full_ring = control.plan.full_ring(next, len).filter(|_| !helper::is_there(control));

@@ -199,10 +199,11 @@ impl Control {
         twin!("closed-unnotified": self.waits.notify_all() => ());
     }
 
-    /// Says that the ring is closing, in which several processes produce. The first stages find the
-    /// last position (`closing`).
+    /// Closes a ring to claims in which several processes produce. The first stages find the last
+    /// position (`closing`).
     pub(crate) fn begin_closing(&self) {
-        self.status.begin_closing(); // SYNC[announced]: before the queues are notified
+        self.status.begin_closing(); // closing::I1: first
+        self.positions.close_claims(); // SYNC[announced]: before the queues are notified
         twin!("closing-unnotified": self.waits.notify_all() => ());
     }
 
@@ -261,22 +262,6 @@ impl Control {
     }
 
     // Waiting. See `Waits`.
-
-    /// Returns whether this process executes a fence wherever other processes would otherwise rely
-    /// on a membarrier.
-    #[inline(always)]
-    pub(crate) fn always_fences(&self) -> bool {
-        self.waits.always_fences
-    }
-
-    /// Executes a memory barrier in every process of the segment.
-    #[cold]
-    pub(crate) fn fence_processes(&self) {
-        if !edge::closing::fence_processes() && !cfg!(slipring_loom) {
-            // During the pause, the stores that the others made without a fence reach memory.
-            std::thread::sleep(self.peers.as_ref().map_or(Duration::ZERO, |peers| peers.notice));
-        }
-    }
 
     /// Creates the learner of a handle of `party`: the part of a wait strategy that learns from the
     /// handle's waits.

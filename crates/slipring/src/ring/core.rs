@@ -204,7 +204,12 @@ impl<E, L: Layout> Core<E, L> {
     #[inline(always)]
     fn stamp(&self, seq: u64, word: u64) {
         // SAFETY: slots::I1; the core is alive.
-        edge::slot_published::stamp(unsafe { &*self.slots.stamp(seq) }, word);
+        let slot = unsafe { &*self.slots.stamp(seq) };
+        #[cfg(slipring_loom)]
+        if self.control.plan.seated_claims {
+            return edge::slot_published::stamp_recorded(slot, word);
+        }
+        edge::slot_published::stamp(slot, word);
     }
 
     // Gating.

@@ -3,13 +3,13 @@
 pub(crate) mod board;
 pub(crate) mod build;
 mod check;
+pub(crate) mod claims;
 pub(crate) mod closing;
 pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod counters;
 mod deaths;
 pub(crate) mod events;
-pub(crate) mod heads;
 pub(crate) mod helper;
 pub(crate) mod membership;
 pub(crate) mod owner;

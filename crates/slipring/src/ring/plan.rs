@@ -148,6 +148,9 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
+    /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim): the producers
+    /// are processes of their own.
+    pub(crate) seated_claims: bool,
     /// Whether publications are stamped. Without stamps the cursor publishes events, and the first
     /// stages follow the cursor as they would follow a stage's frontier.
     pub(crate) stamped: bool,
@@ -193,6 +196,7 @@ impl Plan {
             capacity,
             threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
             many_producers,
+            seated_claims: false,
             stamped: true,
             stages,
         })

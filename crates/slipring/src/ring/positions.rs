@@ -29,7 +29,7 @@ use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU64, Line, Relaxed, may_die, twin};
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
 use crate::ring::spec::Delivery;
-use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead, bound_ahead};
+use crate::ring::words::{ClaimWord, IDLE, PoolWord, SeatedClaim, ahead, bound_ahead};
 
 /// The shared positions of a ring.
 pub(crate) struct Positions {
@@ -46,7 +46,11 @@ impl Positions {
     /// positions begin at `start`.
     pub(crate) fn first_word(plan: &Plan, line: usize, start: u64) -> u64 {
         if line == CLAIM_LINE {
-            return ClaimWord::open(start).0;
+            // The first word of a segment names a seat that intends no claim.
+            return match plan.seated_claims {
+                true => SeatedClaim::new(start, 0).0,
+                false => ClaimWord::open(start).0,
+            };
         }
         let Some(stage) = plan.stage_of(line) else { return start };
         let Stage { delivery, line: first, .. } = &plan.stages[stage];
@@ -70,6 +74,22 @@ impl Positions {
         &self.lines[CLAIM_LINE]
     }
 
+    /// Loads the claim word of producers that are processes of their own. Other producers may swap it
+    /// at any time.
+    #[inline(always)]
+    pub(crate) fn last_claim(&self) -> SeatedClaim {
+        SeatedClaim(edge::intended::see_claim(self.claim()))
+    }
+
+    /// Closes the ring to claims of producers that are processes of their own. Returns the claim word,
+    /// whose position is the end of the stream.
+    pub(crate) fn close_claims(&self) -> SeatedClaim {
+        may_die!();
+        let close = || self.claim().fetch_or(SeatedClaim::CLAIMS_CLOSED, Relaxed); // no data goes with it
+        let last = twin!("claims-unclosed": close() => self.claim().load(Relaxed));
+        SeatedClaim(last | SeatedClaim::CLAIMS_CLOSED)
+    }
+
     /// Returns all 64 bits of a claim word's position. The result is right even if other producers
     /// have claimed any number of positions since the caller loaded `lower_bound`.
     ///
@@ -78,25 +98,34 @@ impl Positions {
     /// that the position is nearest to a stage's frontier. The fast path of a claim does not call
     /// this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
+        word.seq(self.near_claims(plan, lower_bound))
+    }
+
+    /// Returns a position near to the claim word's, as [`Positions::claim_at`] explains.
+    fn near_claims(&self, plan: &Plan, lower_bound: u64) -> u64 {
         // A model's producers claim only a few positions, so the claimed position is within 2^62 of
         // `lower_bound`. A load of a stage's line would multiply the states of the model.
         if cfg!(slipring_loom) {
-            return word.seq(lower_bound);
+            return lower_bound;
         }
         let required = |stage: &Stage| !matches!(stage.delivery, Delivery::Tap(_));
         match plan.stages.iter().position(required) {
-            Some(stage) => word.seq(self.position(plan, stage)),
+            Some(stage) => self.position(plan, stage),
             // If the graph has no stage except taps, the claim word is at most a lap ahead of the
             // sentinel.
-            None => word.seq(self.lines[SENTINEL_LINE].load(Relaxed)),
+            None => self.lines[SENTINEL_LINE].load(Relaxed),
         }
     }
 
     /// Returns the claim word's position, and whether the ring is closed to claims. Only rings with
     /// many producers use the claim word.
     pub(crate) fn claimed(&self, plan: &Plan, lower_bound: u64) -> (u64, bool) {
-        let word = ClaimWord(self.claim().load(Relaxed));
-        (self.claim_at(plan, word, lower_bound), word.is_closed())
+        let (word, near) = (self.claim().load(Relaxed), self.near_claims(plan, lower_bound));
+        if plan.seated_claims {
+            let word = SeatedClaim(word);
+            return (word.seq(near), word.is_closed());
+        }
+        (ClaimWord(word).seq(near), ClaimWord(word).is_closed())
     }
 
     // Frontiers.

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
+use crate::ring::claims;
 use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
-use crate::ring::heads;
 use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
@@ -121,7 +121,7 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let stages = &control.plan.stages;
     let first_stage = stages.iter().position(|stage| stage.after.is_empty()).unwrap_or(0);
     if matches!(stages[first_stage].delivery, Delivery::Pool { .. }) {
-        return heads::boundary(core);
+        return claims::boundary(core);
     }
     let walked = twin!("walk-from-later": first_stage => stages.len() - 1);
     let boundary = control.seats_of(walked)[0].boundary();
@@ -170,7 +170,7 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
 /// Settles what a dead producer of several left: its claim, and the end of the stream, if it died
 /// while it left as the last one.
 fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
-    heads::give_up(core, (number, seat));
+    claims::give_up(core, (number, seat));
     // If a death closes, it counts as leaving.
     let closes = twin!("death-keeps-open": core.control.closes_at_death() => false);
     if seat.is_leaving() || closes {

@@ -285,7 +285,7 @@ impl Seat {
         self.unread.store(events, Relaxed);
     }
 
-    // Producers, if there are several. See `heads` and `closing`.
+    // Producers, if there are several. See `claims` and `closing`.
 
     /// Stores that the owner is about to claim `[seq, end)`.
     #[inline(always)]
@@ -294,7 +294,7 @@ impl Seat {
         edge::intended::intend(&self.hi, end);
     }
 
-    /// Stores that the owner intends to claim nothing. Each claimed head of the seat has changed.
+    /// Stores that the owner intends to claim nothing. Each claim of the seat has ended.
     pub(crate) fn intend_nothing(&self) {
         edge::intended::intend(&self.lo, self.hi.load(Relaxed));
     }
@@ -310,15 +310,10 @@ impl Seat {
         edge::intended::intend(&self.lo, seq);
     }
 
-    /// Returns begin and end of the intent, each as of some moment during the call.
+    /// Returns begin and end of the intent, each as of some moment during the call. The begin is loaded
+    /// first, and stored first.
     pub fn intent(&self) -> (u64, u64) {
         (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
-    }
-
-    /// Returns the end of the intent.
-    #[inline(always)]
-    pub(crate) fn intent_end(&self) -> u64 {
-        edge::intended::see(&self.hi)
     }
 
     /// Returns the head of what stays of a claim whose front is being published.

@@ -4,7 +4,7 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 18..64 | lap + 1, where lap = position / capacity |
-//! | 17 | head: the first slot of a claim of a process, not yet published or given up |
+//! | 17 | recorded head: the first slot of a claim of a process, not yet published or given up |
 //! | 16 | tombstone: the run will never be published |
 //! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`]; of a head: number of the claim's seat |
 //!
@@ -44,21 +44,6 @@ const CLAIMED: u64 = 1 << 17;
 /// The number of the seat in the word of a head.
 const SEAT: u64 = TOMBSTONE - 1;
 
-/// What a slot's stamp says to a producer that walks along the heads of claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Head {
-    /// No producer has claimed this position.
-    Free,
-    /// A run or tombstone of so many slots starts at this position.
-    Run(u64),
-    /// The position is the head of a claim of the producers' seat with this number.
-    Claimed(u64),
-    /// The slot was stamped for a later lap.
-    Later,
-    /// No producer stores such a word.
-    Damaged,
-}
-
 /// What a slot's stamp says about one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
@@ -96,31 +81,15 @@ pub(crate) fn claimed(seq: u64, shift: u32, seat: u64) -> u64 {
     field(seq, shift) | CLAIMED | seat
 }
 
-/// Returns what a stamp says to a producer that walks, and has come to `seq`.
+/// Returns whether a stamp is of a lap before that of `seq`, or was never stored: no producer has
+/// stamped the slot for `seq`, or for a position behind it.
 #[inline(always)]
-pub(crate) fn head(word: u64, seq: u64, shift: u32) -> Head {
+pub(crate) fn is_free(word: u64, seq: u64, shift: u32) -> bool {
     // Positions wrap, so a ring of more than 2^18 slots has fewer laps than the lap field holds.
     let unused = u64::BITS - (u64::BITS - LAP_SHIFT).min(u64::BITS - shift);
     let laps = (word >> LAP_SHIFT).wrapping_sub(field(seq, shift) >> LAP_SHIFT) << unused;
-    if word & ((1 << LAP_SHIFT) - 1) == 0 || (laps as i64) < 0 {
-        Head::Free
-    } else if twin!("laps-unordered": laps != 0 => false) {
-        Head::Later
-    } else {
-        head_of_lap(word, seq, shift)
-    }
-}
-
-fn head_of_lap(word: u64, seq: u64, shift: u32) -> Head {
-    match read(word, seq, shift) {
-        Run::Live(len) | Run::Tombstone(len) => Head::Run(len),
-        Run::Unpublished => match word ^ field(seq, shift) {
-            rest if rest & !SEAT == CLAIMED => Head::Claimed(rest & SEAT),
-            // The lap field is another one.
-            rest if rest >> LAP_SHIFT != 0 => Head::Free,
-            _ => Head::Damaged,
-        },
-    }
+    let is_unused = word & ((1 << LAP_SHIFT) - 1) == 0;
+    is_unused || twin!("laps-unordered": (laps as i64) < 0 => laps != 0)
 }
 
 /// Returns whether a run that begins at `seq` must stamp all of its slots. In a run with a stamp on
@@ -198,29 +167,25 @@ mod tests {
         assert_eq!(read(0, u64::MAX, 2), Run::Unpublished);
     }
 
-    /// A walk tells the laps of stamps apart, also where positions or the lap field wrap.
+    /// The laps of stamps are told apart, also where positions or the lap field wrap.
     #[test]
-    fn a_walk_orders_the_laps() {
+    fn a_slot_is_free_for_positions_of_later_laps() {
         for shift in [0, 1, 3, 10, 17, 18, 19, 20, 30] {
             for seq in [0, 1, 7, 1 << 20, (1 << 46) - 1, 1 << 46, 1 << 63, u64::MAX - 1, u64::MAX] {
-                assert_eq!(head(live(seq, shift, 5), seq, shift), Head::Run(5));
-                assert_eq!(head(tombstone(seq, shift, 5), seq, shift), Head::Run(5));
+                let [one, other] = [live(seq, shift, 5), tombstone(seq, shift, 5)];
+                assert!(!is_free(one, seq, shift) && !is_free(other, seq, shift));
                 for seat in [0, 1, 63, SEAT] {
                     let word = claimed(seq, shift, seat);
-                    assert_eq!(head(word, seq, shift), Head::Claimed(seat));
+                    assert!(!is_free(word, seq, shift));
                     assert_eq!(read(word, seq, shift), Run::Unpublished);
                 }
-                assert_eq!(head(blank(seq, shift), seq, shift), Head::Free);
-                assert_eq!(head(0, seq, shift), Head::Free);
-                for rest in [MAX_RUN + 1, TOMBSTONE, TOMBSTONE | CLAIMED, TOMBSTONE | CLAIMED | 1] {
-                    assert_eq!(head(field(seq, shift) | rest, seq, shift), Head::Damaged);
-                }
+                assert!(is_free(blank(seq, shift), seq, shift) && is_free(0, seq, shift));
                 for laps in [1u64, 2, 1000] {
                     let away = (1u64 << shift).wrapping_mul(laps);
                     for word in [live(seq, shift, 5), claimed(seq, shift, 3)] {
                         let at = format!("{seq}, {shift}, {laps}");
-                        assert_eq!(head(word, seq.wrapping_add(away), shift), Head::Free, "{at}");
-                        assert_eq!(head(word, seq.wrapping_sub(away), shift), Head::Later, "{at}");
+                        assert!(is_free(word, seq.wrapping_add(away), shift), "{at}");
+                        assert!(!is_free(word, seq.wrapping_sub(away), shift), "{at}");
                     }
                 }
             }

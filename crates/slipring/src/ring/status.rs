@@ -196,7 +196,7 @@ impl Status {
     /// Sets the closing bit. After the call, the caller notifies all queues.
     pub(crate) fn begin_closing(&self) {
         may_die!();
-        self.words.bits.fetch_or(CLOSING, Relaxed); // the fences of `edge::closing` order it
+        self.words.bits.fetch_or(CLOSING, Relaxed); // no data goes with it
     }
 
     /// Returns whether producers may claim no more.

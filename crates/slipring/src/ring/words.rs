@@ -130,3 +130,51 @@ impl ClaimWord {
         self.0 & Self::CLOSED != 0
     }
 }
+
+/// Number of bits of a [`SeatedClaim`] behind the position: one says that the ring is closed to
+/// claims, and six hold the number of a seat.
+const SEATED_BITS: u32 = 7;
+/// Largest number of seats of the producers of a segment.
+pub(crate) const MAX_CLAIM_SEATS: usize = 1 << (SEATED_BITS - 1);
+
+/// The claim word of several producers between processes: the next position to claim, the number of
+/// the producers' seat whose claim ends there, and whether the ring is closed to claims.
+///
+/// The position has 57 bits. A handle that claims nothing while others claim 2^56 positions would
+/// take an old word for the current one: after two years at a nanosecond each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SeatedClaim(pub(crate) u64);
+
+impl SeatedClaim {
+    pub(crate) const CLAIMS_CLOSED: u64 = 1;
+
+    /// Returns the word by which the owner of the seat with this number claims up to `end`.
+    #[inline(always)]
+    pub(crate) fn new(end: u64, seat: u64) -> SeatedClaim {
+        SeatedClaim(end << SEATED_BITS | seat << 1)
+    }
+
+    /// Returns all 64 bits of the position, which differs from `near` by less than 2^56.
+    #[inline(always)]
+    pub(crate) fn seq(self, near: u64) -> u64 {
+        widen(self.0 >> SEATED_BITS, u64::BITS - SEATED_BITS, near)
+    }
+
+    /// Returns the number of the seat whose claim ends at the position.
+    #[inline(always)]
+    pub(crate) fn seat(self) -> u64 {
+        self.0 >> 1 & (MAX_CLAIM_SEATS as u64 - 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closed(self) -> bool {
+        self.0 & Self::CLAIMS_CLOSED != 0
+    }
+
+    /// Returns whether this is the word by which the owner of `seat` claimed up to `end`, or that
+    /// word after a close.
+    #[inline(always)]
+    pub(crate) fn names(self, end: u64, seat: u64) -> bool {
+        self.0 & !Self::CLAIMS_CLOSED == SeatedClaim::new(end, seat).0
+    }
+}

@@ -8,7 +8,7 @@ use super::for_tests::{Memory, Segment, stage};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;
-use crate::ring::heads;
+use crate::ring::words::SeatedClaim;
 
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
     let delivery = StageDelivery::Tap(room);
@@ -214,31 +214,31 @@ fn a_task_hears_of_a_dead_stage_and_of_damage() {
 
     let segment = two(8, vec![stage("only", &[], OnDeath::Wait)]);
     let (mut tx, mut reader) = (segment.shared_producer(1), segment.reader(3, 0));
-    heads::set_hint(&tx.core().control, 3);
+    tx.core().control.positions.claim().store(SeatedClaim::new(3, 0).0, Ordering::Relaxed);
     assert_eq!(segment.shared_producer(2).publish(|_| ()).unwrap(), 3);
     assert!(matches!(hears(reader.batch_async(1)), WaitError::Damaged));
     tx.publish(|_| ()).unwrap();
 }
 
-/// A hint that no producer stored is damage, also where a pool alone gates the producers, or the
+/// A claim word that no producer stored is damage, also where a pool alone gates the producers, or the
 /// sentinel.
 #[test]
-fn a_false_hint_is_damage_before_a_pool() {
+fn a_false_claim_word_is_damage_before_a_pool() {
     let _watched = crate::watchdog::watched();
     for first in [stage("only", &[], OnDeath::Wait), pool("pool", 2, &[]), tap("tap", 2, &[])] {
         let segment = two(4, vec![first]);
         let mut tx = segment.shared_producer(1);
         tx.publish(|slot| *slot = 7).unwrap();
-        tx.core().control.positions.claim().store(1000 << 1, Ordering::Relaxed);
+        tx.core().control.positions.claim().store(SeatedClaim::new(1000, 0).0, Ordering::Relaxed);
         let late = tx.publish_by(soon(), |slot| *slot = 8);
         assert!(matches!(late, Err(crate::ClaimError::Wait(WaitError::Damaged))), "{late:?}");
     }
 }
 
-/// A false hint within reach has a producer leave out positions. A stage, a pool and a reader of a
+/// A false claim word within reach has a producer leave out positions. A stage, a pool and a reader of a
 /// tap that wait there say so, by calls of all kinds.
 #[test]
-fn a_false_hint_within_reach_is_damage_to_those_that_wait() {
+fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {
         let end = soon() + Duration::from_secs(10);
         let first = loop {
@@ -264,7 +264,7 @@ fn a_false_hint_within_reach_is_damage_to_those_that_wait() {
                 matches!(first.delivery, StageDelivery::Pool(_)).then(|| worker(&segment, 3, 0));
             let mut other = segment.shared_producer(2);
             one.publish(|slot| *slot = 0).unwrap();
-            one.core().control.positions.claim().store(3 << 1, Ordering::Relaxed);
+            one.core().control.positions.claim().store(SeatedClaim::new(3, 0).0, Ordering::Relaxed);
             assert_eq!(other.publish(|slot| *slot = 1).unwrap(), 3);
             macro_rules! ends {
                 ($reader:ident) => {

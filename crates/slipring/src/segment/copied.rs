@@ -9,11 +9,12 @@
 
 use std::time::Duration;
 
+use crate::ring::claims;
 use crate::ring::counters::CounterWords;
-use crate::ring::plan::{CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
-use crate::ring::stamp::{self, Head, Run};
+use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
+use crate::ring::stamp::{self, Run};
 use crate::ring::status::{Ending, FailureRecord};
-use crate::ring::words::{IDLE, PoolWord, bound_ahead};
+use crate::ring::words::{IDLE, MAX_CLAIM_SEATS, PoolWord, SeatedClaim, bound_ahead};
 use crate::wait::queue_state::QueueState;
 
 /// Returns the number of slots that the stamp `word` publishes or gives up at the position `seq`,
@@ -25,13 +26,23 @@ pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     }
 }
 
-/// Returns the number of the producers' seat whose claim begins at the position `seq`, by the stamp
-/// `word` of that position's slot, in a ring of `capacity` slots; `None`: no claim begins there.
-pub fn claimant_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
-    match stamp::head(word, seq, capacity.trailing_zeros()) {
-        Head::Claimed(number) => Some(number),
-        _ => None,
-    }
+/// Returns whether the producers' seat `number` has claimed the positions `[seq, end)`, and has neither
+/// published nor given them up, by the stamp `word` of the position `seq` and by the claim word, in a
+/// ring of `capacity` slots.
+pub fn is_claimed(
+    (word, claim_word): (u64, u64),
+    (seq, end): (u64, u64),
+    number: u64,
+    capacity: u64,
+) -> bool {
+    let shift = capacity.trailing_zeros();
+    claims::is_open(
+        SeatedClaim(claim_word),
+        word,
+        (seq, end),
+        number & (MAX_CLAIM_SEATS as u64 - 1),
+        shift,
+    )
 }
 
 /// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
@@ -40,6 +51,9 @@ pub fn bound_at(word: u64, lower_bound: u64) -> Option<u64> {
     let seq = lower_bound.wrapping_add(bound_ahead(word, lower_bound) as u64);
     (word & IDLE == 0).then_some(seq)
 }
+
+/// The line that holds the claim word of several producers.
+pub const CLAIM_WORD_LINE: usize = CLAIM_LINE;
 
 /// The lines that hold the sentinel of several producers, and the cursor of a single one.
 pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];

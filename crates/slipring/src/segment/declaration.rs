@@ -7,7 +7,7 @@ use crate::ring::plan::{Plan, Stage};
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::spec::{Access, Delivery, MAX_MEMBER_BITS, StageSpec};
 use crate::ring::status::FailureRecord;
-use crate::ring::words::MAX_CELL_SEATS;
+use crate::ring::words::{MAX_CELL_SEATS, MAX_CLAIM_SEATS};
 use crate::wait::Wait;
 
 /// How the events of a stage are divided among its handles.
@@ -122,6 +122,10 @@ impl Declaration {
             let problem = "a segment needs a stage: declare at least one reader or writer".into();
             return Err(BuildError::Declaration { problem });
         }
+        if self.producers > MAX_CLAIM_SEATS {
+            let problem = format!("a segment has room for {MAX_CLAIM_SEATS} producers at most");
+            return Err(BuildError::Declaration { problem });
+        }
         let count = self.stages.len();
         if self.stages.iter().any(|stage| stage.after.iter().any(|&other| other >= count)) {
             let problem = "a stage follows a stage that is not declared".into();
@@ -144,6 +148,7 @@ impl Declaration {
         let specs = self.stages.iter().map(spec).collect();
         let mut plan = Plan::new(specs, self.capacity, self.producers > 1, wait, wait)?;
         plan.producer_seats = self.producers;
+        plan.seated_claims = self.producers > 1;
         Ok(plan)
     }
 

@@ -99,9 +99,6 @@ impl From<ClaimError> for MessageError {
 /// The handle with which a process publishes messages. If `S` is [`Apart`], it is one of several.
 pub struct MessageProducer<S: sharing::Sharing = Single> {
     tx: RawBlockProducer<S>,
-    /// Whether this handle's last claim crossed the ring's end and was given up. Of several
-    /// producers.
-    has_crossed: bool,
 }
 
 /// The handle with which one of several processes publishes messages.
@@ -122,7 +119,9 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     #[doc(hidden)]
     pub fn over(tx: BlockProducer<S>) -> Self {
         assert_eq!(tx.block_size(), CELL, "messages lie in cells");
-        MessageProducer { tx: tx.into_raw(), has_crossed: false }
+        let mut tx = tx.into_raw();
+        tx.stop_at_end();
+        MessageProducer { tx }
     }
 
     /// Returns the length of the longest message that this ring takes, in bytes.
@@ -212,6 +211,22 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         }
     }
 
+    /// Publishes the cells before the ring's end as padding, if they are fewer than `cells`, for a
+    /// producer that is alone, and so claims at the position that it knows.
+    fn pad_to_end(&mut self, cells: usize, patience: Patience) -> Result<(), MessageError> {
+        let at = self.tx.next_seq() as usize & (self.tx.capacity() - 1);
+        let before_end = self.tx.capacity() - at;
+        if cells > before_end {
+            let seq = self.claim_cells(before_end, patience)?;
+            if let Some((_, bytes)) = self.tx.joined_mut() {
+                store_header(bytes, PADDING, before_end as u32);
+            }
+            let done = self.tx.done(seq.wrapping_add(before_end as u64 - 1));
+            debug_assert!(done.is_ok());
+        }
+        Ok(())
+    }
+
     fn claimed(
         &mut self,
         len: usize,
@@ -222,36 +237,18 @@ impl<S: sharing::Sharing> MessageProducer<S> {
         if len > most {
             return Err(MessageError::TooLong { bytes: len, most });
         }
-        let capacity = self.tx.capacity();
         for tries in 0.. {
-            let at = self.tx.next_seq() as usize & (capacity - 1);
-            let before_end = capacity - at;
-            if cells > before_end && (!S::MANY || self.has_crossed) {
-                let seq = self.claim_cells(before_end, patience)?;
-                if S::MANY {
-                    // The position is that behind the last claim, so the next claim begins at the
-                    // first slot unless another producer claims. Without this step, a message of
-                    // all slots would never find its place: a claim of all slots ends where it
-                    // begins.
-                    self.tx.give_up();
-                    self.has_crossed = false;
-                } else {
-                    // The position is exact: no other producer claims.
-                    if let Some((_, bytes)) = self.tx.joined_mut() {
-                        store_header(bytes, PADDING, before_end as u32);
-                    }
-                    let done = self.tx.done(seq.wrapping_add(before_end as u64 - 1));
-                    debug_assert!(done.is_ok());
-                }
+            if !S::MANY {
+                self.pad_to_end(cells, patience)?;
             }
+            // One of several producers claims where the last claim has ended, and only the cells
+            // before the ring's end, if they are fewer.
             self.claim_cells(cells, patience)?;
-            if self.tx.joined_mut().is_some() {
-                self.has_crossed = false;
+            if self.tx.claimed() == cells {
                 break;
             }
-            // Of several producers, the stages pass over given-up cells.
+            // The stages pass over given-up cells.
             self.tx.give_up();
-            self.has_crossed = true;
             if tries == TRIES && matches!(patience, Patience::None) {
                 return Err(ClaimError::Contended.into());
             }

@@ -116,7 +116,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// As [`RawProducer::next_n`].
     pub fn try_claim(&mut self, len: usize) -> Result<u64, ClaimError> {
         let first = self.tx.next_n(len)?;
-        self.open = Some((first, len));
+        self.open = Some((first, self.tx.claimed()));
         Ok(first)
     }
 
@@ -133,7 +133,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         deadline: impl Into<Option<Instant>>,
     ) -> Result<u64, ClaimError> {
         let first = self.tx.next_n_by(len, deadline.into())?;
-        self.open = Some((first, len));
+        self.open = Some((first, self.tx.claimed()));
         Ok(first)
     }
 
@@ -178,6 +178,16 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         joined.then(|| unsafe {
             slice::from_raw_parts(first.address.as_ptr(), len * self.place.size)
         })
+    }
+
+    /// From now on, claims of one of several producers end at the ring's end at the latest.
+    pub(super) fn stop_at_end(&mut self) {
+        self.tx.stop_at_end();
+    }
+
+    /// Number of the claimed blocks that are not published yet.
+    pub(super) fn claimed(&self) -> usize {
+        self.tx.claimed()
     }
 
     /// The position of the next claim: exactly, if there is a single producer.

@@ -18,9 +18,9 @@ use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
 use crate::live::tap::{self, StartAt};
 use crate::producer::{Apart, Producer};
+use crate::ring::claims;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
-use crate::ring::heads;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, copying_partitioner};
 use crate::ring::plan::Plan;
@@ -281,11 +281,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.producer_party());
         control.forget_deaths(control.producer_party());
-        let boundary = heads::boundary(&self.core);
-        // A claim ends at most a lap behind the boundary of a stage.
-        let claimed = heads::hint(control, boundary);
-        let known = claimed.wrapping_sub(boundary) <= self.core.capacity();
-        Producer::seated(self.core.clone(), seat, if known { claimed } else { boundary }, learned)
+        let claimed = control.positions.last_claim().seq(claims::boundary(&self.core));
+        Producer::seated(self.core.clone(), seat, claimed, learned)
     }
 
     /// Makes the handle of a stage that reads.

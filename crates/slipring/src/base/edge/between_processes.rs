@@ -1,10 +1,7 @@
 //! The edges that only rings between processes have, in the order of PROTOCOL.md's section "Between
 //! processes". The invariants are those of [`edge`](crate::base::edge).
 
-use crate::base::sync::{
-    Acquire, AtomicU64, Relaxed, Release, SeqCst, compiler_fence, fence, may_die, twin,
-};
-use crate::base::system;
+use crate::base::sync::{Acquire, AtomicU64, Relaxed, Release, SeqCst, fence, may_die, twin};
 
 /// A seat of a segment has one owner. The next owner sees all that the owner before has stored.
 pub(crate) mod seated {
@@ -48,76 +45,49 @@ pub(crate) mod bounded {
     }
 }
 
-/// Several producers between processes: the stamp of a claim's head names the producers' seat whose
-/// words say how far the claim goes.
+/// Several producers between processes: the claim word names the seat whose claim ends there, and the
+/// seat's words say where the claim begins. A party that sees the claim word sees these words, and
+/// the recorded heads of all claims before.
 pub(crate) mod intended {
     use super::*;
 
-    /// Stores a word of a seat's intent, before the head is claimed, or after it has changed.
+    /// Stores a word of a seat's intent, after the seat's last claim has ended, and before the claim
+    /// word names the seat again.
     #[inline(always)]
     pub(crate) fn intend(word: &AtomicU64, seq: u64) {
         may_die!();
         word.store(seq, twin!("intent-unreleased": Release => Relaxed));
     }
 
-    /// Claims a head, after the seat's intent was stored. Returns `false` if the word is no longer
-    /// `seen`.
-    #[inline(always)]
-    pub(crate) fn claim(slot: &AtomicU64, seen: u64, claimed: u64) -> bool {
-        may_die!();
-        let order = twin!("head-unreleased": Release => Relaxed);
-        slot.compare_exchange(seen, claimed, order, Relaxed).is_ok()
-    }
-
-    /// Loads a word of an intent, after the caller saw the head, and before the caller looks at the
-    /// head again.
+    /// Loads a word of an intent, after the caller saw the claim word, and before the caller looks
+    /// at the head.
     #[inline(always)]
     pub(crate) fn see(word: &AtomicU64) -> u64 {
         word.load(twin!("intent-seen-relaxed": Acquire => Relaxed))
     }
-}
 
-/// Several producers between processes: the claim word is a hint, from which a walk to the first free
-/// position begins. A party that sees a hint sees all that the claimant before the hint saw.
-pub(crate) mod hinted {
-    use super::*;
-
-    /// Stores the end of a claim as the hint, after the claim's head was claimed.
-    #[inline(always)]
-    pub(crate) fn hint(claim: &AtomicU64, word: u64) {
+    /// Records the claim of another producer at its head, before the claim word names the caller.
+    /// The head of a claim that has ended is no longer `seen`, and stays.
+    #[inline]
+    pub(crate) fn record(slot: &AtomicU64, seen: u64, claimed: u64) {
         may_die!();
-        claim.store(word, twin!("hint-unreleased": Release => Relaxed));
+        let record = || slot.compare_exchange(seen, claimed, Relaxed, Relaxed).is_ok();
+        twin!("recorded-by-store": _ = record() => slot.store(claimed, Relaxed));
     }
 
-    /// Loads the hint, before the caller loads the stamps, frontiers and boundaries from there on.
+    /// Claims, after the seat's intent was stored, and the claim before was recorded. Returns
+    /// `false` if the claim word is no longer `seen`.
     #[inline(always)]
-    pub(crate) fn see(claim: &AtomicU64) -> u64 {
-        claim.load(twin!("hint-seen-relaxed": Acquire => Relaxed))
+    pub(crate) fn claim(word: &AtomicU64, seen: u64, claimed: u64) -> bool {
+        may_die!();
+        let order = twin!("claim-unreleased": Release => Relaxed);
+        word.compare_exchange(seen, claimed, order, Relaxed).is_ok()
     }
-}
 
-/// Of a producer that claims and a stage that looks for the end of a closing ring, one sees the
-/// other: the producer sees that the ring closes, or the stage sees the producer's intent.
-pub(crate) mod closing {
-    use super::*;
-
-    /// Orders a producer's intent before its check whether the ring closes. With `always`, the
-    /// process is not registered for the membarriers of other processes, and issues a fence.
+    /// Loads the claim word, before the caller looks at intents and heads.
     #[inline(always)]
-    pub(crate) fn fence_claimant(always: bool) {
-        if always {
-            twin!("claimant-unfenced": fence(SeqCst) => ());
-        } else {
-            compiler_fence(SeqCst);
-        }
-    }
-
-    /// Orders a stage's look at *closing* before its look at the intents, and executes a memory
-    /// barrier in every registered process. Returns `false` if the system refused the barrier.
-    pub(crate) fn fence_processes() -> bool {
-        let barrier = system::membarrier_in_processes();
-        twin!("closer-unfenced": fence(SeqCst) => ());
-        barrier
+    pub(crate) fn see_claim(word: &AtomicU64) -> u64 {
+        word.load(twin!("claim-seen-relaxed": Acquire => Relaxed))
     }
 }
 

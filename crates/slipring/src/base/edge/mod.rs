@@ -24,9 +24,7 @@ pub(crate) mod announced;
 mod between_processes;
 pub(crate) mod turn_taken;
 
-pub(crate) use between_processes::{
-    bounded, cell_taken, closing, hinted, intended, last_out, seated,
-};
+pub(crate) use between_processes::{bounded, cell_taken, intended, last_out, seated};
 
 // `announced` imports `sync` and `system` by `super`. In `queue_model.rs`, the modules `sync` and
 // `system` belong to the simulated machine.
@@ -45,6 +43,15 @@ pub(crate) mod slot_published {
     pub(crate) fn stamp(slot: &AtomicU64, word: u64) {
         may_die!();
         slot.store(word, twin!("stamp-relaxed": Release => Relaxed));
+    }
+
+    /// Stores a stamp where another producer may record the claim at the same slot (`intended`). A
+    /// plain store comes behind each swap from a stamp before it (C++20, [atomics.order]/10). loom
+    /// orders the store only behind swaps that the thread has seen, so models swap, too.
+    #[cfg(slipring_loom)]
+    pub(crate) fn stamp_recorded(slot: &AtomicU64, word: u64) {
+        may_die!();
+        slot.swap(word, twin!("stamp-relaxed": Release => Relaxed));
     }
 
     /// Loads a stamp, before the events of its run are read.

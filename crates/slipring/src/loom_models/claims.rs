@@ -1,4 +1,4 @@
-//! Models of claims by heads: several processes produce, and die at any store.
+//! Models of claims by a word that names the winner: several processes produce, and die at any store.
 //!
 //! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. A process
 //! that dies and the processes that recover it run on one thread, one after the other, where only
@@ -11,7 +11,6 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::adapters::raw::RawProducer;
-use crate::errors::{ClaimError, WaitError};
 use crate::producer::Apart;
 use crate::segment::{Proof as _, SegmentReader};
 use Access::Read;
@@ -173,39 +172,21 @@ fn loom_a_producer_of_several_dies() {
     }
 }
 
+/// A producer dies while another one claims behind its claim, and so replaces its name in the claim
+/// word.
+#[test]
+fn loom_a_producer_dies_before_another_claim() {
+    for stores in 0..6 {
+        a_producer_dies(stores, 2, &[(1, &[1])], &[(1, &[1])], 100);
+    }
+}
+
 /// A producer dies between its second intent and its second claim. The other producer may have seen
 /// the head of the first claim, and sees the end of the second intent.
 #[test]
 fn loom_a_producer_dies_before_its_second_claim() {
     for stores in 6..8 {
         a_producer_dies(stores, 4, &[(1, &[1]), (1, &[1])], &[(1, &[1])], 100);
-    }
-}
-
-/// The slots of a producer's last boundary were lapped, and so were those of the hint. The producer
-/// begins again at the stage's boundary.
-#[test]
-fn loom_a_lapped_producer_begins_again() {
-    for laps in 1..6 {
-        explore(1, None, move || {
-            let segment = segment(2);
-            let mut lapped = segment.shared_producer(1, 0).into_raw();
-            let mut other = segment.shared_producer(2, 1).into_raw();
-            let mut reader = segment.reader(5, 0);
-            let (mut seen, mut of_other) = (Seen::default(), Sent::default());
-            publish(&mut lapped, 1, &mut Sent::default(), (1, &[1]), 1);
-            for _ in 0..laps {
-                seen.poll(&mut reader, 2);
-                publish(&mut other, 2, &mut of_other, (1, &[1]), 1);
-            }
-            // The hint is stored plainly, so a claimant may store an old one.
-            let hint = reader.state().core.control.positions.claim();
-            hint.store(1 << 1, crate::base::sync::Relaxed);
-            publish(&mut lapped, 1, &mut Sent { sure: 1, unsure: 0 }, (1, &[1]), 1);
-            seen.poll(&mut reader, 4);
-            assert_eq!((seen.0[1], seen.0[2]), (2, laps), "events were lost");
-            drop((lapped, other, reader));
-        });
     }
 }
 
@@ -363,43 +344,46 @@ fn loom_a_seat_is_taken_during_a_recovery() {
     });
 }
 
-/// A producer begins at the hint of another one, whose claim needed the release of a stage. Whatever
-/// frontier and boundary the producer sees, the hint is not out of its reach.
+/// A producer dies with a claim, and is recovered. Another one takes its seat and claims, while a third
+/// one records the claim of the dead one.
 #[test]
-fn loom_a_producer_begins_at_the_hint_of_another() {
-    explore_unfenced(8_000, Some(3), || {
-        let segment = segment(1);
-        let [mut first, mut other] =
-            [0, 1].map(|seat| segment.shared_producer(1 + seat as u32, seat).into_raw());
-        let mut reader = segment.reader(5, 0);
-        let mut sent = Sent::default();
-        publish(&mut first, 1, &mut sent, (1, &[1]), 1);
-        let reading = thread::spawn(move || {
+fn loom_a_seat_is_taken_while_its_claim_is_recorded() {
+    for stores in 3..5 {
+        explore_unfenced(100, Some(3), move || {
+            let segment = segment(4);
+            let mut first = segment.shared_producer(1, 0).into_raw();
+            let mut other = segment.shared_producer(2, 1).into_raw();
+            let mut reader = segment.reader(5, 0);
+            let of_other = thread::spawn(move || {
+                let mut sent = Sent::default();
+                publish(&mut other, 2, &mut sent, (1, &[1]), 2);
+                (other, sent)
+            });
+            let of_seat = segment.clone();
+            let of_seat = thread::spawn(move || {
+                let (mut of_first, mut of_second) = (Sent::default(), Sent::default());
+                lives(stores, || publish(&mut first, 1, &mut of_first, (1, &[1]), 1));
+                of_seat.bytes.unlock(1);
+                assert!(of_seat.recover(3, 1), "no other process recovers it");
+                let mut second = of_seat.shared_producer(4, 0).into_raw();
+                publish(&mut second, 3, &mut of_second, (1, &[1]), 2);
+                (first, second, of_first, of_second)
+            });
             let mut seen = Seen::default();
-            seen.poll(&mut reader, 1);
-            (reader, seen)
+            let (other, of_other) = of_other.join().unwrap();
+            let (first, mut second, of_first, of_second) = of_seat.join().unwrap();
+            seen.poll(&mut reader, 5);
+            seen.assert(1, &of_first);
+            seen.assert(2, &of_other);
+            seen.assert(3, &of_second);
+            goes_on(&mut seen, &mut reader, &mut second);
+            (first, second, other, reader)
         });
-        let of_first = thread::spawn(move || {
-            publish(&mut first, 1, &mut sent, (1, &[1]), 1);
-            (first, sent)
-        });
-        let of_other = thread::spawn(move || {
-            let claimed = other.next();
-            let damaged = matches!(claimed, Err(ClaimError::Wait(WaitError::Damaged)));
-            assert!(!damaged, "a whole segment seems damaged");
-            other.give_up();
-            other
-        });
-        let (mut reader, mut seen) = reading.join().unwrap();
-        let ((first, sent), other) = (of_first.join().unwrap(), of_other.join().unwrap());
-        seen.poll(&mut reader, 4);
-        seen.assert(1, &sent);
-        (first, other, reader)
-    });
+    }
 }
 
-/// A stage waits while two producers claim. Whatever hint and stamp it sees, they do not contradict
-/// each other.
+/// A stage waits while two producers claim. Whatever claim word, intents and stamp it sees, they do not
+/// contradict each other.
 #[test]
 fn loom_a_waiting_stage_sees_no_position_passed_over() {
     explore_unfenced(5_000, Some(2), || {
@@ -410,7 +394,7 @@ fn loom_a_waiting_stage_sees_no_position_passed_over() {
             let mut tx = tx.into_raw();
             thread::spawn(move || {
                 let mut sent = Sent::default();
-                publish(&mut tx, by, &mut sent, (1, &[1]), 1);
+                (0..by).for_each(|_| publish(&mut tx, by, &mut sent, (1, &[1]), 1));
                 (tx, sent)
             })
         });
@@ -429,101 +413,100 @@ fn loom_a_waiting_stage_sees_no_position_passed_over() {
 }
 
 #[test]
-fn loom_twin_hint_unreleased() {
-    caught("heads::loom_a_producer_begins_at_the_hint_of_another", "hint-unreleased", FALSE);
+fn loom_twin_claim_unreleased() {
+    caught("claims::loom_a_producer_dies_before_another_claim", "claim-unreleased", LOST);
 }
 
 #[test]
-fn loom_twin_hint_seen_relaxed() {
-    caught("heads::loom_a_producer_begins_at_the_hint_of_another", "hint-seen-relaxed", FALSE);
+fn loom_twin_claim_seen_relaxed() {
+    caught("claims::loom_a_producer_dies_before_another_claim", "claim-seen-relaxed", LOST);
 }
 
 #[test]
-fn loom_twin_hint_unreleased_to_a_stage() {
-    caught("heads::loom_a_waiting_stage_sees_no_position_passed_over", "hint-unreleased", FALSE);
+fn loom_twin_unrecorded() {
+    caught("claims::loom_a_producer_dies_before_another_claim", "unrecorded", LOST);
 }
 
 #[test]
-fn loom_twin_hint_seen_relaxed_by_a_stage() {
-    caught("heads::loom_a_waiting_stage_sees_no_position_passed_over", "hint-seen-relaxed", FALSE);
+fn loom_twin_recorded_late() {
+    caught("claims::loom_a_producer_dies_before_another_claim", "recorded-late", LOST);
 }
 
 #[test]
-fn loom_twin_head_unreleased() {
-    caught("heads::loom_two_processes_claim", "head-unreleased", Caught::Race);
+fn loom_twin_last_claim_ignored() {
+    caught("claims::loom_a_producer_of_several_dies", "last-claim-ignored", NO_POSITION);
 }
 
 #[test]
-fn loom_twin_intent_unreleased() {
-    caught("heads::loom_a_producer_dies_before_its_second_claim", "intent-unreleased", LOST);
-}
-
-#[test]
-fn loom_twin_intent_seen_relaxed() {
-    caught("heads::loom_a_producer_dies_before_its_second_claim", "intent-seen-relaxed", LOST);
-}
-
-#[test]
-fn loom_twin_head_unchecked() {
-    caught("heads::loom_a_producer_dies_before_its_second_claim", "head-unchecked", LOST);
+fn loom_twin_recorded_by_store() {
+    caught("claims::loom_two_processes_claim", "recorded-by-store", LOST);
 }
 
 #[test]
 fn loom_twin_laps_unordered() {
-    caught("heads::loom_a_lapped_producer_begins_again", "laps-unordered", LOST);
+    caught("claims::loom_two_processes_claim_over_laps", "laps-unordered", LOST);
 }
 
 #[test]
-fn loom_twin_walk_from_hint() {
-    caught("heads::loom_a_lapped_producer_begins_again", "walk-from-hint", LOST);
+fn loom_twin_intent_unreleased() {
+    caught("claims::loom_a_waiting_stage_sees_no_position_passed_over", "intent-unreleased", FALSE);
+}
+
+#[test]
+fn loom_twin_intent_seen_relaxed() {
+    caught(
+        "claims::loom_a_waiting_stage_sees_no_position_passed_over",
+        "intent-seen-relaxed",
+        FALSE,
+    );
 }
 
 #[test]
 fn loom_twin_claimed_before_intent() {
-    caught("heads::loom_a_producer_of_several_dies", "claimed-before-intent", NO_POSITION);
+    caught("claims::loom_a_producer_of_several_dies", "claimed-before-intent", NO_POSITION);
 }
 
 #[test]
 fn loom_twin_front_first() {
-    caught("heads::loom_a_producer_of_several_dies", "front-first", HELD_UP);
+    caught("claims::loom_a_producer_of_several_dies", "front-first", HELD_UP);
 }
 
 #[test]
 fn loom_twin_mid_unstored() {
-    caught("heads::loom_a_producer_of_several_dies", "mid-unstored", HELD_UP);
+    caught("claims::loom_a_producer_of_several_dies", "mid-unstored", HELD_UP);
 }
 
 #[test]
 fn loom_twin_head_assumed() {
-    caught("heads::loom_a_producer_of_several_dies", "head-assumed", LOST);
+    caught("claims::loom_a_producer_of_several_dies", "head-assumed", LOST);
 }
 
 #[test]
 fn loom_twin_buried_head_first() {
-    caught("heads::loom_a_producer_dies_between_the_runs_of_a_claim", "buried-head-first", LOST);
+    caught("claims::loom_a_producer_dies_between_the_runs_of_a_claim", "buried-head-first", LOST);
 }
 
 #[test]
 fn loom_twin_owner_assumed() {
-    caught("heads::loom_a_recoverer_of_a_producer_dies", "owner-assumed", LOST);
+    caught("claims::loom_a_recoverer_of_a_producer_dies", "owner-assumed", LOST);
 }
 
 #[test]
 fn loom_twin_freed_before_buried() {
-    caught("heads::loom_a_seat_is_taken_during_a_recovery", "freed-before-buried", LOST);
+    caught("claims::loom_a_seat_is_taken_during_a_recovery", "freed-before-buried", LOST);
 }
 
 #[test]
 fn loom_twin_recovered_unlocked_of_a_producer() {
-    caught("heads::loom_two_processes_recover_a_producer", "recovered-unlocked", LOST);
+    caught("claims::loom_two_processes_recover_a_producer", "recovered-unlocked", LOST);
 }
 
 #[test]
 fn loom_twin_stamp_seen_relaxed_at_a_head() {
-    caught("heads::loom_two_processes_claim", "stamp-seen-relaxed", Caught::Race);
+    caught("claims::loom_two_processes_claim", "stamp-seen-relaxed", Caught::Race);
 }
 
 #[test]
 fn loom_twin_first_run_first_of_a_claim() {
-    caught("heads::loom_a_producer_dies_between_the_runs_of_a_claim", "first-run-first", LOST);
+    caught("claims::loom_a_producer_dies_between_the_runs_of_a_claim", "first-run-first", LOST);
 }
