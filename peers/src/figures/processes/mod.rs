@@ -241,6 +241,14 @@ fn round_trip(size: Size, programs: &Programs) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
     let mut contenders = within(&THREADS, 8, Work::RoundTrip { rounds });
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
+    // A spin hint lasts as long as part of a round trip, so an event waits for the end of one.
+    let unpaused = [
+        ("slipring, two threads, no spin hints", "polling on the heap"),
+        ("slipring, two threads on a segment, no spin hints", "polling"),
+    ];
+    contenders.extend(within(&unpaused, 8, Work::RoundTrip { rounds }));
+    let row = (Kind::Ours, "slipring, two processes, no spin hints", "polling");
+    contenders.extend(between(&[row], 8, Work::RoundTrip { rounds }));
     contenders.extend(programs.between_processes(false, foreign::Work::RoundTrip { rounds }));
     figure("round trip, 8 bytes", "ns", contenders)
 }

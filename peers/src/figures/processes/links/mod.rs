@@ -41,6 +41,8 @@ pub fn ends(name: &str, bytes: usize) -> Option<Ends> {
         "socket": Socket;
         words:
         "slipring blocking": ours::Blocking;
+        "polling": ours::Polling;
+        "polling on the heap": ours::PollingOnHeap;
         "several": ours::Several;
         "several on the heap": ours::SeveralOnHeap;
         "word": Word;

@@ -69,8 +69,8 @@ pub fn attach<E: Shared>(task: &Task, name: &str, wait: Wait) -> Outcome<Attache
     Ok(unsafe { segment.attach()? }.wait(wait)?)
 }
 
-/// What ends that spin do.
-macro_rules! spinning {
+/// How ends send.
+macro_rules! sending {
     () => {
         const CLOSES: bool = true;
         #[inline(always)]
@@ -90,6 +90,13 @@ macro_rules! spinning {
         fn stream(rx: &mut Self::Rx, _events: u64, check: &mut Check) {
             rx.for_each(|event, _| check.see(event)).expect("the stream ended with a failure");
         }
+    };
+}
+
+/// How ends receive that spin: with a spin hint behind each poll that found nothing.
+macro_rules! spinning {
+    () => {
+        sending!();
         #[inline(always)]
         fn receive(rx: &mut Self::Rx) -> u64 {
             let mut number = 0;
@@ -221,6 +228,49 @@ impl Link<u64> for SeveralOnHeap {
         take(name, |ring: &mut Untaken<Self::Tx, _>| ring.rx.take())
     }
     spinning!();
+}
+
+/// How ends receive that poll without a pause, so that an event is seen whenever it comes.
+macro_rules! polling {
+    ($spinning:ty) => {
+        sending!();
+        fn make(task: &Task, name: &str) -> Outcome<()> {
+            <$spinning as Link<u64>>::make(task, name)
+        }
+        fn prepare(task: &Task, name: &str) -> Outcome<()> {
+            <$spinning as Link<u64>>::prepare(task, name)
+        }
+        fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+            <$spinning as Link<u64>>::tx(task, name)
+        }
+        fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+            <$spinning as Link<u64>>::rx(task, name)
+        }
+        #[inline(always)]
+        fn receive(rx: &mut Self::Rx) -> u64 {
+            let mut number = 0;
+            while rx.poll(1, |event, _| number = event.number()).expect("the ring is open") == 0 {}
+            number
+        }
+    };
+}
+
+/// Ends that poll without a pause.
+pub struct Polling;
+
+impl Link<u64> for Polling {
+    type Tx = Producer<u64>;
+    type Rx = Reader<u64>;
+    polling!(Spinning);
+}
+
+/// Ends of a ring on the heap, which poll without a pause.
+pub struct PollingOnHeap;
+
+impl Link<u64> for PollingOnHeap {
+    type Tx = Producer<u64>;
+    type Rx = slipring::Reader<u64>;
+    polling!(Heap);
 }
 
 /// Ends that sleep.
