@@ -45,30 +45,22 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
-    let mut next = None;
+    // Given up, and claimed again below. The one before may have died behind its publication.
+    let mut next = tx.claim().unwrap().seq();
+    assert!(next == sure || next == sure + unsure, "{sure}, {unsure}: {next}");
+    journal.published().store(next, SeqCst);
     while journal.note().load(SeqCst) == 0 {
         let most = world.shape.capacity.min(9);
         let count = random.u64(1..=most);
         // Told before the call, so that a successor knows what a dead producer was about.
-        if next.is_some() {
-            journal.unsure().store(count, SeqCst);
-        }
+        journal.unsure().store(count, SeqCst);
         let mut claim = tx.claim_n(count as usize).unwrap();
-        let first = claim.first_seq();
-        match next {
-            None => assert!(first == sure || first == sure + unsure, "{sure}, {unsure}: {first}"),
-            Some(next) => assert_eq!(first, next),
-        }
-        if next.is_none() {
-            journal.published().store(first, SeqCst);
-            journal.unsure().store(count, SeqCst);
-        }
-        claim.iter_mut().zip(first..).for_each(|(slot, seq)| slot.fill(seq, seed));
+        assert_eq!(claim.first_seq(), next);
+        claim.iter_mut().zip(next..).for_each(|(slot, seq)| slot.fill(seq, seed));
         claim.publish();
-        let end = first + count;
-        journal.published().store(end, SeqCst);
-        next = Some(end);
-        if end as usize + 16 > EVENTS {
+        next += count;
+        journal.published().store(next, SeqCst);
+        if next as usize + 16 > EVENTS {
             break;
         }
     }
