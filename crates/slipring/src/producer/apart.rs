@@ -87,14 +87,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             {
                 return Err(self.gated(refusal));
             }
-            let record = || {
-                if last.seat() != self.own_seat().0 {
-                    claims::record(&self.core, last, seq);
-                }
-            };
-            twin!("recorded-late": record() => ());
+            let is_others = last.seat() != self.own_seat().0;
+            if twin!("recorded-late": is_others => false) {
+                claims::record(&self.core, last, seq);
+            }
             if claims::claim(&self.core.control, self.own_seat(), (last, seq), len) {
-                twin!("recorded-late": () => record());
+                twin!("recorded-late": () => claims::record(&self.core, last, seq));
                 return Ok(self.won(len));
             }
         }
