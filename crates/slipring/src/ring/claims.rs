@@ -34,13 +34,6 @@ use crate::ring::spec::Delivery;
 use crate::ring::stamp;
 use crate::ring::words::{PoolWord, SeatedClaim, ahead};
 
-/// Returns a seat of the producers by its number among them.
-#[inline]
-pub(crate) fn producers_seat(control: &Control, number: u64) -> Option<&Seat> {
-    let seat = control.seats_of(control.producer_party()).get(number as usize)?;
-    Some(seat)
-}
-
 /// Returns a boundary before which all positions are published. If another party has released
 /// beyond a position, the boundary is beyond that position, too.
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
@@ -80,8 +73,9 @@ pub(crate) fn is_open(
 /// the claim has ended (I2).
 #[inline]
 pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u64) {
-    let (slots, number) = (&core.slots, last.seat());
-    let Some(seat) = producers_seat(&core.control, number) else { return };
+    let (control, slots, number) = (&core.control, &core.slots, last.seat());
+    let seats = control.seats_of(control.producer_party());
+    let Some(seat) = seats.get(number as usize) else { return }; // a damaged word
     // The begin is loaded first. If the producer has stored its next intent since, its claim has
     // ended, and the end, or both, tell that (I1).
     let (lo, hi) = seat.intent();

@@ -41,7 +41,7 @@ pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
     /// Whether each notification executes a fence: this process could not register for the barriers
     /// with which other processes replace its fences.
-    pub(crate) always_fences: bool,
+    always_fences: bool,
     /// Number of cores minus the number of the graph's threads, without the handles that join while
     /// the graph runs.
     free_cores: i64,
