@@ -29,7 +29,7 @@ use contenders::foreign::{self, Prepared, Programs};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Figure, Size, measure};
 use output::Output;
-use slipring_support::machine::cores;
+use slipring_machine::usable_cores;
 use slipring_support::streams::{print, stdout_width};
 
 /// Compares slipring with its peers and with hand-made limits
@@ -134,7 +134,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let values = report::json(&series)?;
     let saved = json.map_or(Ok(()), |json| json.save(&values));
     let smoke = if args.smoke { "; smoke run: the figures mean nothing" } else { "" };
-    let about = format!("cores: {}; repetitions: {reps}{smoke}", cores());
+    let about = format!("cores: {}; repetitions: {reps}{smoke}", usable_cores());
     let drawn = picture.map_or(Ok(()), |picture| picture.save(&picture::draw(&series, &about)?));
     let tables = report::tables(&series, stdout_width());
     let versions: String = versions.iter().map(|version| format!("{version}\n")).collect();

@@ -2,10 +2,9 @@
 //! (`peers`) and the example `readings`.
 //!
 //! The library does not use this crate, and it is not published. It is a crate because `peers` is a
-//! workspace of its own and still has to pin threads and print figures as the other programs do.
+//! workspace of its own and still has to print figures as the other programs do.
 #![forbid(unsafe_code)]
 
-pub mod machine;
 pub mod numbers;
 pub mod pictures;
 pub mod streams;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use slipring_support::machine::cores;
+use slipring_machine::usable_cores;
 use slipring_support::numbers::duration;
 use slipring_support::streams::{print, same_file};
 
@@ -120,7 +120,7 @@ fn all(
         return print(out, "no rows: nothing to compare\n").context("cannot write the table");
     }
     let runs = compare::all(input, job, args.repeat.is_some(), args.smoke, bar)?;
-    let text = table::render(&runs, input.rows(), cores(), width);
+    let text = table::render(&runs, input.rows(), usable_cores(), width);
     let printed = print(out, &text).context("cannot write the table");
     report_malformed(&runs.modes[0].outcomes[0].summary, err);
     runs.agree()?;

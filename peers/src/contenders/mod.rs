@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use crate::work::{self, Check};
 

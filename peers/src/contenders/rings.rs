@@ -10,7 +10,7 @@ use disruptor::{
     BusySpin, ProcessorSettings, Producer, Sequence, build_multi_producer, build_single_producer,
 };
 
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use super::{Rounds, StreamSpec, ping_pong, produce};
 use crate::work::{Check, Event};

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use slipring::{Graph, PoolReader, Producer, Wait};
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use super::busy::RINGS;
 use super::busy::full::WORK;

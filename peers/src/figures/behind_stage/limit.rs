@@ -6,7 +6,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread;
 
-use slipring_support::machine::{pin, unpin};
+use slipring_machine::{pin, unpin};
 
 use crate::figures::oversubscribed::timing::{Stage, Timing};
 use crate::work;

@@ -4,7 +4,7 @@ use std::thread;
 
 use slipring::{Contiguous, Graph, Interleaved, Layout, Wait};
 
-use slipring_support::machine::{pin, unpin};
+use slipring_machine::{pin, unpin};
 
 use crate::figures::oversubscribed::timing::Timing;
 

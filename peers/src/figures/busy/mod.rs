@@ -20,7 +20,7 @@ use std::thread;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
 use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use crate::contenders::ours::GraphLayout;
 use crate::contenders::queues::{

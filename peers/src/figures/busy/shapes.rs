@@ -11,7 +11,7 @@ use std::time::Duration;
 use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, Polling, Producer as _, Sequence, Sleep, build_single_producer};
 use slipring::{Chain, Graph, Layout, Reader, Threads, Wait};
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use super::RINGS;
 use super::full::WORK;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
-use slipring_support::machine;
+use slipring_machine as machine;
 
 use crate::work::{self, Check};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use slipring::{Wait, WaitError};
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use super::ends::{Link, meet};
 use super::links::{iceoryx, kernel, ours};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring_support::machine::{bind, pin, process_cpu};
+use slipring_machine::{bind, pin, process_cpu};
 
 use super::mapping::Control;
 use super::run::{Outcome, Role, Task, Work, now};

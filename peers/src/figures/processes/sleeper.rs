@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use slipring::{StartAt, Wait};
-use slipring_support::machine::pin;
+use slipring_machine::pin;
 
 use super::ends::meet;
 use super::links::ours;

@@ -6,7 +6,7 @@ use std::thread;
 
 use disruptor::BusySpin;
 use slipring::Wait;
-use slipring_support::machine::cores;
+use slipring_machine::usable_cores;
 
 use super::column;
 use crate::contenders::queues::{Crossbeam, CrossfireMany};
@@ -20,7 +20,7 @@ type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
 
 /// Returns a figure for each number of threads per core.
 pub fn figures(size: Size) -> Vec<Figure> {
-    let mut counts: Vec<usize> = (1..=4).map(|factor| (factor * cores()).div_ceil(2)).collect();
+    let mut counts: Vec<usize> = (1..=4).map(|factor| (factor * usable_cores()).div_ceil(2)).collect();
     counts.dedup();
     let figures = counts.into_iter().map(|pairs| Figure {
         table: "scaling: threads per core".to_owned(),
@@ -36,7 +36,7 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     // others, and a pair must fill its ring several times for its threads to wait at all.
     let each = |nanos| events(size, nanos) / pairs as u64;
     let many = each(cost_ns::YIELDING);
-    let spinning = if 2 * pairs > cores() { events(size, cost_ns::SPINNING) } else { many };
+    let spinning = if 2 * pairs > usable_cores() { events(size, cost_ns::SPINNING) } else { many };
     let mut all = Vec::new();
     let mut add = |kind, name: String, events, row: Row| {
         all.push(Contender::new(kind, name, move || run(pairs, events, &row)));

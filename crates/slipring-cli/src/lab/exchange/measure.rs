@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 use slipring_exchange::{Way, Writer, now};
-use slipring_support::machine;
+use slipring_machine as machine;
 
 use super::WORD;
 use super::figures::Figures;

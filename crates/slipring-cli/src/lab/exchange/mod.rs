@@ -20,9 +20,9 @@ use clap::Parser;
 use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring_exchange::Way;
-use slipring_support::machine::Machine;
 
 use super::files::{self, ABOUT_FILES, Files};
+use super::machine::MeasuredMachine;
 use super::size::{Size, Sizes};
 use crate::console;
 use measure::Setup;
@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> Result<()> {
         date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         size: size.to_string(),
         seed: SEED,
-        machine: Machine::this(),
+        machine: MeasuredMachine::this(),
         missing: placement::missing(&placements),
         cold_bytes: plan.cold,
         stopped: None,

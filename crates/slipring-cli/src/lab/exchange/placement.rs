@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::Serialize;
 use slipring_exchange::Way;
-use slipring_support::machine::allowed_cores;
+use slipring_machine::allowed_cpus;
 
 /// What two cores have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -77,7 +77,7 @@ impl Placement {
     /// Returns the placements of this machine: the writer on the first core, and the reader on each
     /// core in turn.
     pub fn all() -> Vec<Placement> {
-        let cores: Vec<Topology> = allowed_cores().into_iter().map(Topology::of).collect();
+        let cores: Vec<Topology> = allowed_cpus().into_iter().map(Topology::of).collect();
         let Some(first) = cores.first() else {
             return vec![Placement { writer: None, reader: None, relation: Relation::SameCore }];
         };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use slipring_exchange::{Reader, Way};
-use slipring_support::machine;
+use slipring_machine as machine;
 
 use super::print_line;
 

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use indicatif::BinaryBytes;
 use serde::Serialize;
-use slipring_support::machine::Machine;
 use slipring_support::numbers::significant;
 use slipring_support::tables::markdown;
 
@@ -15,6 +14,7 @@ use super::picture;
 use super::placement::Placement;
 use super::{PAPER_BLOCK, WORD};
 use crate::lab::files::Results;
+use crate::lab::machine::MeasuredMachine;
 
 /// All results, as they are saved.
 #[derive(Clone, Debug, Serialize)]
@@ -28,7 +28,7 @@ pub struct Record {
     /// Seed of the orders.
     pub seed: u64,
     /// Machine that was measured.
-    pub machine: Machine,
+    pub machine: MeasuredMachine,
     /// Relations of two cores that this machine does not have.
     pub missing: Vec<&'static str>,
     /// Size of the memory that each end works through to make its caches cold, in bytes.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
-use slipring_support::machine::{self, CorePair};
+use slipring_machine::{self as machine, CorePair};
 
 use crate::console;
 
@@ -44,9 +44,9 @@ struct Done {
 /// Runs the bystander's process.
 pub fn work(args: &Args) -> Result<()> {
     let cores: Vec<Option<usize>> = match args.cores.as_slice() {
-        [] => vec![None; machine::cores()],
+        [] => vec![None; machine::usable_cores()],
         cores => {
-            check(cores, &machine::allowed_cores())?;
+            check(cores, &machine::allowed_cpus())?;
             cores.iter().copied().map(Some).collect()
         }
     };

@@ -23,10 +23,11 @@ use clap::Parser;
 use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring::Wait;
-use slipring_support::machine::{CorePair, Machine};
+use slipring_machine::CorePair;
 use slipring_support::streams::stdout_width;
 
 use super::files::{self, ABOUT_FILES, Files};
+use super::machine::MeasuredMachine;
 use super::size::{Size, Sizes};
 use crate::console;
 use arrivals::{Arrival, Pattern};
@@ -132,7 +133,7 @@ pub fn run(args: &Args) -> Result<()> {
     // The library warns of strategies that do not suit the machine. This program measures these on
     // purpose.
     slipring::on_warning(|_| ());
-    let (machine, pinned) = (Machine::this(), CorePair::choose());
+    let (machine, pinned) = (MeasuredMachine::this(), CorePair::choose());
     let mut record = Record {
         slipring: env!("CARGO_PKG_VERSION"),
         date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),

@@ -287,10 +287,11 @@ fn arrange(places: &[(i32, i32)], frame: Frame) -> Vec<(i32, i32)> {
 
 #[cfg(test)]
 mod tests {
-    use slipring_support::machine::Machine;
+
     use slipring_support::pictures::DARK;
 
     use super::*;
+    use crate::lab::machine::MeasuredMachine;
     use crate::lab::waits::figures::Figures;
     use crate::lab::waits::report::{Run, Series};
     use crate::lab::waits::wake::Wake;
@@ -329,11 +330,12 @@ mod tests {
             date: "today".to_owned(),
             size: "smoke".to_owned(),
             seed: 0,
-            machine: Machine {
+            machine: MeasuredMachine {
                 cores: 2,
                 cpu: Some("R & D <1>".to_owned()),
                 kernel: None,
                 clock_ns: 1.0,
+                description: None,
             },
             pinned: None,
             oversubscribed: false,

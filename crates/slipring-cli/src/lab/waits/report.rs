@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde::Serialize;
-use slipring_support::machine::{CorePair, Machine};
+use slipring_machine::CorePair;
 use slipring_support::numbers::{median, significant};
 use slipring_support::tables::markdown;
 
@@ -12,6 +12,7 @@ use super::figures::{Figures, maximum, minimum};
 use super::picture;
 use super::wake::Wake;
 use crate::lab::files::Results;
+use crate::lab::machine::MeasuredMachine;
 
 /// Average number of cores used by other processes above which a run counts as disturbed.
 const DISTURBED: f64 = 0.1;
@@ -28,7 +29,7 @@ pub struct Record {
     /// Seed of schedules and orders.
     pub seed: u64,
     /// Machine that was measured.
-    pub machine: Machine,
+    pub machine: MeasuredMachine,
     /// Cores that the threads were pinned to, if they were.
     pub pinned: Option<CorePair>,
     /// Whether producer and waiter are more threads than there are cores.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use slipring::{Cause, Failure, Graph, Producer, Reader, ReaderKey, Wait, WaitError};
-use slipring_support::machine::{self, Clock, CorePair, MachineUsage, ThreadTimes};
+use slipring_machine::{self as machine, Clock, CorePair, MachineUsage, ThreadTimes};
 
 use super::arrivals::Pattern;
 use super::figures::{CpuSamples, Figures};

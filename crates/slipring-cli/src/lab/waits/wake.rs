@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
-use slipring_support::machine::{self, Clock, CorePair};
+use slipring_machine::{self as machine, Clock, CorePair};
 use slipring_support::numbers::median;
 
 /// Time that the thread sleeps before it is woken.

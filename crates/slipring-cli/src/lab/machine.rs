@@ -1,0 +1,37 @@
+//! The machine in the records of experiments.
+
+use serde::Serialize;
+use slipring_machine::{Clock, Machine, usable_cores};
+
+/// The machine that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredMachine {
+    /// Number of threads of this process that can run at the same time.
+    pub cores: usize,
+    /// Model name of the processor.
+    pub cpu: Option<String>,
+    /// Name and release of the operating system.
+    pub kernel: Option<String>,
+    /// Time that one reading of the clock takes, in nanoseconds.
+    pub clock_ns: f64,
+    /// Cores, caches and memory nodes, where the system describes them.
+    pub description: Option<Machine>,
+}
+
+impl MeasuredMachine {
+    /// Describes the machine that this process runs on.
+    pub fn this() -> MeasuredMachine {
+        // An experiment does not depend on the description.
+        let description = Machine::this().ok();
+        let text = |of: fn(&Machine) -> Option<&str>| -> Option<String> {
+            description.as_ref().and_then(of).map(str::to_owned)
+        };
+        MeasuredMachine {
+            cores: usable_cores(),
+            cpu: text(Machine::model),
+            kernel: text(Machine::kernel),
+            clock_ns: Clock::cost(),
+            description,
+        }
+    }
+}

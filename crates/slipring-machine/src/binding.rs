@@ -1,0 +1,111 @@
+//! Places for the threads of a graph, by their names.
+
+use std::sync::Arc;
+
+use slipring::Fault;
+
+use crate::traits::{Bound, Placement as ThreadPlacement, Places};
+use crate::{Assignment, CpuSet, Machine, Placement, bind_thread};
+
+/// A placement on a machine, as a graph takes it. [`Machine::at`] makes one.
+///
+/// ```
+/// use slipring_machine::traits::Placement as _;
+/// use slipring_machine::{Machine, Placement};
+///
+/// let placed = Machine::this()?.at(Placement::SameCore);
+/// let places = placed.assign(&["producer".into(), "parse".into()]).map_err(|e| e.to_string())?;
+/// # if cfg!(target_os = "linux") {
+/// let bound = places.bind("parse").map_err(|error| error.to_string())?;
+/// // ... this thread stays on one CPU ...
+/// drop(bound);
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    machine: Machine,
+    placement: Placement,
+}
+
+impl Machine {
+    /// Makes a placement that a graph takes.
+    ///
+    /// Example: [`Placed`].
+    pub fn at(self, placement: Placement) -> Placed {
+        Placed { machine: self, placement }
+    }
+}
+
+impl Placed {
+    /// Returns the machine.
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    ///
+    /// let placed = Machine::this()?.at(Placement::Spread);
+    /// assert!(!placed.machine().cores().is_empty());
+    /// assert_eq!(placed.placement(), &Placement::Spread);
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Returns the placement.
+    ///
+    /// Example: [`Placed::machine`].
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+}
+
+impl ThreadPlacement for Placed {
+    fn assign(&self, threads: &[String]) -> Result<Arc<dyn Places>, Fault> {
+        let assignment = self.machine.assign(&self.placement, threads)?;
+        Ok(Arc::new(assignment))
+    }
+}
+
+impl Places for Assignment {
+    fn bind(&self, thread: &str) -> Result<Bound, Fault> {
+        let cpu = self.cpu(thread);
+        let cpu = cpu.ok_or_else(|| Fault::msg(format!("no CPU was assigned to {thread}")))?;
+        bound(&CpuSet::from_iter([cpu]))
+    }
+
+    fn bind_to_memory(&self) -> Result<Bound, Fault> {
+        bound(self.memory_cpus())
+    }
+}
+
+fn bound(cpus: &CpuSet) -> Result<Bound, Fault> {
+    let bound = bind_thread(cpus)?;
+    Ok(Bound::new(move || drop(bound)))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::allowed_cpus;
+
+    #[test]
+    fn threads_are_bound_by_name_and_get_their_masks_back() {
+        let before = allowed_cpus();
+        let machine = Machine::this().unwrap();
+        assert_eq!(machine.allowed().iter().collect::<Vec<_>>(), before);
+        let last = *before.last().unwrap();
+        let explicit = crate::Explicit::named([("producer", before[0]), ("parse", last)]);
+        let placed = machine.at(Placement::Explicit(explicit));
+        let places = placed.assign(&["producer".into(), "parse".into()]).unwrap();
+        let bound = places.bind("parse").unwrap();
+        assert_eq!(allowed_cpus(), [last]);
+        drop(bound);
+        assert_eq!(allowed_cpus(), before);
+        let bound = places.bind_to_memory().unwrap();
+        assert!(allowed_cpus().contains(&before[0]));
+        drop(bound);
+        assert!(places.bind("store").unwrap_err().to_string().contains("store"));
+        assert!(placed.assign(&["producer".into()]).is_err());
+    }
+}
