@@ -16,6 +16,7 @@ mod evict;
 mod lab;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod ls;
+mod machine;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod rm;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -47,6 +48,7 @@ enum Command {
     Evict(evict::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Ls(ls::Args),
+    Machine(machine::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Rm(rm::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -71,6 +73,7 @@ fn run() -> Result<ExitCode> {
         Ok(Cli { command: Command::Evict(args) }) => evict::run(&args).map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
+        Ok(Cli { command: Command::Machine(args) }) => machine::run(&args),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Rm(args) }) => rm::run(&args),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
