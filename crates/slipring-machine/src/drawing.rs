@@ -10,6 +10,9 @@ const MOST_CPUS_SHOWN: usize = 48;
 /// Smallest width of a drawing, in characters.
 const LEAST_WIDTH: usize = 40;
 
+/// Indentation of a group, and whether a group around it said that no CPU is allowed.
+type Outer = (usize, bool);
+
 /// A group of cores, and the groups within it.
 struct Group {
     title: String,
@@ -65,7 +68,7 @@ impl Machine {
         let width = width.max(LEAST_WIDTH);
         let mut text = String::new();
         for group in &self.groups().groups {
-            self.draw(group, 0, width, &mut text);
+            self.draw(group, (0, false), width, &mut text);
         }
         text
     }
@@ -108,7 +111,8 @@ impl Machine {
         machine
     }
 
-    fn draw(&self, group: &Group, indent: usize, width: usize, text: &mut String) {
+    fn draw(&self, group: &Group, outer: Outer, width: usize, text: &mut String) {
+        let (indent, mut is_forbidden) = outer;
         // A group that fills the one around it stands on the same line.
         let (mut titles, mut inner) = (vec![group.title.clone()], group);
         while let [only] = &inner.groups[..] {
@@ -118,8 +122,10 @@ impl Machine {
             titles.push(only.title.clone());
             inner = only;
         }
-        if group.cpus.intersection(self.allowed()).is_empty() {
+        // A line stands for those below it, so they do not say it again.
+        if !is_forbidden && group.cpus.is_disjoint(self.allowed()) {
             titles.push("not allowed".into());
+            is_forbidden = true;
         }
         let title = wrapped(&" ".repeat(indent), &titles, indent + 4, width);
         let grouped: CpuSet = inner.groups.iter().flat_map(|group| group.cpus.iter()).collect();
@@ -140,7 +146,7 @@ impl Machine {
             *text += &cores;
         }
         for group in &inner.groups {
-            self.draw(group, indent + 2, width, text);
+            self.draw(group, (indent + 2, is_forbidden), width, text);
         }
         if !cores_first {
             *text += &cores;
@@ -160,7 +166,8 @@ impl Machine {
                 true => {
                     let cores: Vec<String> = alike.iter().map(|core| self.brackets(core)).collect();
                     // Brackets need no commas between them.
-                    filled(&first, &cores, indent + 2, width)
+                    let deeper = if name.is_empty() { indent } else { indent + 2 };
+                    filled(&first, &cores, deeper, width)
                 }
                 false => {
                     let first = format!("{first}{}: ", plural(alike.len(), "core"));

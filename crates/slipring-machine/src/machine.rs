@@ -200,8 +200,7 @@ pub struct HugePages {
 impl Machine {
     /// Describes the machine that this process runs on, as the calling thread may use it.
     ///
-    /// Reading takes a few system calls per CPU and cache: about a millisecond on a machine of two
-    /// cores, and some ten on one of 256.
+    /// Reading takes some system calls for each core and each cache.
     ///
     /// # Errors
     /// A file of the system cannot be read, or says what no system says.

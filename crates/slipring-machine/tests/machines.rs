@@ -1,4 +1,4 @@
-//! Ten machines as their systems describe them: what is read of each, and where placements put
+//! Machines as their systems describe them: what is read of each, and where placements put
 //! threads.
 
 use std::collections::BTreeSet;
@@ -178,6 +178,47 @@ fn a_laptop_with_two_kinds_of_cores() {
                     "0 2 4 6 8 10 12-19 1 3",
                     "0 2 4 6 8 10 12-19 1 3",
                     "14 cores have allowed CPUs",
+                ],
+            ),
+        ],
+    });
+}
+
+#[test]
+fn a_laptop_with_cores_outside_of_the_last_cache() {
+    check(&Expected {
+        name: "laptop-low-power-cores",
+        model: "Intel(R) Core(TM) Ultra 9 185H",
+        counts: [22, 16, 1, 22],
+        allowed: "0-21",
+        shared: &[(3, "0-19"), (2, "12-15"), (2, "16-19"), (2, "20-21")],
+        nodes: &[("0-21", ONE_NODE)],
+        kinds: &[("performance", "0-11"), ("efficiency", "12-21")],
+        quota: None,
+        hypervisor: None,
+        placements: &[
+            (1, ["0"; 5]),
+            (2, ["0 0", "0 5", "0 1", "0 1", "0 1"]),
+            (3, ["0 0 0", TWO_EACH, "0 1 3", "0 1 3", "0 1 3"]),
+            // Eight efficiency cores share the L3 cache, and two have an L2 cache of their own.
+            (
+                10,
+                [
+                    "0 0 0 0 0 0 0 0 0 0",
+                    TWO_EACH,
+                    "0 1 3 6 8 10 12-15",
+                    "12-21",
+                    "12 20 16 21 13 17 14 18 15 19",
+                ],
+            ),
+            (
+                21,
+                [
+                    "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+                    TWO_EACH,
+                    "the cores of one cache have at most 20 allowed CPUs",
+                    "0 1 3 6 8 10 12-21 5 2 4 7 9",
+                    "16 cores have allowed CPUs",
                 ],
             ),
         ],
@@ -557,4 +598,22 @@ fn an_explicit_placement_is_exact_or_an_error() {
             "  1 node: 0: 0-7",
         ]
     );
+}
+
+/// A group of which nothing is allowed says so, and cores in parts stand in brackets.
+#[test]
+fn a_mask_is_drawn_on_a_large_machine() {
+    let text = snapshot("server-epyc-nps4").to_string();
+    let text = text.replace("Cpus_allowed_list:\\t0-255", "Cpus_allowed_list:\\t0-3,8-9,136");
+    let machine = Machine::from_snapshot(&text.parse().unwrap()).unwrap();
+    let drawing = machine.drawing(80);
+    for line in [
+        "      8 cores: [0 (128)], [1 (129)], [2 (130)], [3 (131)], (4-7 with 132-135)",
+        "    L3 32 MiB: 8 cores: 8+136, [9 (137)], (10-15 with 138-143)",
+        "  node 1 with 62.89 GiB, not allowed",
+        "    L3 32 MiB: 8 cores: 16-23 with 144-151",
+        "package 1, not allowed",
+    ] {
+        assert!(drawing.lines().any(|drawn| drawn == line), "{line}: {drawing}");
+    }
 }

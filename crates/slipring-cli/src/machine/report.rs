@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn lines_fit_the_terminal() {
         let machines = machines();
-        assert_eq!(machines.len(), 10);
+        assert!(machines.len() >= 10);
         for machine in &machines {
             for width in [0, 40, 61, 80, 200] {
                 let text = text(machine, Some(1000), width);
