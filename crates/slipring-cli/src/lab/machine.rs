@@ -1,10 +1,10 @@
 //! The machine in the records of experiments.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slipring_machine::{Clock, Machine, usable_cores};
 
 /// The machine that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredMachine {
     /// Number of threads of this process that can run at the same time.
     pub cores: usize,
@@ -14,7 +14,8 @@ pub struct MeasuredMachine {
     pub kernel: Option<String>,
     /// Time that one reading of the clock takes, in nanoseconds.
     pub clock_ns: f64,
-    /// Cores, caches and memory nodes, where the system describes them.
+    /// Cores, caches and memory nodes, where the system describes them. Old records have none.
+    #[serde(default)]
     pub description: Option<Machine>,
 }
 

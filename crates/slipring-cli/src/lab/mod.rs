@@ -6,7 +6,7 @@ use clap::Subcommand;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod exchange;
 mod files;
-mod machine;
+pub mod machine;
 mod size;
 pub mod waits;
 
