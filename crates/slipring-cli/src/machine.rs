@@ -21,10 +21,10 @@ const USUAL_WIDTH: usize = 80;
 /// The help's paragraphs on the text.
 const ABOUT: &str = "\
 The drawing:
-  [0 16]     a core with two CPUs (hardware threads), by the system's numbers
-  [0 (16)]   CPU 16 is outside of this process's affinity mask
-  0-7 with 16-23   8 cores of two CPUs: 0 and 16, 1 and 17, ...
-  0-11 in twos     6 cores of two CPUs: 0 and 1, 2 and 3, ...
+  [0 16]          a core with two CPUs (hardware threads), by the system's numbers
+  [0 (16)]        CPU 16 is outside of this process's affinity mask
+  0-7 with 16-23  8 cores of two CPUs: 0 and 16, 1 and 17, ...
+  0-11 in twos    6 cores of two CPUs: 0 and 1, 2 and 3, ...
   A line stands for all lines that are indented below it. A cache is drawn if
   several cores share it.
 

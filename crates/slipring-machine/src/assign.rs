@@ -91,7 +91,10 @@ impl Machine {
             _ if count == 1 => Ok(vec![first]),
             Placement::Siblings => siblings(&sites, count),
             Placement::SharedCache => {
-                let cache = |site: &Site| site.caches.first().map(|&(_, cache)| cache);
+                // A group below a higher cache is nearer to memory and to the other cores.
+                let cache = |site: &Site| {
+                    site.caches.first().map(|&(level, cache)| (u32::MAX - level, cache))
+                };
                 if sites.iter().all(|site| cache(site).is_none()) {
                     return Err("no two cores share a cache, as far as the system says".into());
                 }
@@ -101,7 +104,8 @@ impl Machine {
                 })
             }
             Placement::SameNode => {
-                within_group(&sites, count, |site| site.node, Preference::Largest)
+                let node = |site: &Site| site.node.map(|node| (0, node));
+                within_group(&sites, count, node, Preference::Largest)
                     .map_err(|most| format!("a node has at most {}", plural(most, "allowed CPU")))
             }
             Placement::Spread => spread(&sites, count),
@@ -188,18 +192,19 @@ fn siblings(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
     })
 }
 
-/// Finds a group of cores that suffices, and a CPU of it for each thread. The error is the number of
-/// CPUs of the largest group.
+/// Finds a group of cores that suffices, and a CPU of it for each thread. `group_of` returns the rank
+/// and number of a core's group; of groups that suffice, those of the lowest rank count. The error is
+/// the number of CPUs of the largest group.
 fn within_group(
     sites: &[Site],
     count: usize,
-    group_of: impl Fn(&Site) -> Option<usize>,
+    group_of: impl Fn(&Site) -> Option<(u32, usize)>,
     preference: Preference,
 ) -> Result<Vec<usize>, usize> {
     let mut most = 0;
     for sharing in [Sharing::None, Sharing::Hardware] {
         for set in by_kind(sites) {
-            let mut groups: Vec<(usize, Vec<&Site>)> = Vec::new();
+            let mut groups: Vec<((u32, usize), Vec<&Site>)> = Vec::new();
             for site in set {
                 let Some(group) = group_of(site) else { continue };
                 match groups.iter_mut().find(|(known, _)| *known == group) {
@@ -220,7 +225,8 @@ fn within_group(
                 false => usize::MAX - members.len(),
             };
             // `min_by_key` takes the first of equals: the group with the lowest number.
-            if let Some((_, group)) = enough.min_by_key(|(_, group)| order(group)) {
+            let best = enough.min_by_key(|((rank, _), group)| (*rank, order(group)));
+            if let Some((_, group)) = best {
                 return Ok(fill(group, count));
             }
         }

@@ -25,6 +25,9 @@ use crate::{CpuSet, Snapshot, memory, model, quota, topology};
 ///
 /// On systems other than Linux, [`Machine::this`] has a number of cores and no more.
 ///
+/// In records (`serde`), the keys are the names of the methods below and of the public fields, and
+/// sets of CPUs are texts such as `0-3,8`. Later versions may add keys, and keep these.
+///
 /// ```
 /// use slipring_machine::Machine;
 ///
@@ -134,7 +137,8 @@ pub enum CacheHolds {
     Both,
 }
 
-/// A limit of processor time, which a control group of this process has.
+/// A limit of processor time, which a control group of this process has. A container may hide groups
+/// around it that have smaller ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Quota {

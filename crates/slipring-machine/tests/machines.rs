@@ -225,6 +225,52 @@ fn a_laptop_with_cores_outside_of_the_last_cache() {
     });
 }
 
+/// Without the performance cores, the cores with an L3 cache come before those without.
+#[test]
+fn a_group_below_the_highest_cache_is_preferred() {
+    let text = snapshot("laptop-low-power-cores").to_string();
+    let text = text.replace("Cpus_allowed_list:\\t0-21", "Cpus_allowed_list:\\t12-21");
+    let machine = Machine::from_snapshot(&text.parse().unwrap()).unwrap();
+    let assignment = machine.assign(&Placement::SharedCache, &["producer", "parse"]).unwrap();
+    assert_eq!((assignment.cpu("producer"), assignment.cpu("parse")), (Some(12), Some(13)));
+    let error = machine.assign(&Placement::SharedCache, &[""; 9]).unwrap_err();
+    assert_eq!(error.reason(), "the cores of one cache have at most 8 allowed CPUs");
+}
+
+/// Programs read these keys.
+#[test]
+fn the_keys_of_records_are_stable() {
+    let machine = Machine::from_snapshot(&snapshot("container-cgroup2")).unwrap();
+    let record = serde_json::to_value(&machine).unwrap();
+    let keys = |value: &serde_json::Value| -> String {
+        value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        keys(&record),
+        "allowed caches cores hypervisor kernel kinds memory model nodes offline online packages \
+         quota usable_cores"
+    );
+    assert_eq!(keys(&record["caches"][0]), "cpus holds level line_bytes size_kib");
+    assert_eq!(keys(&record["cores"][0]), "cpus kind node number package");
+    assert_eq!(keys(&record["nodes"][0]), "cpus distances memory_mib number");
+    assert_eq!(keys(&record["packages"][0]), "cpus number");
+    assert_eq!(keys(&record["quota"]), "file period_us time_us");
+    assert_eq!(
+        keys(&record["memory"]),
+        "huge_pages page_kib transparent_huge_page_kib transparent_huge_pages"
+    );
+    assert_eq!(keys(&record["memory"]["huge_pages"][0]), "free reserved size_kib");
+    assert_eq!(record["allowed"], "2-3,6-7");
+    assert_eq!(record["caches"][1]["holds"], "both");
+    let hybrid = Machine::from_snapshot(&snapshot("laptop-hybrid")).unwrap();
+    let record = serde_json::to_value(&hybrid).unwrap();
+    assert_eq!(keys(&record["kinds"][0]), "capacity cpus name");
+    let assignment = machine.assign(&Placement::SameCore, &["producer"]).unwrap();
+    let record = serde_json::to_value(&assignment).unwrap();
+    assert_eq!(keys(&record), "exceeds_quota memory_cpus node threads");
+    assert_eq!(keys(&record["threads"][0]), "cpu name");
+}
+
 #[test]
 fn a_server_with_two_packages() {
     check(&Expected {
