@@ -20,7 +20,8 @@ type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
 
 /// Returns a figure for each number of threads per core.
 pub fn figures(size: Size) -> Vec<Figure> {
-    let mut counts: Vec<usize> = (1..=4).map(|factor| (factor * usable_cores()).div_ceil(2)).collect();
+    let mut counts: Vec<usize> =
+        (1..=4).map(|factor| (factor * usable_cores()).div_ceil(2)).collect();
     counts.dedup();
     let figures = counts.into_iter().map(|pairs| Figure {
         table: "scaling: threads per core".to_owned(),
