@@ -2,25 +2,26 @@
 
 use std::sync::Arc;
 
-use slipring::Fault;
+use slipring::{Bound, Fault, Places};
 
-use crate::traits::{Bound, Placement as ThreadPlacement, Places};
 use crate::{Assignment, CpuSet, Machine, Placement, bind_thread};
 
 /// A placement on a machine, as a graph takes it. [`Machine::at`] makes one.
 ///
 /// ```
-/// use slipring_machine::traits::Placement as _;
+/// # #[cfg(target_os = "linux")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use slipring_machine::{Machine, Placement};
 ///
-/// let placed = Machine::this()?.at(Placement::SameCore);
-/// let places = placed.assign(&["producer".into(), "parse".into()]).map_err(|e| e.to_string())?;
-/// # if cfg!(target_os = "linux") {
-/// let bound = places.bind("parse").map_err(|error| error.to_string())?;
-/// // ... this thread stays on one CPU ...
-/// drop(bound);
+/// let done = slipring::ring(1024, || 0u64)
+///     .placement(Machine::this()?.at(Placement::SameCore))
+///     .read("log", |_, _| ())
+///     .feed(0..3, |slot, i| *slot = i)?;
+/// assert_eq!(done.report.stages()[0].name.as_str(), "log");
+/// # Ok(())
 /// # }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # #[cfg(not(target_os = "linux"))]
+/// # fn main() {}
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
@@ -60,7 +61,7 @@ impl Placed {
     }
 }
 
-impl ThreadPlacement for Placed {
+impl slipring::Placement for Placed {
     fn assign(&self, threads: &[String]) -> Result<Arc<dyn Places>, Fault> {
         let assignment = self.machine.assign(&self.placement, threads)?;
         Ok(Arc::new(assignment))
@@ -68,6 +69,10 @@ impl ThreadPlacement for Placed {
 }
 
 impl Places for Assignment {
+    fn cores(&self) -> usize {
+        self.threads().iter().map(|thread| thread.cpu).collect::<CpuSet>().len()
+    }
+
     fn bind(&self, thread: &str) -> Result<Bound, Fault> {
         let cpu = self.cpu(thread);
         let cpu = cpu.ok_or_else(|| Fault::msg(format!("no CPU was assigned to {thread}")))?;
@@ -86,6 +91,8 @@ fn bound(cpus: &CpuSet) -> Result<Bound, Fault> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use slipring::Placement as _;
+
     use super::*;
     use crate::allowed_cpus;
 

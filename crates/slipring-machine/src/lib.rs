@@ -15,6 +15,9 @@
 //! # Ok::<(), slipring_machine::MachineError>(())
 //! ```
 //!
+//! [`Machine::at`] makes a placement that a chain or graph of slipring takes; [`Placed`] has an
+//! example.
+//!
 //! [`pin`], [`bind_thread`] and the functions beside them bind threads that the caller owns.
 //! [`Clock`], [`ThreadTimes`] and [`MachineUsage`] are for measurements.
 //!
@@ -38,7 +41,6 @@ mod quota;
 mod snapshot;
 mod summary;
 mod topology;
-pub mod traits;
 mod usage;
 
 pub use affinity::{

@@ -1,10 +1,11 @@
 //! Services of the operating system that the standard library does not offer: membarrier, sharp
-//! timers, CPU time, and CPU affinity.
+//! timers, CPU time, CPU affinity, and huge pages.
 //!
 //! Each service is optional: its callers also work if the service is absent. A service is absent if
 //! the system lacks the service or a sandbox refuses it; under Miri and in models every service is
 //! absent.
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use crate::base::sync::AtomicU64;
@@ -13,9 +14,11 @@ use crate::base::sync::AtomicU64;
 mod chosen {
     use std::cell::Cell;
     use std::num::NonZeroU64;
+    use std::ptr::NonNull;
     use std::sync::OnceLock;
     use std::time::Duration;
 
+    use rustix::mm;
     use rustix::thread::{self, MembarrierCommand, futex};
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -100,6 +103,11 @@ mod chosen {
         Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?))
     }
 
+    pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
+        // SAFETY: the advice changes no byte of the range, which is the caller's.
+        let _ = unsafe { mm::madvise(begin.as_ptr().cast(), bytes, mm::Advice::LinuxHugepage) };
+    }
+
     pub(crate) fn only_core() -> Option<usize> {
         let cores = thread::sched_getaffinity(None).ok()?;
         let mut allowed = (0..thread::CpuSet::MAX_CPU).filter(|&core| cores.is_set(core));
@@ -110,6 +118,7 @@ mod chosen {
 
 #[cfg(not(all(target_os = "linux", not(miri), not(slipring_loom))))]
 mod chosen {
+    use std::ptr::NonNull;
     use std::time::Duration;
 
     #[cfg(not(all(test, slipring_loom)))]
@@ -149,6 +158,7 @@ mod chosen {
     pub(crate) fn cpu_time() -> Option<Duration> {
         None
     }
+    pub(crate) unsafe fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
     pub(crate) fn only_core() -> Option<usize> {
         None
     }
@@ -237,6 +247,16 @@ pub(crate) fn sharpen_timers() {
 /// hundred nanoseconds, on some machines more than a microsecond.
 pub(crate) fn cpu_time() -> Option<Duration> {
     chosen::cpu_time()
+}
+
+/// Asks for huge pages under a range of memory. The system may grant them or not; the range's
+/// content stays as it is (madvise(2), `MADV_HUGEPAGE`).
+///
+/// # Safety
+/// The range is allocated memory of the caller's, and `begin` is a multiple of the page size.
+pub(crate) unsafe fn advise_huge_pages(begin: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { chosen::advise_huge_pages(begin, bytes) }
 }
 
 /// Returns the number of the core to which this thread is bound. `None`: the thread may run on

@@ -23,6 +23,7 @@ use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageList};
 use crate::run::hooks::Hooks;
+use crate::run::placement::Placement;
 use crate::run::runner::{BoxedRunner, LoopRunner, MakePosition, run_by_each, run_by_one};
 use crate::run::threads::Threads;
 
@@ -56,6 +57,8 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) monitors: Vec<Monitor<E, L>>,
     /// Number of threads that the stages share; `None`: each stage has threads of its own.
     pub(super) threads: Option<Threads>,
+    /// Where the threads run; `None`: where the system puts them.
+    pub(super) placement: Option<Contained<Box<dyn Placement + 'env>>>,
     /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
@@ -101,6 +104,7 @@ impl<'env, E, L: Layout> Declared<'env, E, L> {
             make_runners: Vec::new(),
             monitors: Vec::new(),
             threads: None,
+            placement: None,
             open_taps: Vec::new(),
             identity,
         }
@@ -136,7 +140,8 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Declared { ring, mut stages, hooks, identity, monitors, threads, .. } = *self.declared;
+        let Declared { ring, mut stages, hooks, identity, monitors, threads, placement, .. } =
+            *self.declared;
         if let Some(stage) = stages.specs().first() {
             let problem = format!(
                 "`contiguous` must come before the first stage, and `{}` is declared already",
@@ -150,7 +155,7 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
             );
         }
         let mut declared = Declared::new(ring, stages, hooks, identity);
-        declared.threads = threads;
+        (declared.threads, declared.placement) = (threads, placement);
         Chain::new(declared)
     }
 }

@@ -29,7 +29,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// The stages take turns in the order of their declaration, and each handles its available
     /// events. Stages that share a thread ([`Chain::on`]) take their turns together, when the first
     /// of them has its turn. The same input gives the same order of calls in every run. The hook of
-    /// [`Chain::on_thread_start`] and the handlers' `idle` are not called.
+    /// [`Chain::on_thread_start`], the placement and the handlers' `idle` are not called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -61,8 +61,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             stages.reject(problem);
         }
         let produce = Contained::new(produce);
-        // One thread runs all stages, whatever number of threads the chain asks for.
+        // The calling thread runs all stages, whatever threads and places the chain asks for.
         self.declared.threads = None;
+        self.declared.placement = None;
         let Built { core, threads, hooks, .. } = self.build(false, Caller::Helps)?;
         let own = |thread: PlannedThread<'env>| match thread.work {
             Work::Own(stages) => Some(stages),

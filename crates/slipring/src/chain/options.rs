@@ -10,6 +10,7 @@ use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
 use crate::ring::settings::ring_options;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Delivery, StageSpec, ThreadChoice};
+use crate::run::placement::Placement;
 use crate::run::threads::Threads;
 use crate::wait::Wait;
 
@@ -61,6 +62,16 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         /// # Ok::<(), slipring::Error>(())
         /// ```
         sample_latency;
+        /// ```
+        /// let mut sum = 0;
+        /// slipring::ring(1 << 16, || [0u64; 4])
+        ///     .huge_pages()
+        ///     .read("sum", |block, _| sum += block[0])
+        ///     .feed(0..10, |slot, i| *slot = [i; 4])?;
+        /// assert_eq!(sum, 45);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        huge_pages;
     }
 
     /// Lets a monitor observe the running chain.
@@ -144,8 +155,47 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         self
     }
 
+    /// Sets where the threads of the chain run. Default: where the system puts them.
+    ///
+    /// The build asks `placement` for a place for each thread, the producer's among them. Each
+    /// thread of the library is bound to its place before its first stage starts, and before the
+    /// hook of [`on_thread_start`](Chain::on_thread_start), which so has the last word. The thread
+    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place
+    /// while it produces; threads that it starts meanwhile begin there. A thread that produces for a
+    /// [`spawn`](Chain::spawn)ed chain binds itself ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
+    ///
+    /// The calling thread makes the slots while it is bound to where the placement wants the ring's
+    /// memory, so that on a machine with several NUMA nodes the memory is near the stages.
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    /// let machine = Machine::this()?;
+    /// # // A machine of one core has no such placement.
+    /// # if machine.assign(&Placement::SharedCache, &["producer", "sum"]).is_err() { return Ok(()); }
+    /// let mut sum = 0;
+    /// slipring::ring(1024, || 0u64)
+    ///     .placement(machine.at(Placement::SharedCache))
+    ///     .read("sum", |value, _| sum += value)
+    ///     .feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A placement of your own: [`Placement`]. A placement that the machine does not allow is an
+    /// error of the start ([`BuildError::Placement`](crate::BuildError::Placement)).
+    /// [`run_inline`](Chain::run_inline) uses its own thread as it is.
+    pub fn placement(mut self, placement: impl Placement + 'env) -> Self {
+        self.declared.placement = Some(Contained::new(Box::new(placement)));
+        self
+    }
+
     /// Sets a hook that each thread calls with its own name, before the thread's first stage
     /// starts. The hook may pin the thread or set its priority. A panic in the hook ends the graph.
+    ///
+    /// Build the chain before you bind the calling thread: the build counts the cores on which that
+    /// thread may run, for waits that adapt and for [`Threads::Auto`]. A
+    /// [`placement`](Chain::placement) tells the build how many cores its threads have.
+    ///
     ///
     /// ```
     /// use std::sync::Mutex;

@@ -10,6 +10,7 @@ use crate::ring::slots::Layout;
 use crate::run::Pipeline;
 use crate::run::groups::Groups;
 use crate::run::launch::{Built, Done, feeding};
+use crate::run::placement::{assign, build_in_place};
 use crate::run::threads::Caller;
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
@@ -19,12 +20,24 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         many_producers: bool,
         caller: Caller,
     ) -> Result<Built<'env, E, L>, Error> {
-        let Declared { mut ring, stages, hooks, make_runners, monitors, threads, .. } =
-            *self.declared;
+        let Declared {
+            mut ring,
+            stages,
+            mut hooks,
+            make_runners,
+            monitors,
+            threads,
+            placement,
+            ..
+        } = *self.declared;
         ring.settings.many_producers = many_producers;
         let mut specs = stages.checked()?;
         let shared = threads.map(|threads| threads.share(&mut specs, caller)).transpose()?;
-        let core: Owner<E, L> = ring.build(specs)?;
+        let shared = shared.unwrap_or_default();
+        let settings = &mut ring.settings;
+        let places = placement.map(|placement| assign(&**placement, &specs, shared, settings));
+        hooks.places = places.transpose()?;
+        let core: Owner<E, L> = build_in_place(hooks.places.as_ref(), || ring.build(specs))?;
         let mut groups = Groups::default();
         let made = monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| {
             make_runners.into_iter().enumerate().try_for_each(|(stage, make)| {
@@ -42,7 +55,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             core.take_apart();
             return Err(problem.into());
         }
-        Ok(Built::new(core, groups, shared.unwrap_or_default(), hooks))
+        Ok(Built::new(core, groups, shared, hooks))
     }
 
     /// Publishes every item of an iterator from this thread; `fill` writes an item into a slot.

@@ -102,6 +102,11 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
+    /// The placement of the graph's threads is impossible on this machine, or its code failed.
+    Placement {
+        /// The placement's own message, which says what is impossible and why.
+        problem: String,
+    },
     /// A declaration stands where it cannot apply, or contradicts another declaration.
     Declaration {
         /// A sentence that names the declaration and says how to correct the mistake.
@@ -176,6 +181,9 @@ impl fmt::Display for BuildError {
                 f,
                 "the key of stage `{stage}` was dropped, so no handle can attach and the ring would stay full: keep the key, and attach with it"
             ),
+            BuildError::Placement { problem } => {
+                write!(f, "the threads of the graph cannot be placed: {problem}")
+            }
             BuildError::Declaration { problem } => f.write_str(problem),
         }
     }

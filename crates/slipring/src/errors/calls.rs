@@ -224,3 +224,24 @@ impl From<WaitError> for BatchError {
         BatchError::Wait(reason)
     }
 }
+
+/// Why a thread was not bound to its place.
+///
+/// Example: [`Ring::bind_thread`](crate::Ring::bind_thread).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BindError {
+    /// Name of the thread whose place was asked for.
+    pub thread: String,
+    /// The placement's own message.
+    pub problem: String,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BindError { thread, problem } = self;
+        write!(f, "the place of thread `{thread}` cannot be taken: {problem}")
+    }
+}
+
+impl StdError for BindError {}

@@ -20,7 +20,7 @@ mod report;
 mod wait;
 
 pub use build::{BuildError, MAX_STAGE_HANDLES};
-pub use calls::{BatchError, ClaimError, NotHeld};
+pub use calls::{BatchError, BindError, ClaimError, NotHeld};
 pub use error::{Error, ErrorKind};
 pub use failure::{Cause, Failure};
 pub use promise::{Abandoned, AwaitError};

@@ -7,6 +7,7 @@ use super::key::{
 };
 use super::ring::Ring;
 use crate::base::fault::{Fault, Outcome};
+use crate::base::name::PRODUCER;
 use crate::base::panics::Contained;
 use crate::consumer::handler::Handler;
 use crate::consumer::local_worker::LocalWorkerPosition;
@@ -27,7 +28,7 @@ use crate::run::handlers::{
 use crate::run::hooks::Hooks;
 use crate::run::launch::{Built, Done, feeding};
 use crate::run::runner::{MakePosition, run_by_each, run_by_one};
-use crate::run::threads::{Caller, Shared};
+use crate::run::threads::{Caller, Shared, shared_thread_name};
 
 /// The handlers of a built graph's stages, which the library runs: on a thread for each stage,
 /// worker and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
@@ -382,7 +383,7 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         self,
         caller: Caller,
     ) -> Result<(Built<'env, E, L>, Contained<Producer<E, L, S>>), Error> {
-        let Handlers { groups, hooks, problem, ring } = self;
+        let Handlers { groups, mut hooks, problem, ring } = self;
         let core = ring.core.clone();
         let ready = match (problem, core.control.status.failure()) {
             (Some(problem), _) => Err(problem.into()),
@@ -400,13 +401,24 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
             return Err(error);
         }
         let producer = Contained::new(Producer::of_run(&core));
+        let planned = ring.threads.shared;
         let shared = match caller {
-            Caller::Helps => ring.shared,
-            Caller::Leaves => Shared { started: ring.shared.count(), caller: false },
+            Caller::Helps => planned,
+            Caller::Leaves => Shared { started: planned.count(), caller: false },
         };
+        hooks.places = ring.threads.places.clone();
         let has_handles = ring.has_lent_handles();
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
-        let built = Built::new(core, groups, shared, hooks);
+        let mut built = Built::new(core, groups, shared, hooks);
+        // The graph was placed with the calling thread as the last of the shared threads. The thread
+        // that stands in for it has its place.
+        if shared.started > planned.started {
+            let name = shared_thread_name(planned.started);
+            let mut threads = built.threads.iter_mut();
+            if let Some(thread) = threads.find(|thread| thread.name == name) {
+                PRODUCER.clone_into(&mut thread.place);
+            }
+        }
         Ok((Built { has_handles, ..built }, producer))
     }
 }

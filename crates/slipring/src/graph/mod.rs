@@ -26,6 +26,7 @@ use crate::ring::owner::Owner;
 use crate::ring::settings::{Settings, ring_options};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery};
+use crate::run::placement::{Assigned, Placement, assign, build_in_place};
 use crate::run::threads::{Caller, Threads};
 use crate::wait::Wait;
 
@@ -67,6 +68,8 @@ pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     /// Number of threads that the handlers' stages share; `None`: each stage has threads of its
     /// own.
     threads: Option<Threads>,
+    /// Where the threads run; `None`: where the system puts them.
+    placement: Option<Contained<Box<dyn Placement>>>,
     kind: PhantomData<(L, S)>,
 }
 
@@ -84,13 +87,21 @@ impl<E: 'static> Graph<E> {
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
         let factory: Box<dyn FnMut() -> E> = Box::new(factory);
         let ring = RefCell::new(RingBuilder::new(capacity, factory));
-        Graph::of(SharedStages::new(), ring, None)
+        Graph {
+            stages: SharedStages::new(),
+            ring,
+            threads: None,
+            placement: None,
+            kind: PhantomData,
+        }
     }
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    fn of(stages: Arc<SharedStages>, ring: RefCell<Builder<E>>, threads: Option<Threads>) -> Self {
-        Graph { stages, ring, threads, kind: PhantomData }
+    /// Changes the layout, or how many producers there may be.
+    fn into_kind<M: Layout, T>(self) -> Graph<E, M, T> {
+        let Graph { stages, ring, threads, placement, kind: _ } = self;
+        Graph { stages, ring, threads, placement, kind: PhantomData }
     }
 
     fn settings_mut(&mut self) -> &mut Settings {
@@ -113,7 +124,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn contiguous(self) -> Graph<E, Contiguous, S> {
-        Graph::of(self.stages, self.ring, self.threads)
+        self.into_kind()
     }
 
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
@@ -138,7 +149,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     #[doc(alias = "mpsc")]
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings_mut().many_producers = true;
-        Graph::of(self.stages, self.ring, self.threads)
+        self.into_kind()
     }
 
     ring_options! {
@@ -185,6 +196,17 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         sample_latency;
+        /// ```
+        /// let graph = slipring::Graph::new(1 << 16, || [0u64; 4]).huge_pages();
+        /// let first = graph.reader("first");
+        /// let ring = graph.build()?;
+        /// let (mut tx, mut first) = (ring.producer(), ring.reader(first));
+        /// tx.publish(|slot| slot[0] = 7)?;
+        /// tx.close();
+        /// first.for_each(|block, _| assert_eq!(block[0], 7))?;
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        huge_pages;
     }
 
     /// Makes a single producer publish its position, so that reports and monitors give exact lags
@@ -234,6 +256,39 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Zero threads are an error of the build.
     pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
         self.threads = Some(threads.into());
+        self
+    }
+
+    /// Sets where the threads of the graph run, and where the ring's memory lies. Default: where the
+    /// system puts them.
+    ///
+    /// [`Chain::placement`](crate::Chain::placement) describes what the library does with
+    /// [`Handlers`](crate::Handlers). A thread of your own, which runs a handle, binds itself by
+    /// [`Ring::bind_thread`].
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    /// let machine = Machine::this()?;
+    /// # // A machine of one core has no such placement.
+    /// # if machine.assign(&Placement::SharedCache, &["producer", "sum"]).is_err() { return Ok(()); }
+    /// let graph = slipring::Graph::new(1024, || 0u64)
+    ///     .placement(machine.at(Placement::SharedCache));
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         let _bound = ring.bind_thread("sum").unwrap();
+    ///         sum.for_each(|value, _| println!("{value}")).unwrap();
+    ///     });
+    ///     let _bound = ring.bind_thread(slipring::PRODUCER).unwrap();
+    ///     tx.publish(|slot| *slot = 1).unwrap();
+    ///     tx.close();
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn placement(mut self, placement: impl Placement + 'static) -> Self {
+        self.placement = Some(Contained::new(Box::new(placement)));
         self
     }
 
@@ -422,16 +477,21 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             stages.frozen = true;
             (specs, shared)
         };
-        // The stages' lock is not held while the factory and the events' drops run. The factory and
-        // the events' drops are user code, which may drop a key. A key's drop takes the stages'
-        // lock.
-        let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
+        // The stages' lock is not held while the placement, the factory and the events' drops run.
+        // They are user code, which may drop a key. A key's drop takes the stages' lock.
+        let mut ring = self.ring.into_inner();
+        let settings = &mut ring.settings;
+        let places = self.placement.map(|placement| assign(&**placement, &specs, shared, settings));
+        let built: Result<(Owner<E, L>, Option<Assigned>), BuildError> =
+            places.transpose().and_then(|places| {
+                Ok((build_in_place(places.as_ref(), || ring.build(specs))?, places))
+            });
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
         // If the ring's build failed and a key was dropped, `build` returns the error of the ring's
         // build, which tells the user more than `DroppedKey`.
-        let core = built?;
+        let (core, places) = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();
             drop(stages);
@@ -446,6 +506,6 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         }));
         let required = stages.required();
         drop(stages);
-        Ok(Ring::new(core, self.stages, required, shared))
+        Ok(Ring::new(core, self.stages, required, RingThreads { shared, places }))
     }
 }

@@ -10,7 +10,7 @@ use crate::consumer::handle::{
     Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
 };
 use crate::consumer::markers::{Shared as Pooled, sealed::Access};
-use crate::errors::{BuildError, Cause, Error, Report};
+use crate::errors::{BindError, BuildError, Cause, Error, Report};
 use crate::graph::key::{
     Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,
 };
@@ -23,6 +23,7 @@ use crate::ring::build::RingBuilder;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::{self, Delivery, StageSpec};
+use crate::run::placement::{Assigned, Bound, bind};
 use crate::run::threads::Shared;
 use crate::wait::HandleLearner;
 
@@ -39,9 +40,16 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
     pub(super) core: Owner<E, L>,
     pub(super) stages: Arc<SharedStages>,
     taken: Mutex<Taken>,
+    pub(super) threads: RingThreads,
+    kind: PhantomData<S>,
+}
+
+/// What a ring knows of the threads that will run its stages.
+pub(super) struct RingThreads {
     /// The threads that the handlers' stages share, if they share threads.
     pub(super) shared: Shared,
-    kind: PhantomData<S>,
+    /// Where the threads run, if the graph has a placement.
+    pub(super) places: Option<Assigned>,
 }
 
 /// A record of the handles that were taken from a ring.
@@ -129,12 +137,27 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         core: Owner<E, L>,
         stages: Arc<SharedStages>,
         required: Vec<usize>,
-        shared: Shared,
+        threads: RingThreads,
     ) -> Self {
         core.control.membership.add_claimant();
         let taken = Taken { producer: false, unattached: required, lent_handles: false };
         let taken = Mutex::new(taken);
-        Ring { core, stages, taken, shared, kind: PhantomData }
+        Ring { core, stages, taken, threads, kind: PhantomData }
+    }
+
+    /// Binds the calling thread to the place that the graph's
+    /// [`placement`](crate::Graph::placement) chose for the thread of this name, until the result is
+    /// dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a graph
+    /// without a placement, the call does nothing.
+    ///
+    /// For threads of your own, which run handles. The library binds its own threads.
+    ///
+    /// Example: [`Graph::placement`](crate::Graph::placement).
+    ///
+    /// # Errors
+    /// A name that the graph does not have, or the system's refusal.
+    pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
+        bind(self.threads.places.as_ref(), thread)
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {

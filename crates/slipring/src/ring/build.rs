@@ -10,6 +10,7 @@ use crate::ring::board::Board;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::counters::Samples;
+use crate::ring::memory::Pages;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, ShardIds, partitioner};
 use crate::ring::plan::Plan;
@@ -80,7 +81,7 @@ pub(crate) fn build<E, L: Layout>(
     factory: &mut dyn FnMut() -> E,
 ) -> Result<Owner<E, L>, BuildError> {
     let plan = contained(|| plan::<E, L>(&settings, stages))?;
-    let slots: View<E, L> = allocate(&plan)?;
+    let slots: View<E, L> = allocate(&plan, settings.pages)?;
     let (shard_ids, control) = match contained(|| share(&settings, plan, partitioners)) {
         Ok(shared) => shared,
         Err(problem) => {
@@ -110,6 +111,7 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
+    plan.cores = settings.cores.unwrap_or(plan.cores);
     // A graph without a clock needs no warning: its parties share one thread (`Chain::run_inline`)
     // or run in a model.
     if timed {
@@ -120,8 +122,8 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     Ok(plan)
 }
 
-fn allocate<E, L: Layout>(plan: &Plan) -> Result<View<E, L>, BuildError> {
-    let slots = L::Storage::<E>::allocate(plan.capacity, plan.stamped);
+fn allocate<E, L: Layout>(plan: &Plan, pages: Pages) -> Result<View<E, L>, BuildError> {
+    let slots = L::Storage::<E>::allocate(plan.capacity, plan.stamped, pages);
     let bytes_per_slot = L::Storage::<E>::bytes_per_slot(plan.stamped);
     slots.map(View).ok_or(BuildError::Memory { capacity: plan.capacity, bytes_per_slot })
 }

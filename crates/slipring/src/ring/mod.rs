@@ -12,6 +12,7 @@ mod deaths;
 pub(crate) mod events;
 pub(crate) mod helper;
 pub(crate) mod membership;
+pub(crate) mod memory;
 pub(crate) mod owner;
 pub(crate) mod owner_count;
 pub(crate) mod partition;

@@ -21,7 +21,7 @@ use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::policy::Policy;
 use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
-use crate::wait::{FullRing, Wait, WaitStrategy};
+use crate::wait::{FullRing, Wait, WaitStrategy, cores};
 
 /// A stage of a plan, with its lines and its queues.
 pub(crate) struct Stage {
@@ -146,6 +146,9 @@ pub(crate) struct Plan {
     /// Likely number of threads: one for a single producer or two for many producers, plus the
     /// stages' threads (see [`count_threads`]).
     pub(crate) threads: usize,
+    /// Number of cores that these threads have together: those of the graph's placement, or all on
+    /// which the building thread may run.
+    pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
     /// Whether the claim word is a [`SeatedClaim`](crate::ring::words::SeatedClaim): the producers
@@ -195,6 +198,7 @@ impl Plan {
             producer_seats: 1,
             capacity,
             threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
+            cores: cores(),
             many_producers,
             seated_claims: false,
             stamped: true,

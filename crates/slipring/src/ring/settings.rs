@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::base::panics::Contained;
+use crate::ring::memory::Pages;
 use crate::wait::Wait;
 
 /// The options that a ring is built with.
@@ -29,6 +30,10 @@ pub(crate) struct Settings {
     pub(crate) publish_cursor: bool,
     /// Latency sampling interval, in events.
     pub(crate) sample_every: Option<u64>,
+    /// Pages of the slots.
+    pub(crate) pages: Pages,
+    /// Number of cores of the graph's placement; `None`: the graph has no placement.
+    pub(crate) cores: Option<usize>,
 }
 
 impl Settings {
@@ -44,7 +49,14 @@ impl Settings {
             timed: !cfg!(slipring_loom),
             publish_cursor: false,
             sample_every: None,
+            pages: Pages::Ordinary,
+            cores: None,
         }
+    }
+
+    /// Asks for huge pages under the slots.
+    pub(crate) fn ask_for_huge_pages(&mut self) {
+        self.pages = Pages::Huge;
     }
 
     /// Returns the strategy of producers.
@@ -63,6 +75,7 @@ macro_rules! ring_options {
         $(#[$first_seq:meta])* first_seq;
         $(#[$deadline:meta])* deadline;
         $(#[$sample_latency:meta])* sample_latency;
+        $(#[$huge_pages:meta])* huge_pages;
     ) => {
         /// Sets how stages wait for events, and how producers wait for room. Default:
         /// [`Wait::ADAPTIVE`].
@@ -117,6 +130,23 @@ macro_rules! ring_options {
         $(#[$sample_latency])*
         pub fn sample_latency(mut self, every: u64) -> Self {
             self.settings_mut().sample_every = Some(every);
+            self
+        }
+
+        /// Asks the system for huge pages under the slots. Large rings then need fewer entries of
+        /// the processor's table of addresses (TLB), and the build touches fewer pages.
+        ///
+        /// The slots begin on a multiple of 2 MiB and take whole multiples of 2 MiB of memory. On
+        /// Linux, the ring asks for transparent huge pages (`MADV_HUGEPAGE`, madvise(2)). The system
+        /// grants them where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise` or
+        /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
+        /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` says what the system granted.
+        ///
+        /// Suits rings of many megabytes. A small ring only takes more memory.
+        ///
+        $(#[$huge_pages])*
+        pub fn huge_pages(mut self) -> Self {
+            self.settings_mut().ask_for_huge_pages();
             self
         }
     };

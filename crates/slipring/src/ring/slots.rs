@@ -13,7 +13,6 @@
 //! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
 //!   module.
 
-use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::fmt::Debug;
@@ -23,6 +22,7 @@ use std::ptr::NonNull;
 
 use crate::base::edge;
 use crate::base::sync::AtomicU64;
+use crate::ring::memory::{Pages, allocate_array, free_array};
 use crate::ring::stamp::{self, Run};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
@@ -115,8 +115,8 @@ impl Layout for Strided {
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
     /// Allocates `capacity` slots, a power of two, with or without stamps. The call of `allocate`
-    /// does not make the events. `None`: there is no memory for so many slots.
-    fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
+    /// does not make the events, and touches no page. `None`: there is no memory for so many slots.
+    fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
     /// Returns the number of slots minus one.
@@ -207,6 +207,7 @@ pub struct InterleavedStorage<E> {
     slots: NonNull<Slot<E>>,
     mask: u64,
     shift: u32,
+    pages: Pages,
 }
 
 /// See [`Contiguous`].
@@ -218,6 +219,7 @@ pub struct ContiguousStorage<E> {
     mask: u64,
     shift: u32,
     stamped: bool,
+    pages: Pages,
 }
 
 /// See [`Strided`]. `E` stands for the begin of a block, and has no size.
@@ -303,35 +305,16 @@ unsafe impl<E: Send, L: Layout> Send for View<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Send, L: Layout> Sync for View<E, L> {}
 
-fn allocate_array<T>(len: usize) -> Option<NonNull<T>> {
-    let bytes = Bytes::array::<T>(len).ok()?;
-    if bytes.size() == 0 {
-        return Some(NonNull::dangling());
-    }
-    // SAFETY: the size is not zero.
-    NonNull::new(unsafe { alloc(bytes) }.cast())
-}
-
-/// # Safety
-/// [`allocate_array`] returned `array` for the same length, and `array` is not used afterwards.
-unsafe fn free_array<T>(array: NonNull<T>, len: usize) {
-    if let Ok(bytes) = Bytes::array::<T>(len)
-        && bytes.size() != 0
-    {
-        // SAFETY: allocated with this layout, by the caller's promise.
-        unsafe { dealloc(array.as_ptr().cast(), bytes) }
-    }
-}
-
 // SAFETY: the arrays live from `allocate` to `free` and do not move; masked indices stay below
 // their length.
 unsafe impl<E> Storage<E> for InterleavedStorage<E> {
-    fn allocate(capacity: usize, _stamped: bool) -> Option<Self> {
-        let slots = allocate_array(capacity)?;
+    fn allocate(capacity: usize, _stamped: bool, pages: Pages) -> Option<Self> {
+        let slots = allocate_array(capacity, pages)?;
         Some(InterleavedStorage {
             slots,
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
+            pages,
         })
     }
     #[inline(always)]
@@ -369,7 +352,7 @@ unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     }
     unsafe fn free(self) {
         // SAFETY: the caller's promise.
-        unsafe { free_array(self.slots, self.mask as usize + 1) }
+        unsafe { free_array(self.slots, self.mask as usize + 1, self.pages) }
     }
 }
 
@@ -384,18 +367,19 @@ impl<E> InterleavedStorage<E> {
             slots: first.cast(),
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
+            pages: Pages::Ordinary,
         }
     }
 }
 
 // SAFETY: as for `InterleavedStorage`.
 unsafe impl<E> Storage<E> for ContiguousStorage<E> {
-    fn allocate(capacity: usize, stamped: bool) -> Option<Self> {
+    fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self> {
         let count = if stamped { capacity } else { 0 };
-        let stamps = allocate_array(count)?;
-        let Some(events) = allocate_array(capacity) else {
-            // SAFETY: just allocated with this length.
-            unsafe { free_array(stamps, count) };
+        let stamps = allocate_array(count, pages)?;
+        let Some(events) = allocate_array(capacity, pages) else {
+            // SAFETY: just allocated with this length and these pages.
+            unsafe { free_array(stamps, count, pages) };
             return None;
         };
         Some(ContiguousStorage {
@@ -404,6 +388,7 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
             mask: capacity as u64 - 1,
             shift: capacity.trailing_zeros(),
             stamped,
+            pages,
         })
     }
     #[inline(always)]
@@ -439,8 +424,9 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     unsafe fn free(self) {
         // SAFETY: the caller's promise.
         unsafe {
-            free_array(self.stamps, if self.stamped { self.mask as usize + 1 } else { 0 });
-            free_array(self.events, self.mask as usize + 1);
+            let count = if self.stamped { self.mask as usize + 1 } else { 0 };
+            free_array(self.stamps, count, self.pages);
+            free_array(self.events, self.mask as usize + 1, self.pages);
         }
     }
 }
@@ -448,7 +434,7 @@ unsafe impl<E> Storage<E> for ContiguousStorage<E> {
 // SAFETY: the areas stay mapped where they are; masked indices stay below the number of slots.
 unsafe impl<E> Storage<E> for StridedStorage<E> {
     /// Blocks lie in segments only, so the heap has no memory for them.
-    fn allocate(_capacity: usize, _stamped: bool) -> Option<Self> {
+    fn allocate(_capacity: usize, _stamped: bool, _pages: Pages) -> Option<Self> {
         None
     }
     #[inline(always)]

@@ -110,6 +110,21 @@ impl ThreadChoice {
     }
 }
 
+/// Returns the name of the thread that runs one worker, shard or handler of a stage, unless the
+/// stage is on shared threads.
+pub(crate) fn thread_name(
+    thread: &ThreadChoice,
+    delivery: Delivery,
+    stage: &str,
+    worker: usize,
+) -> String {
+    match (thread.label(), delivery) {
+        (Some(thread), _) => thread.to_owned(),
+        (None, Delivery::Each) => stage.to_owned(),
+        (None, _) => format!("{stage}-{worker}"),
+    }
+}
+
 /// A stage as the user declared the stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageSpec {

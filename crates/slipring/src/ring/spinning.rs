@@ -6,13 +6,13 @@ use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
 use crate::base::system;
 use crate::ring::plan::Plan;
+use crate::wait::WaitStrategy;
 use crate::wait::warning::{Warning, warn};
-use crate::wait::{WaitStrategy, cores};
 
 /// Warns if a party of an oversubscribed graph holds its core while it waits.
 pub(crate) fn warn_of(plan: &Plan) {
     static WARNED: Statistic = Statistic::new(0);
-    let cores = cores();
+    let cores = plan.cores;
     if plan.threads <= cores {
         return;
     }

@@ -63,7 +63,7 @@ impl Waits {
             reactors: Reactors::new(if between_processes { queues.len() } else { 0 }),
             queues,
             always_fences,
-            free_cores: wait::cores() as i64 - plan.threads as i64,
+            free_cores: plan.cores as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }
     }

@@ -31,6 +31,7 @@ use super::entry::{Entry, Supervisor, call_user};
 use super::history::{Done, History};
 use super::hooks::OnFaults;
 use super::runner::BoxedRunner;
+use crate::base::fault::Fault;
 use crate::base::panics::Contained;
 use crate::base::sync::{
     AtomicU32, AtomicUsize, Line, Mutex, Relaxed, Statistic, lock, twin, yield_now,
@@ -479,13 +480,10 @@ impl<'env> SharedThread<'env> {
     }
 
     /// Calls `on_start`, and runs entries until all have ended.
-    pub(crate) fn run(self, control: &Control, on_start: impl FnOnce()) {
+    pub(crate) fn run(self, control: &Control, on_start: impl FnOnce() -> Result<(), Fault>) {
         let stage = self.executor.stage;
         // If the hook panics, the graph has failed, and the entries end.
-        call_user(control, stage, None, || {
-            on_start();
-            Ok(())
-        });
+        call_user(control, stage, None, on_start);
         let (on_faults, thread) = (self.on_faults.as_ref(), self.number);
         self.executor.work(Supervisor { control, on_faults, thread });
         self.stop(control);

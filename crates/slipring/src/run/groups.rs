@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use super::executor::{Executor, SharedThread};
 use super::hooks::{Hooks, OnStart};
+use super::placement::{Assigned, Bound};
 use super::runner::BoxedRunner;
 use super::thread::StageThread;
-use super::threads::Shared;
-use crate::base::panics::drop_contained;
+use super::threads::{Shared, shared_thread_name};
+use crate::base::fault::Fault;
+use crate::base::panics::{Contained, drop_contained};
 use crate::base::sync::whole;
 use crate::ring::control::Control;
 use crate::ring::plan::Plan;
-use crate::ring::spec::{Delivery, ThreadChoice};
+use crate::ring::spec::{ThreadChoice, thread_name};
 
 /// The runners of a graph, grouped by threads. A drop drops the runners one by one, because a drop
 /// of a handler may panic, and a second panic during the unwinding would abort the process.
@@ -41,11 +43,7 @@ impl<'env> Groups<'env> {
                     group.runners.insert(later, runner);
                 }
                 None => {
-                    let name = match (spec.thread.label(), spec.delivery) {
-                        (Some(thread), _) => thread.to_owned(),
-                        (None, Delivery::Each) => spec.name.to_string(),
-                        (None, _) => format!("{}-{worker}", spec.name),
-                    };
+                    let name = thread_name(&spec.thread, spec.delivery, &spec.name, worker);
                     let label = spec.thread.clone();
                     self.0.push(Group { label, name, runners: vec![runner] });
                 }
@@ -66,13 +64,14 @@ impl<'env> Groups<'env> {
                 runners_of_all = runners;
             } else if let Some(stage) = runners.first().map(|first| first.stage()) {
                 let work = Work::Own(StageThread::new(runners, hooks.on_faults.clone()));
-                threads.push(PlannedThread { name, stage, work });
+                threads.push(PlannedThread { place: name.clone(), name, stage, work });
             }
         }
         let executor = Executor::new(plan, runners_of_all, shared.count());
         if let Some(executor) = &executor {
             threads.extend((0..shared.started).map(|number| PlannedThread {
-                name: format!("stages-{number}"),
+                name: shared_thread_name(number),
+                place: shared_thread_name(number),
                 stage: executor.stage(),
                 work: Work::Shared(SharedThread::new(
                     executor.clone(),
@@ -95,6 +94,8 @@ impl Drop for Groups<'_> {
 /// A thread that is not yet started.
 pub(crate) struct PlannedThread<'env> {
     pub(crate) name: String,
+    /// Name of the thread whose place it has.
+    pub(crate) place: String,
     /// Index of the thread's first stage.
     pub(crate) stage: usize,
     pub(crate) work: Work<'env>,
@@ -109,7 +110,7 @@ pub(crate) enum Work<'env> {
 }
 
 impl<'env> Work<'env> {
-    fn run(self, control: &Control, on_start: impl FnOnce()) {
+    fn run(self, control: &Control, on_start: impl FnOnce() -> Result<(), Fault>) {
         match self {
             Work::Own(stages) => stages.run(control, on_start),
             Work::Shared(thread) => thread.run(control, on_start),
@@ -121,6 +122,23 @@ impl<'env> Work<'env> {
             Work::Own(stages) => stages.stop(control),
             Work::Shared(thread) => thread.stop(control),
         }
+    }
+}
+
+/// What a thread does before its first stage starts.
+pub(crate) struct ThreadBegin<'a, 'env> {
+    pub(crate) name: &'a str,
+    /// Name of the thread whose place it has.
+    pub(crate) place: &'a str,
+    pub(crate) places: Option<Assigned>,
+    pub(crate) on_start: Option<OnStart<'env>>,
+}
+
+/// Drops a thread's reference to a hook of the user. In a spawned graph it may be the last one, so
+/// its drop may panic; the panic goes on, and fails the graph.
+fn fail_if_dropped_badly<T>(hook: Contained<T>) {
+    if let Some(panic) = hook.drop_contained() {
+        resume_unwind(Box::new(panic));
     }
 }
 
@@ -136,20 +154,26 @@ impl<'env> Handoff<'env> {
         Handoff(Arc::new(Mutex::new(Some(work))))
     }
 
-    /// Runs the work on the current thread.
-    pub(crate) fn run(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
+    /// Runs the work on the current thread, in its place.
+    pub(crate) fn run(self, begin: ThreadBegin<'_, 'env>, control: &Control) {
         let work = whole(self.0.lock()).take();
         if let Some(work) = work {
+            let mut bound: Option<Bound> = None;
             work.run(control, || {
+                let ThreadBegin { name, place, places, on_start } = begin;
+                if let Some(places) = places {
+                    bound = Some(places.bind(place)?);
+                    fail_if_dropped_badly(places);
+                }
+                // The hook comes after the placement, so that it has the last word.
                 if let Some(hook) = on_start {
                     hook(name);
-                    // In a spawned graph, `hook` may be the last reference to the user's hook, so
-                    // the drop of `hook` may panic.
-                    if let Some(panic) = hook.drop_contained() {
-                        resume_unwind(Box::new(panic));
-                    }
+                    fail_if_dropped_badly(hook);
                 }
+                Ok(())
             });
+            // The thread ends with its stages, so a panic of the undoing has nothing to fail.
+            drop_contained(bound);
         }
     }
 

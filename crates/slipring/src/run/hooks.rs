@@ -1,8 +1,8 @@
-//! The hooks of a graph: functions of the user that are called at a thread's start and after a
-//! failure.
+//! The hooks of a graph: code of the user that is called at a thread's start and after a failure.
 
 use std::sync::Arc;
 
+use super::placement::Assigned;
 use crate::base::panics::Contained;
 use crate::errors::Cause;
 use crate::ring::control::Control;
@@ -19,6 +19,8 @@ pub(crate) struct Hooks<'env> {
     pub(crate) on_start: Option<OnStart<'env>>,
     /// Hook that is called for each failure that a stage survives.
     pub(crate) on_faults: Option<OnFaults<'env>>,
+    /// Where each thread runs.
+    pub(crate) places: Option<Assigned>,
 }
 
 impl<'env> Hooks<'env> {
@@ -35,6 +37,7 @@ impl<'env> Hooks<'env> {
         let panics = [
             self.on_start.and_then(Contained::drop_contained),
             self.on_faults.and_then(Contained::drop_contained),
+            self.places.and_then(Contained::drop_contained),
         ];
         for panic in panics.into_iter().flatten() {
             control.fail(control.producer_party(), None, Cause::Panic(panic));

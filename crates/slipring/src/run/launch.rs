@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use super::entry::Supervisor;
+use super::entry::{Supervisor, call_user};
 use super::executor::Executor;
-use super::groups::{Groups, Handoff, PlannedThread, Work};
+use super::groups::{Groups, Handoff, PlannedThread, ThreadBegin, Work};
 use super::hooks::Hooks;
+use super::placement::{Assigned, Bound};
 use super::threads::Shared;
 use crate::base::fault::Fault;
+use crate::base::name::PRODUCER;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::errors::{Cause, Error, Failure, Report};
 use crate::producer::publish::FILL_PANIC;
@@ -70,20 +72,27 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             thread: threads.iter().filter(is_shared).count(),
         };
         let produced = thread::scope(|scope| {
-            for PlannedThread { name, stage, work } in threads {
-                let (core, on_start, work) = (&core, hooks.on_start.clone(), Handoff::new(work));
+            for PlannedThread { name, place, stage, work } in threads {
+                let (core, work) = (&core, Handoff::new(work));
+                let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
                 let (thread, taken) = (thread::Builder::new().name(name.clone()), work.clone());
-                let spawned =
-                    thread.spawn_scoped(scope, move || taken.run(&name, &core.control, on_start));
+                let spawned = thread.spawn_scoped(scope, move || {
+                    let begin = ThreadBegin { name: &name, place: &place, places, on_start };
+                    taken.run(begin, &core.control);
+                });
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
                     work.refuse(&core.control);
                 }
             }
+            // Bound after the other threads were started, because a thread begins with the binding
+            // of the thread that starts it.
+            let bound = bind_producer(&core.control, hooks.places.as_ref());
             let produce = || produce_contained(&core.control, &mut producer, produce.into_inner());
-            let produced = match &executor {
-                Some(executor) => executor.helping(supervisor, produce),
-                None => produce(),
+            let produced = match (&executor, &bound) {
+                (_, None) => Err(None),
+                (Some(executor), _) => executor.helping(supervisor, produce),
+                (None, _) => produce(),
             };
             if !producer.core().same(&core) {
                 // The graph fails, because the user's closure has swapped in another ring's
@@ -100,12 +109,23 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                 executor.work(supervisor);
                 executor.leave(&core.control);
             }
+            if let Some(panic) = drop_contained(bound) {
+                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            }
             produced
         });
         drop(executor);
         hooks.drop_contained(&core.control);
         finish(core, produced, has_handles)
     }
+}
+
+/// Binds the calling thread to the producer's place, if the graph has a placement. `None`: that
+/// failed, and so has the graph.
+fn bind_producer(control: &Control, places: Option<&Assigned>) -> Option<Option<Bound>> {
+    call_user(control, control.producer_party(), None, || {
+        places.map(|places| places.bind(PRODUCER)).transpose()
+    })
 }
 
 /// Returns a closure that publishes every item of an iterator; `fill` writes an item into a slot.

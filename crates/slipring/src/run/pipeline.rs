@@ -5,13 +5,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::groups::{Handoff, PlannedThread};
+use super::groups::{Handoff, PlannedThread, ThreadBegin};
 use super::launch::Built;
+use super::placement::{Assigned, Bound, bind};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::base::panics::{drop_contained, drop_payload};
 use crate::base::sync::whole;
-use crate::errors::{Cause, Error, Failure, Report};
+use crate::errors::{BindError, Cause, Error, Failure, Report};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
@@ -28,6 +29,8 @@ pub struct Pipeline {
     running: Arc<RunningThreads>,
     /// Whether other stages run by handles of the user's own.
     has_handles: bool,
+    /// Where the threads run, if the graph has a placement.
+    places: Option<Assigned>,
 }
 
 /// A ring without its type parameters.
@@ -116,14 +119,15 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             decreased: Condvar::new(),
         });
         let mut started = Vec::with_capacity(threads.len());
-        for PlannedThread { name, stage, work } in threads {
-            let (shared, on_start, count_out) =
-                (core.clone(), hooks.on_start.clone(), CountOut(running.clone()));
+        for PlannedThread { name, place, stage, work } in threads {
+            let (shared, count_out) = (core.clone(), CountOut(running.clone()));
+            let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
             let work = Handoff::new(work);
             let taken = work.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let count_out = count_out;
-                taken.run(&name, &shared.control, on_start);
+                let begin = ThreadBegin { name: &name, place: &place, places, on_start };
+                taken.run(begin, &shared.control);
                 // The last owner drops the events. A panic of an event's drop could reach no
                 // caller, so `drop_contained` contains the panic.
                 drop_contained(shared);
@@ -137,9 +141,10 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 }
             }
         }
+        let places = hooks.places.clone();
         hooks.drop_contained(&core.control);
         let ring = Box::new(core.clone());
-        let pipeline = Pipeline { ring, threads: started, running, has_handles };
+        let pipeline = Pipeline { ring, threads: started, running, has_handles, places };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
@@ -152,6 +157,36 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
+    /// Binds the calling thread to the place that the
+    /// [`placement`](crate::Chain::placement) chose for the thread of this name, until the result
+    /// is dropped. In a chain or graph without a placement, the call does nothing.
+    ///
+    /// For the thread that produces, and its name [`PRODUCER`](crate::PRODUCER). The library binds
+    /// its own threads.
+    ///
+    /// ```
+    /// use slipring_machine::{Machine, Placement};
+    /// let machine = Machine::this()?;
+    /// # // A machine of one core has no such placement.
+    /// # if machine.assign(&Placement::SharedCache, &["producer", "print"]).is_err() { return Ok(()); }
+    /// let (mut tx, pipeline) = slipring::ring(1024, || 0u64)
+    ///     .placement(machine.at(Placement::SharedCache))
+    ///     .read("print", |value, _| println!("{value}"))
+    ///     .spawn()?;
+    /// let bound = pipeline.bind_thread(slipring::PRODUCER)?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// tx.close();
+    /// drop(bound);
+    /// pipeline.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A name that the graph does not have, or the system's refusal.
+    pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
+        bind(self.places.as_ref(), thread)
+    }
+
     /// Waits until every stage that the library runs has ended. Stages end after the last producer
     /// has closed, or after a failure or a halt.
     ///

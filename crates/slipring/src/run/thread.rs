@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::entry::{Entry, Supervisor, call_user};
 use super::hooks::OnFaults;
 use super::runner::BoxedRunner;
+use crate::base::fault::Fault;
 use crate::base::panics::Contained;
 use crate::errors::Cause;
 use crate::ring::control::Control;
@@ -29,13 +30,10 @@ impl<'env> StageThread<'env> {
     }
 
     /// Calls `on_start`, runs all stages of the thread, and drops the handlers of the stages.
-    pub(crate) fn run(mut self, control: &Control, on_start: impl FnOnce()) {
+    pub(crate) fn run(mut self, control: &Control, on_start: impl FnOnce() -> Result<(), Fault>) {
         let Some(first) = self.entries.first().map(|entry| entry.runner().stage()) else { return };
         let within = enter(control, self.lines());
-        let hooked = call_user(control, first, None, || {
-            on_start();
-            Ok(())
-        });
+        let hooked = call_user(control, first, None, on_start);
         if hooked.is_some() && self.start(control) {
             match &mut self.entries[..] {
                 [only] => {

@@ -34,6 +34,11 @@ impl From<usize> for Threads {
     }
 }
 
+/// Returns the name of one of the threads that all stages share.
+pub(crate) fn shared_thread_name(number: usize) -> String {
+    format!("stages-{number}")
+}
+
 /// What the calling thread does while the stages run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {

@@ -12,6 +12,7 @@ use super::ring::SegmentRing;
 use crate::base::shared::Mapping;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Statistic};
 use crate::ring::core::{WatchedEvents, watched_events};
+use crate::ring::memory::Pages;
 use crate::ring::peers::Proof;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{InterleavedStorage, Storage as _};
@@ -61,7 +62,7 @@ impl HeapSegment {
             (0..lines).map(|_| Line::new([const { Statistic::new(0) }; 16])).collect::<Box<[_]>>()
         };
         let capacity = declaration.capacity;
-        let slots = InterleavedStorage::allocate(capacity, true).expect("memory");
+        let slots = InterleavedStorage::allocate(capacity, true, Pages::Ordinary).expect("memory");
         // SAFETY: no other view exists yet.
         unsafe { slots.fill(declaration.start, &mut || u64::MAX) }.expect("plain events");
         let words = Arc::new(Words {
