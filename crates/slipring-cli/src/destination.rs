@@ -13,11 +13,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use slipring_support::streams::inode;
 use tempfile::NamedTempFile;
 
-use crate::console;
+use crate::{console, exit};
 
 /// A file from the command line that has been checked and can be written.
 #[derive(Debug)]
@@ -53,12 +53,21 @@ enum Kind {
 }
 
 impl Destination {
-    /// Opens the file that an option names. The error gives the reason why it cannot be written.
+    /// Opens the file that an option names; `-` is standard output. The error gives the reason why
+    /// the file cannot be written, and has the exit code of wrong arguments.
     pub fn open(option: &'static str, path: &Path) -> Result<Self> {
-        let opened = Self::identify(path)
-            .with_context(|| format!("{option}: cannot write to {}", path.display()));
-        let (identity, kind) = opened?;
+        let opened = if path == Path::new("-") { Ok(Self::stdout()) } else { Self::identify(path) };
+        let (identity, kind) = opened.map_err(|error| {
+            exit::usage(format!("{option}: cannot write to {}: {error:#}", path.display()))
+        })?;
         Ok(Self { option, path: path.to_owned(), identity, kind })
+    }
+
+    fn stdout() -> (Identity, Kind) {
+        let metadata = fs::metadata("/dev/stdout").ok();
+        let inode = metadata.and_then(|metadata| inode(&metadata));
+        let identity = inode.map(|(device, inode)| Identity::Inode(device, inode));
+        (identity.unwrap_or_else(|| Identity::Path("-".into())), Kind::Stdout)
     }
 
     fn identify(path: &Path) -> Result<(Identity, Kind)> {
@@ -106,11 +115,10 @@ impl Destination {
         if !same {
             return Ok(());
         }
-        bail!(
+        Err(exit::usage(format!(
             "{} and {} name the same file, {self} and {other}: give each option its own file",
-            self.option,
-            other.option
-        )
+            self.option, other.option
+        )))
     }
 
     /// Whether the content goes to standard output, which must then carry nothing else.

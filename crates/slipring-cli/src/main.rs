@@ -1,7 +1,8 @@
 //! The command `slipring`, which shows rings between processes, and measures the library on the
 //! machine that it runs on. `slipring --help` describes its arguments.
 //!
-//! The exit code is 0 for success, 1 for a failure, and 2 for wrong arguments. A reader of standard
+//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments, and 130 for a measurement
+//! that Ctrl-C ended (`exit.rs`). A reader of standard
 //! output that closes its pipe early (`| head`) is no failure: the program saves the files that it
 //! was asked for, stops, and exits with 0.
 // Tests attach to segments of their own.
@@ -13,6 +14,7 @@ mod console;
 mod destination;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod evict;
+mod exit;
 mod lab;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod ls;
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
         Err(error) if error.is::<console::StdoutClosed>() => ExitCode::SUCCESS,
         Err(error) => {
             console::print_error(&format!("slipring: {error:#}\n"));
-            ExitCode::FAILURE
+            ExitCode::from(exit::code(&error))
         }
     }
 }

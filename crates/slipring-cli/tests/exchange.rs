@@ -51,35 +51,56 @@ fn every_way_is_measured_on_every_core() {
     assert_eq!(errors, "");
 
     let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    let series = record["series"].as_array().unwrap();
-    let cores: BTreeSet<u64> = series.iter().filter_map(|of| of["reader"].as_u64()).collect();
+    assert_eq!((&record["format"], &record["version"]), (&"slipring-lab".into(), &1.into()));
+    assert_eq!(record["size"], "smoke");
+    let [experiment] = record["experiments"].as_array().unwrap().as_slice() else {
+        panic!("not one experiment: {record}")
+    };
+    assert_eq!((&experiment["experiment"], &experiment["rounds"]), (&"exchange".into(), &2.into()));
+    let series = experiment["series"].as_array().unwrap();
+    let at = |series: &Value, name: &str| -> Value {
+        let point = series["point"].as_array().unwrap();
+        point.iter().find(|pair| pair[0] == name).map(|pair| pair[1].clone()).unwrap()
+    };
+    // The reader's core is the last one of the series.
+    let reader = |series: &Value| series["cpus"].as_array().unwrap().last()?.as_u64();
+    let cores: BTreeSet<u64> = series.iter().filter_map(reader).collect();
     for way in WAYS {
-        let own: Vec<&Value> = series.iter().filter(|of| of["way"] == way).collect();
-        let readers: BTreeSet<u64> = own.iter().filter_map(|of| of["reader"].as_u64()).collect();
+        let own: Vec<&Value> = series.iter().filter(|of| of["contender"] == way).collect();
+        let readers: BTreeSet<u64> = own.iter().filter_map(|of| reader(of)).collect();
         match way {
             "one-thread" => assert!(readers.len() <= 1),
             _ => assert_eq!(readers, cores, "{way}"),
         }
-        assert!(own.iter().any(|of| of["cold"] == true), "{way} is not measured cold");
-        assert!(own.iter().any(|of| of["bytes"] == 4096), "{way} has one size");
+        for caches in ["warm", "cold"] {
+            let is_measured =
+                own.iter().any(|of| at(of, "reader").as_str().unwrap().ends_with(caches));
+            assert!(is_measured, "{way} is not measured {caches}");
+        }
+        assert!(own.iter().any(|of| at(of, "bytes") == 4096), "{way} has one size");
         for of in own {
-            let executions = of["executions"].as_array().unwrap();
-            assert_eq!(executions.len(), 2, "{way}");
-            for execution in executions {
-                assert_eq!(execution["blocks"], 3, "{way}");
-                for time in ["read", "latency"] {
-                    let figure = |name: &str| execution[time][name].as_f64().unwrap();
-                    let [p50, p99, max] = ["p50_ns", "p99_ns", "max_ns"].map(figure);
-                    assert!(0.0 <= p50 && p50 <= p99 && p99 <= max, "{way}: {execution}");
+            let values = |metric: &str| -> [f64; 2] {
+                serde_json::from_value(of["metrics"][metric]["values"].clone())
+                    .unwrap_or_else(|error| panic!("{way}: {metric}: {error}"))
+            };
+            assert_eq!(values("blocks"), [3.0; 2], "{way}");
+            for time in ["read", "latency"] {
+                for execution in 0..2 {
+                    let [p50, p99, max] = ["p50", "p99", "max"]
+                        .map(|name| values(&format!("{time} {name}"))[execution]);
+                    assert!(0.0 <= p50 && p50 <= p99 && p99 <= max, "{way}: {of}");
+                    let curve: Vec<(f64, f64)> =
+                        serde_json::from_value(of["curves"][time]["rounds"][execution].clone())
+                            .unwrap();
+                    assert!(curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{way}: {curve:?}");
+                    assert_eq!(curve.last(), Some(&(1.0, max)), "{way}");
                 }
-                assert!(execution["read"]["mean_ns"].as_f64() > Some(0.0), "{way}: {execution}");
             }
-            let mean = of["read"]["mean_ns"].as_f64().unwrap();
-            let half_width = of["read"]["half_width_ns"].as_f64().unwrap();
-            assert!(mean > 0.0 && half_width >= 0.0, "{way}");
+            assert!(values("read").iter().all(|mean| *mean > 0.0), "{way}: {of}");
         }
         assert!(tables.matches(&format!("| {way} ")).count() == 4, "{tables}");
     }
+    assert!(tables.contains(" ±"), "the tables state no interval: {tables}");
     let svg = fs::read_to_string(&picture).unwrap();
     let svg = roxmltree::Document::parse(&svg).expect("well-formed SVG");
     let texts: BTreeSet<&str> =

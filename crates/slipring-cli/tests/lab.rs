@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use slipring::Wait;
@@ -29,13 +30,29 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn names(of: &Value, list: &str, name: &str) -> Vec<String> {
-    of[list]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| item[name].as_str().unwrap().to_owned())
-        .collect()
+/// Returns the series of a record of this experiment alone.
+fn series(record: &Value) -> &Vec<Value> {
+    let [experiment] = record["experiments"].as_array().unwrap().as_slice() else {
+        panic!("not one experiment: {record}")
+    };
+    assert_eq!(experiment["experiment"], "waits");
+    experiment["series"].as_array().unwrap()
+}
+
+/// Returns the values of a metric, or none.
+fn values(series: &Value, metric: &str) -> Vec<f64> {
+    let values = series["metrics"][metric]["values"].as_array();
+    values.map_or(Vec::new(), |values| values.iter().map(|of| of.as_f64().unwrap()).collect())
+}
+
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
 }
 
 /// Returns the strategies that are measured by default.
@@ -45,16 +62,20 @@ fn default_strategies() -> Vec<String> {
 }
 
 /// Checks the relations that hold between the figures of any run.
-fn check(run: &Value, at: &str) {
-    let [p50, p99, p999, max] =
-        ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|figure| run[figure].as_f64().unwrap());
-    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{at}: {run}");
-    assert!(run["publish_ns"].as_f64().unwrap() > 0.0, "{at}: {run}");
+fn check(series: &Value, run: usize, at: &str) {
+    let value = |metric: &str| values(series, metric)[run];
+    let [p50, p99, p999, max] = ["p50", "p99", "p99.9", "max"].map(value);
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{at}: {series}");
+    assert!(value("publish") > 0.0, "{at}: {series}");
     if cfg!(target_os = "linux") {
-        let share = run["waiter_share"].as_f64().unwrap();
-        assert!((0.0..=1.01).contains(&share), "{at}: {run}");
-        assert!(run["cpu_s_per_million"].as_f64().unwrap() > 0.0, "{at}: {run}");
+        assert!((0.0..=1.01).contains(&value("waiter CPU")), "{at}: {series}");
+        assert!(value("CPU per million") > 0.0, "{at}: {series}");
     }
+    let curve: Vec<(f64, f64)> =
+        serde_json::from_value(series["curves"]["latency"]["rounds"][run].clone()).unwrap();
+    assert!(curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{at}: {curve:?}");
+    let at_quantile = |wanted| curve.iter().find(|(at, _)| *at == wanted).unwrap().1;
+    assert_eq!([at_quantile(0.5), at_quantile(0.99), at_quantile(0.999)], [p50, p99, p999], "{at}");
 }
 
 #[test]
@@ -69,11 +90,24 @@ fn record_picture_and_tables_have_every_strategy_under_every_pattern() {
     assert_eq!(errors, "", "only a terminal gets a progress bar");
 
     let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&record["format"], &record["version"]), (&"slipring-lab".into(), &1.into()));
     assert_eq!(record["size"], "smoke");
     assert_eq!(record["slipring"], env!("CARGO_PKG_VERSION"));
-    assert!(record["wake"]["one_way_ns"].as_f64().unwrap() > 0.0);
     assert!(record["machine"]["cores"].as_u64().unwrap() > 0);
-    let arrivals = names(&record, "arrivals", "arrival");
+    assert!(record["noise"]["handover"].as_f64().unwrap() >= 0.0);
+    assert!(record["command"].as_array().unwrap().contains(&"--smoke".into()));
+    let series = series(&record);
+    let wake = series.iter().find(|series| series["contender"] == "waking a thread").unwrap();
+    assert!(values(wake, "one way")[0] > 0.0);
+    let arrival = |series: &'_ Value| -> Option<String> {
+        let point = series["point"].as_array().unwrap();
+        let (name, value): (String, String) =
+            serde_json::from_value(point.first()?.clone()).unwrap();
+        assert_eq!(name, "arrival");
+        Some(value)
+    };
+    let arrivals: Vec<String> = series.iter().filter_map(arrival).collect();
+    let arrivals = distinct(arrivals.iter().map(String::as_str));
     assert_eq!(
         arrivals,
         [
@@ -88,28 +122,28 @@ fn record_picture_and_tables_have_every_strategy_under_every_pattern() {
             "bystander"
         ]
     );
-    for result in record["arrivals"].as_array().unwrap() {
-        let arrival = result["arrival"].as_str().unwrap();
-        assert_eq!(names(result, "strategies", "strategy"), default_strategies(), "{arrival}");
+    for &under in &arrivals {
+        let all: Vec<&Value> =
+            series.iter().filter(|series| arrival(series).as_deref() == Some(under)).collect();
+        let strategies: Vec<&str> =
+            all.iter().map(|series| series["contender"].as_str().unwrap()).collect();
+        assert_eq!(strategies, default_strategies(), "{under}");
         // All strategies meet the same schedules, so the numbers of events by round are the same.
         let mut counts = BTreeSet::new();
-        for series in result["strategies"].as_array().unwrap() {
-            let at = format!("{} under {arrival}", series["strategy"]);
-            let runs = series["runs"].as_array().unwrap();
-            assert_eq!(runs.len(), 2, "{at}");
-            for run in runs {
-                check(run, &at);
-                assert_eq!(run["bystander_loss"].is_null(), arrival != "bystander", "{at}");
+        for series in all {
+            let at = format!("{} under {under}", series["contender"]);
+            for (metric, of) in series["metrics"].as_object().unwrap() {
+                assert_eq!(of["values"].as_array().unwrap().len(), 2, "{at}: {metric}");
             }
-            let events: Vec<u64> = runs.iter().map(|run| run["events"].as_u64().unwrap()).collect();
-            assert!(!events.contains(&0), "{at}");
+            (0..2).for_each(|run| check(series, run, &at));
+            let has_loss = !values(series, "bystander loss").is_empty();
+            assert_eq!(has_loss, under == "bystander", "{at}");
+            let events: Vec<u64> = values(series, "events").iter().map(|of| *of as u64).collect();
+            assert!(events.len() == 2 && !events.contains(&0), "{at}");
             counts.insert(events);
-            let [low, middle, high] =
-                ["min", "median", "max"].map(|which| series[which]["p50_ns"].as_f64().unwrap());
-            assert!(low <= middle && middle <= high, "{at}");
         }
-        assert_eq!(counts.len(), 1, "{arrival}: {counts:?}");
-        match arrival {
+        assert_eq!(counts.len(), 1, "{under}: {counts:?}");
+        match under {
             "burst" => assert_eq!(counts, BTreeSet::from([vec![100_000; 2]])),
             "regular-10k" => assert_eq!(counts, BTreeSet::from([vec![200; 2]])),
             _ => {}
@@ -120,9 +154,10 @@ fn record_picture_and_tables_have_every_strategy_under_every_pattern() {
     let svg = roxmltree::Document::parse(&svg).expect("well-formed SVG");
     let texts: BTreeSet<&str> =
         svg.descendants().filter_map(|node| node.text()).map(str::trim).collect();
-    for name in default_strategies().iter().chain(&arrivals) {
-        assert!(texts.contains(name.as_str()), "the picture does not name {name}");
-        assert!(tables.contains(name.as_str()), "no table names {name}");
+    let strategies = default_strategies();
+    for name in strategies.iter().map(String::as_str).chain(arrivals) {
+        assert!(texts.contains(name), "the picture does not name {name}");
+        assert!(tables.contains(name), "no table names {name}");
     }
     assert!(tables.contains("smoke run"), "{tables}");
 }
@@ -147,6 +182,26 @@ fn named_strategies_and_patterns_are_measured_once_and_no_others() {
     );
     assert!(tables.contains("quiet-20s"), "{tables}");
     assert!(!tables.contains("yielding") && !tables.contains("\nburst: "), "{tables}");
+}
+
+/// Ctrl-C during the first pattern ends the measurement after the current run.
+#[test]
+#[cfg(unix)]
+fn an_interrupt_ends_the_measurement_and_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
+    command.args(["lab", "waits", "--smoke", "--arrivals", "quiet-20s,poisson-1k,burst,bystander"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    out.read_line(&mut text).unwrap();
+    assert!(text.starts_with("slipring "), "{text}");
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    out.read_to_string(&mut text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("stopped early: interrupted during `waits`"), "{text}");
+    assert!(!text.contains("\nbystander: "), "the measurement went on: {text}");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn wrong_input_is_one_line_and_saves_nothing() {
     let known = file("virtual-machine");
     let within = format!("{missing}/file");
     let (code, out, err) = run("machine", &["--root", known.to_str().unwrap(), "--save", &within]);
-    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 1), "{err}");
+    assert_eq!((code, out.as_str(), err.lines().count()), (2, "", 1), "{err}");
     assert!(err.contains("--save: cannot write to"), "{err}");
 }
 

@@ -107,7 +107,8 @@ fn full() -> File {
 fn record(text: &str) -> Value {
     let record: Value =
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(record["arrivals"][0]["strategies"][0]["strategy"], "blocking");
+    assert_eq!(record["format"], "slipring-lab");
+    assert_eq!(record["experiments"][0]["series"][0]["contender"], "blocking");
     record
 }
 
@@ -194,7 +195,7 @@ fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
     for (args, code) in [
         (["lab", "wait"].as_slice(), 2),
         (&[], 2),
-        (&["lab", "waits", "--json", "/nowhere/at/all"], 1),
+        (&["lab", "waits", "--json", "/nowhere/at/all"], 2),
     ] {
         assert_eq!(ended(&run(slipring().args(args).stderr(full()))).0, code, "{args:?}");
         let mut child = slipring().args(args).spawn().unwrap();
@@ -482,10 +483,10 @@ fn results_before_a_failure_are_saved_and_printed() {
     let (code, errors) = ended(&output);
     assert!(code == 1 && errors.contains("the bystander does not start"), "{errors}");
     let record = record_in(&json);
-    assert_eq!(
-        (record["arrivals"].as_array().unwrap().len(), &record["arrivals"][0]["arrival"]),
-        (1, &Value::from("burst"))
-    );
+    // The pattern before the failure, and none after it.
+    let series = record["experiments"][0]["series"].as_array().unwrap();
+    let points: Vec<&Value> = series.iter().map(|series| &series["point"]).collect();
+    assert_eq!(points, [&serde_json::json!([["arrival", "burst"]]), &serde_json::json!([])]);
     assert!(
         record["stopped"].as_str().unwrap().contains("the bystander does not start"),
         "{record}"

@@ -1,12 +1,16 @@
 //! Markdown tables that a terminal can show without wrapped lines.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Width from which on cells are broken into lines; words would be broken in narrower ones.
+const NARROWEST: usize = 24;
 
 /// Renders a Markdown table whose first column names the rows. The other columns are aligned to the
 /// right.
 ///
 /// If a terminal of `width` characters is too narrow for all columns, the result is several tables
-/// below each other, each with the first column. Without a width (a pipe or file) it is one table.
+/// below each other, each with the first column. Where two columns are too wide, their cells have
+/// several lines. Without a width (a pipe or file) it is one table.
 pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -> String {
     let mut tables = Vec::new();
     let mut begin = 1;
@@ -16,11 +20,16 @@ pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -
             width.is_none_or(|width| line.chars().count() <= width)
         };
         // At least one column, even where it does not fit.
-        let (end, table) = (begin + 1..=header.len())
+        let (end, mut table) = (begin + 1..=header.len())
             .rev()
             .map(|end| (end, columns(header, rows, begin, end)))
             .find(|(end, table)| *end == begin + 1 || fits(table))
             .unwrap_or_else(|| (header.len(), columns(header, rows, begin, begin)));
+        let narrow =
+            width.filter(|width| *width >= NARROWEST).and_then(|width| width.try_into().ok());
+        if let Some(width) = narrow.filter(|_| !fits(&table)) {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
         tables.push(table.to_string());
         begin = end;
         if begin >= header.len() {
@@ -73,6 +82,10 @@ mod tests {
                 assert_eq!(text.matches(heading).count(), 1, "{width}:\n{text}");
             }
         }
+        let header = strings(&["the name of a contender", "the figure of a contender"]);
+        let text = markdown(&header, &[strings(&["a", "1,234 ±56"])], Some(30));
+        assert!(text.lines().all(|line| line.chars().count() <= 30), "{text}");
+        assert!(text.contains("contender") && text.contains("1,234"), "{text}");
         assert!(
             table(Some(1)).contains("third"),
             "a column that fits nowhere is shown all the same"

@@ -29,7 +29,7 @@ Exit code:
      output that closes its pipe early (`| head`); without a FILE, the
      measurement then stops.
   1  something failed
-  2  wrong arguments";
+  2  wrong arguments, such as a FILE that cannot be written";
 
 /// The results of a measurement.
 pub trait Results: Serialize {

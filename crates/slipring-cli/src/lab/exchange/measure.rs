@@ -8,7 +8,6 @@ use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use indicatif::BinaryBytes;
-use serde::Serialize;
 use slipring_exchange::{Way, Writer, now};
 use slipring_machine as machine;
 
@@ -33,7 +32,7 @@ pub struct Setup {
 }
 
 /// The figures of one execution.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Execution {
     /// Number of blocks.
     pub blocks: usize,

@@ -6,28 +6,33 @@
 //! execution run in random order, and then all run again, so a disturbance of the machine hits all
 //! of them alike.
 
+mod convert;
+mod experiment;
 mod figures;
 mod measure;
 mod picture;
 mod placement;
+mod plan;
 pub mod reader;
 mod report;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, bail};
 use clap::Parser;
-use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring_exchange::Way;
 
+pub use experiment::Exchange;
+
 use super::files::{self, ABOUT_FILES, Files};
 use super::machine::MeasuredMachine;
-use super::size::{Size, Sizes};
+use super::record::Record as CommonRecord;
+use super::size::Sizes;
+use super::{interrupt, noise};
 use crate::console;
-use measure::Setup;
-use placement::Placement;
-use report::{Record, Series};
+use plan::{Amount, Plan};
+use report::{Measured, Record};
 
 /// Seed of the orders.
 const SEED: u64 = 2025;
@@ -66,105 +71,34 @@ pub struct Args {
     only: Vec<Way>,
 }
 
-/// The amount of measurement.
-struct Plan {
-    /// Number of executions of each setup.
-    executions: u32,
-    /// Number of blocks of an execution.
-    blocks: usize,
-    /// Sizes of blocks that are compared, in words.
-    sizes: Vec<usize>,
-    /// Size of the memory that each end works through to make its caches cold, in bytes.
-    cold: usize,
-}
-
-impl Plan {
-    fn new(size: Size) -> Plan {
-        let all = [512, 2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152, 8_388_608];
-        Plan {
-            executions: size.pick(2, 5, 5),
-            blocks: size.pick(3, 30, 100),
-            sizes: all.into_iter().step_by(size.pick(4, 2, 1)).collect(),
-            cold: size.pick(1 << 20, 64 << 20, 64 << 20),
-        }
-    }
-
-    /// Returns the number of blocks of an execution. Large blocks are fewer, so that an execution
-    /// moves 4 GiB at most.
-    fn blocks(&self, words: usize) -> usize {
-        self.blocks.min((4 << 30) / (words * WORD)).max(1)
-    }
-}
-
 /// Runs the measurement and reports its results.
 pub fn run(args: &Args) -> Result<()> {
     let size = args.size.size();
-    let plan = Plan::new(size);
+    let amount = Amount::alone(size);
     let ways = if args.only.is_empty() { Way::all() } else { args.only.clone() };
     // Opened before the measurement, so that a wrong path costs no measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
     slipring::on_warning(|_| ());
-    let placements = Placement::all();
-    let mut record = Record {
-        slipring: env!("CARGO_PKG_VERSION"),
-        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        size: size.to_string(),
-        seed: SEED,
-        machine: MeasuredMachine::this(),
-        missing: placement::missing(&placements),
-        cold_bytes: plan.cold,
-        stopped: None,
-        series: Vec::new(),
+    interrupt::watch()?;
+    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise::measure(size)?);
+    let plan = Plan { ways, amount };
+    let mut record = Record { head, measured: Measured::begin(&plan) };
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
+    let bar = ProgressBar::new(plan.expected().as_millis() as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let measured = plan.run(&mut record.measured, &bar);
+    bar.finish_and_clear();
+    record.head.stopped = match &measured {
+        Ok(true) => None,
+        Ok(false) => Some("interrupted during `exchange`".to_owned()),
+        Err(error) => Some(format!("{error:#}")),
     };
-    let setups = setups(&plan, &ways, &placements);
-    let measured = measure_all(&mut record, &plan, setups);
-    record.series.iter_mut().for_each(Series::summarise);
-    record.stopped = measured.as_ref().err().map(|error| format!("{error:#}"));
-    if record.series.iter().all(|series| series.executions.is_empty()) {
-        return measured;
+    let measured = measured.map(drop);
+    if record.measured.series.iter().all(|series| series.executions.is_empty()) {
+        measured?;
+        bail!("interrupted before the first round was complete: nothing was saved");
     }
     files::all_errors([files.save_and_print(&record), measured])
-}
-
-/// Returns all setups: the paper's block with the reader on each core, and blocks of all sizes.
-fn setups(plan: &Plan, ways: &[Way], placements: &[Placement]) -> Vec<Setup> {
-    let mut setups = Vec::new();
-    for way in ways {
-        for placement in placements.iter().filter(|placement| placement.suits(way)) {
-            for cold in [None, Some(plan.cold)] {
-                setups.push(Setup::new(way, *placement, PAPER_BLOCK, cold));
-            }
-        }
-        let apart = placements.iter().rfind(|placement| placement.suits(way));
-        let sizes = plan.sizes.iter().filter(|words| **words != PAPER_BLOCK);
-        setups.extend(apart.into_iter().flat_map(|placement| {
-            sizes.clone().map(|words| Setup::new(way, *placement, *words, None))
-        }));
-    }
-    setups
-}
-
-/// Measures all setups, in rounds of random order.
-fn measure_all(record: &mut Record, plan: &Plan, setups: Vec<Setup>) -> Result<()> {
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    let bar = ProgressBar::new(u64::from(plan.executions) * setups.len() as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    record.series = setups.iter().map(Series::new).collect();
-    let mut random = Rng::with_seed(SEED);
-    for _ in 0..plan.executions {
-        let mut order: Vec<usize> = (0..setups.len()).collect();
-        random.shuffle(&mut order);
-        for which in order {
-            let setup = &setups[which];
-            bar.set_message(setup.to_string());
-            let execution = setup.execute(plan.blocks(setup.words));
-            let execution = execution.with_context(|| setup.to_string())?;
-            record.series[which].executions.push(execution);
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
 }
 
 /// Reports an error of this program's second process, or its result, in one line.

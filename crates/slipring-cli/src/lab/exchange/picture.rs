@@ -8,8 +8,8 @@ use plotters::prelude::*;
 use slipring_support::numbers::significant;
 use slipring_support::pictures::{COLOURS, add_dark_style};
 
-use super::figures::Interval;
 use super::report::{Record, Series};
+use crate::lab::interval::Interval;
 
 /// Size of a panel, in pixels.
 const PANEL: (u32, u32) = (680, 420);
@@ -38,11 +38,12 @@ fn draw_into(svg: &mut String, record: &Record) -> Drawn {
     let size = (PANEL.0 * 2, HEAD + PANEL.1 * 2);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
-    let title = format!("Exchange of a block, slipring {}: lower is faster", record.slipring);
+    let title = format!("Exchange of a block, slipring {}: lower is faster", record.head.slipring);
     root.draw(&Text::new(title, (16, 12), ("sans-serif", 22).into_font()))?;
-    let machine = &record.machine;
+    let machine = &record.head.machine;
     let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
-    let about = format!("{cpu}, {} cores; {}, {}", machine.cores, record.size, record.date);
+    let about =
+        format!("{cpu}, {} cores; {}, {}", machine.cores, record.head.size, record.head.date);
     root.draw(&Text::new(about, (16, 40), ("sans-serif", TEXT).into_font()))?;
     let ways = record.ways();
     for (number, way) in ways.iter().enumerate() {
@@ -56,10 +57,8 @@ fn draw_into(svg: &mut String, record: &Record) -> Drawn {
     }
     let (_, body) = root.split_vertically(HEAD);
     let panels = body.split_evenly((2, 2));
-    let figures: [(&str, Figure); 2] = [
-        ("Time to read", |series| series.read),
-        ("From written to begun", |series| series.latency),
-    ];
+    let figures: [(&str, Figure); 2] =
+        [("Time to read", Series::read), ("From written to begun", Series::latency)];
     for (row, (what, figure)) in figures.into_iter().enumerate() {
         bars(&panels[row * 2], record, &ways, what, figure)?;
         lines(&panels[row * 2 + 1], record, &ways, what, figure)?;
@@ -95,7 +94,7 @@ fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure)
         .filter(|series| is_apart(record, series))
         .filter_map(|series| Some((series, figure(series)?)))
         .collect();
-    let range = range(of_paper.iter().map(|(_, interval)| interval.mean_ns / 1e3));
+    let range = range(of_paper.iter().map(|(_, interval)| interval.mean / 1e3));
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{what}, 1 MiB; light: cold caches"), ("sans-serif", 17))
         .margin(12)
@@ -115,10 +114,10 @@ fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure)
         let (left, opacity) = if series.cold { (0.5, 0.4) } else { (0.12, 1.0) };
         let left = number as f64 + left;
         let (right, middle) = (left + 0.38, left + 0.19);
-        let mean = interval.mean_ns / 1e3;
+        let mean = interval.mean / 1e3;
         let style = colour(number).mix(opacity).filled();
         chart.draw_series([Rectangle::new([(left, range.start), (right, mean)], style)])?;
-        if let Some(half) = interval.half_width_ns.map(|half| half / 1e3) {
+        if let Some(half) = interval.half_width.map(|half| half / 1e3) {
             let ends = [mean - half, mean + half].map(|end| end.clamp(range.start, range.end));
             let whisker = ends.map(|end| (middle, end)).to_vec();
             chart.draw_series([PathElement::new(whisker, BLACK.stroke_width(1))])?;
@@ -130,12 +129,13 @@ fn bars(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure)
 /// Draws a line for each way: warm caches, by the size of the block.
 fn lines(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure) -> Drawn {
     let warm: Vec<(&Series, Interval)> = record
+        .measured
         .series
         .iter()
         .filter(|series| !series.cold && is_apart(record, series))
         .filter_map(|series| Some((series, figure(series)?)))
         .collect();
-    let y = range(warm.iter().map(|(_, interval)| interval.mean_ns / 1e3));
+    let y = range(warm.iter().map(|(_, interval)| interval.mean / 1e3));
     let exponents = || warm.iter().map(|(series, _)| (series.bytes as f64).log2());
     let x = exponents().fold(63.0, f64::min) - 0.5..exponents().fold(0.0, f64::max) + 0.5;
     let mut chart = ChartBuilder::on(area)
@@ -156,7 +156,7 @@ fn lines(area: &Area, record: &Record, ways: &[&str], what: &str, figure: Figure
         let mut points: Vec<(f64, f64)> = warm
             .iter()
             .filter(|(series, _)| series.way == *way)
-            .map(|(series, interval)| ((series.bytes as f64).log2(), interval.mean_ns / 1e3))
+            .map(|(series, interval)| ((series.bytes as f64).log2(), interval.mean / 1e3))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         chart.draw_series(LineSeries::new(points.clone(), colour(number).stroke_width(2)))?;

@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use serde::Serialize;
 use slipring_exchange::Way;
 use slipring_machine::allowed_cpus;
 
 /// What two cores have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Both ends run on one core, or the system offers no pinning.
     SameCore,
@@ -63,7 +61,7 @@ impl Topology {
 }
 
 /// The cores of writer and reader.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Placement {
     /// The writer's core; `None`: the system offers no pinning.
     pub writer: Option<usize>,

@@ -1,61 +1,76 @@
 //! The results of a measurement: a record for programs, and tables for people.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use anyhow::Result;
 use indicatif::BinaryBytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slipring_support::numbers::significant;
 use slipring_support::tables::markdown;
 
-use super::figures::Interval;
 use super::measure::{Execution, Setup};
-use super::picture;
-use super::placement::Placement;
-use super::{PAPER_BLOCK, WORD};
+use super::placement::{self, Placement};
+use super::plan::Plan;
+use super::{PAPER_BLOCK, WORD, convert, picture};
 use crate::lab::files::Results;
-use crate::lab::machine::MeasuredMachine;
+use crate::lab::interval::Interval;
+use crate::lab::record;
 
-/// All results, as they are saved.
-#[derive(Clone, Debug, Serialize)]
+/// All results of `slipring lab exchange`.
+#[derive(Clone, Debug)]
 pub struct Record {
-    /// Version of this crate, which is the library's version.
-    pub slipring: &'static str,
-    /// Start of the measurement, in UTC.
-    pub date: String,
-    /// Amount of measurement: `smoke`, `quick` or `full`.
-    pub size: String,
-    /// Seed of the orders.
-    pub seed: u64,
-    /// Machine that was measured.
-    pub machine: MeasuredMachine,
-    /// Relations of two cores that this machine does not have.
-    pub missing: Vec<&'static str>,
+    /// Versions, machine, noise floor: what the records of all experiments have.
+    pub head: record::Record,
+    pub measured: Measured,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Cores of writer and reader.
+    pub placements: Vec<Placement>,
     /// Size of the memory that each end works through to make its caches cold, in bytes.
     pub cold_bytes: usize,
-    /// Error that ended the measurement early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<String>,
+    /// Start of the measurement.
+    pub began: Instant,
     /// Results by setup.
     pub series: Vec<Series>,
 }
 
+impl Measured {
+    /// Makes a series without executions for each setup.
+    pub fn begin(plan: &Plan) -> Measured {
+        let placements = Placement::all();
+        let series = plan.setups(&placements).iter().map(Series::new).collect();
+        Measured { placements, cold_bytes: plan.amount.cold, began: Instant::now(), series }
+    }
+
+    /// Drops all executions after the first rounds, so that all series have equally many.
+    pub fn keep_rounds(&mut self, rounds: usize) {
+        self.series.iter_mut().for_each(|series| series.executions.truncate(rounds));
+    }
+}
+
+/// A record is saved in the form that all experiments have in common.
+impl Serialize for Record {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let experiments = vec![convert::results(&self.measured)];
+        record::Record { experiments, ..self.head.clone() }.serialize(serializer)
+    }
+}
+
 /// The executions of one setup.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Series {
     /// Name of the way.
     pub way: String,
     /// Cores of the two ends.
-    #[serde(flatten)]
     pub placement: Placement,
     /// Size of a block, in bytes.
     pub bytes: usize,
     /// Whether both ends made their caches cold between two blocks.
     pub cold: bool,
-    /// Time that the reading of a block takes: mean and 95 % interval over the executions.
-    pub read: Option<Interval>,
-    /// Time from the end of the writing to the beginning of the reading, in the same way.
-    pub latency: Option<Interval>,
     /// All executions.
     pub executions: Vec<Execution>,
 }
@@ -67,22 +82,31 @@ impl Series {
             placement: setup.placement,
             bytes: setup.words * WORD,
             cold: setup.cold.is_some(),
-            read: None,
-            latency: None,
             executions: Vec::new(),
         }
     }
 
-    /// Computes the intervals over the executions.
-    pub fn summarise(&mut self) {
-        if self.executions.is_empty() {
-            return;
-        }
-        let means = |mean: fn(&Execution) -> f64| -> Vec<f64> {
-            self.executions.iter().map(mean).collect()
-        };
-        self.read = Some(Interval::of(&means(|execution| execution.read.mean_ns)));
-        self.latency = Some(Interval::of(&means(|execution| execution.latency.mean_ns)));
+    /// Returns the time that the reading of a block takes, in nanoseconds: the mean of the
+    /// executions' means, and its 95 % interval.
+    pub fn read(&self) -> Option<Interval> {
+        self.interval(|execution| execution.read.mean_ns)
+    }
+
+    /// Returns the time from the end of the writing to the beginning of the reading, in the same
+    /// way.
+    pub fn latency(&self) -> Option<Interval> {
+        self.interval(|execution| execution.latency.mean_ns)
+    }
+
+    fn interval(&self, mean: fn(&Execution) -> f64) -> Option<Interval> {
+        Interval::of(&self.executions.iter().map(mean).collect::<Vec<f64>>())
+    }
+
+    /// Returns the placement and the caches in words.
+    pub fn setting(&self) -> String {
+        let core = self.placement.reader.map_or("not pinned".into(), |core| format!("core {core}"));
+        let caches = if self.cold { "cold" } else { "warm" };
+        format!("{core}, {}, {caches}", self.placement.relation.name())
     }
 }
 
@@ -102,23 +126,23 @@ type Column<'a> = (String, Box<dyn Fn(&Series) -> bool + 'a>);
 impl Record {
     /// Returns the distinct names of the ways, in the order of the record.
     pub fn ways(&self) -> Vec<&str> {
-        let mut ways: Vec<&str> = self.series.iter().map(|series| &*series.way).collect();
+        let mut ways: Vec<&str> = self.measured.series.iter().map(|series| &*series.way).collect();
         ways.dedup();
         ways
     }
 
     /// Returns the series of the paper's block.
     pub fn paper(&self) -> impl Iterator<Item = &Series> {
-        self.series.iter().filter(|series| series.bytes == PAPER_BLOCK * WORD)
+        self.measured.series.iter().filter(|series| series.bytes == PAPER_BLOCK * WORD)
     }
 
     /// Returns the placement at which blocks of all sizes are measured: the last one.
     pub fn apart(&self) -> Option<Placement> {
-        self.series.iter().map(|series| series.placement).max_by_key(|place| place.reader)
+        self.measured.series.iter().map(|series| series.placement).max_by_key(|place| place.reader)
     }
 
     fn heading(&self) -> String {
-        let Self { slipring, date, size, machine, .. } = self;
+        let record::Record { slipring, date, size, machine, .. } = &self.head;
         let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
         let kernel = machine.kernel.as_deref().unwrap_or("unknown system");
         let mut text = format!("slipring {slipring}, exchange of a block, {size}, {date}\n");
@@ -140,9 +164,7 @@ impl Record {
                 continue;
             }
             known.push((reader, cold));
-            let core = reader.map_or("not pinned".into(), |core| format!("core {core}"));
-            let caches = if cold { "cold" } else { "warm" };
-            let heading = format!("{core}, {}, {caches}", series.placement.relation.name());
+            let heading = series.setting();
             let suits =
                 move |series: &Series| (series.placement.reader, series.cold) == (reader, cold);
             columns.push((heading, Box::new(suits)));
@@ -153,7 +175,8 @@ impl Record {
 
     /// Returns the tables of blocks of all sizes, with warm caches and the reader on another core.
     fn of_sizes(&self, width: Option<usize>) -> String {
-        let mut sizes: Vec<usize> = self.series.iter().map(|series| series.bytes).collect();
+        let mut sizes: Vec<usize> =
+            self.measured.series.iter().map(|series| series.bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
         let column = |bytes: usize| -> Column {
@@ -183,6 +206,7 @@ impl Record {
             let rows = self.ways().into_iter().map(|way| {
                 let cell = |(_, column): &Column| {
                     let found = self
+                        .measured
                         .series
                         .iter()
                         .find(|series| series.way == way && suits(series) && column(series));
@@ -194,8 +218,8 @@ impl Record {
             let rows: Vec<Vec<String>> = rows.collect();
             format!("{what}, in µs; {about}\n\n{}\n\n", markdown(&header, &rows, width))
         };
-        let read = table("Time to read a block", |series| series.read);
-        read + &table("From written to begun", |series| series.latency)
+        let read = table("Time to read a block", Series::read);
+        read + &table("From written to begun", Series::latency)
     }
 
     fn closing(&self) -> String {
@@ -203,10 +227,14 @@ impl Record {
             "Figures are means of the executions' means, with 95 % intervals by Student's t.\n\
              The file is in memory (/dev/shm), so no disk is part of it.\n",
         );
-        if !self.missing.is_empty() {
-            let missing = self.missing.join(", ");
+        let missing = placement::missing(&self.measured.placements);
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
             let _ =
                 writeln!(text, "Not measured, because this machine has no such cores: {missing}.");
+        }
+        if let Some(stopped) = &self.head.stopped {
+            let _ = writeln!(text, "stopped early: {stopped}");
         }
         text
     }
@@ -214,8 +242,8 @@ impl Record {
 
 /// Returns a mean with half the width of its interval, in microseconds.
 fn cell(interval: Interval) -> String {
-    let mean = significant(interval.mean_ns / 1e3);
-    match interval.half_width_ns {
+    let mean = significant(interval.mean / 1e3);
+    match interval.half_width {
         Some(half) => format!("{mean} ±{}", significant(half / 1e3)),
         None => mean,
     }

@@ -52,6 +52,14 @@ impl Arrival {
             .filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
     }
 
+    /// Returns the patterns that a run of all experiments measures: of a smoke or quick run, the
+    /// ones that differ most.
+    pub fn in_all(size: Size) -> impl Iterator<Item = Self> {
+        const FEW: [Arrival; 4] =
+            [Arrival::Poisson10k, Arrival::OnOff, Arrival::Burst, Arrival::Bystander];
+        Self::defaults(size).filter(move |arrival| size == Size::Full || FEW.contains(arrival))
+    }
+
     /// Returns the name on the command line and in reports.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()

@@ -1,10 +1,8 @@
 //! The figures of one run, and medians and extremes over several runs.
 
-use serde::Serialize;
-
 /// The figures of a run, or the median, minimum or maximum of each over several runs. A figure is
 /// absent where the system does not provide it or the run is too short for it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Events handled per second, from the start to the waiter's end.
     pub events_per_s: f64,

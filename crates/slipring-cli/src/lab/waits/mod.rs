@@ -6,35 +6,38 @@
 
 mod arrivals;
 pub mod bystander;
+mod convert;
+mod experiment;
 mod figures;
 mod picture;
+mod plan;
 mod report;
+mod rounds;
 mod run;
 mod wake;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, bail};
 use clap::Parser;
-use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring::Wait;
-use slipring_machine::CorePair;
 use slipring_support::streams::stdout_width;
+
+pub use experiment::Waits;
 
 use super::files::{self, ABOUT_FILES, Files};
 use super::machine::MeasuredMachine;
-use super::size::{Size, Sizes};
+use super::record::Record as CommonRecord;
+use super::size::Sizes;
+use super::{interrupt, noise};
 use crate::console;
-use arrivals::{Arrival, Pattern};
-use bystander::Bystander;
-use report::{ArrivalResult, Record, Run, Series};
-use run::{Outcome, Pace, Setup};
-use wake::Wake;
+use arrivals::Arrival;
+use plan::Plan;
+use report::{ArrivalResult, Measured, Record};
 
 /// Seed of all schedules and orders, the same in every measurement.
 const SEED: u64 = 2013;
@@ -133,46 +136,32 @@ pub fn run(args: &Args) -> Result<()> {
     // The library warns of strategies that do not suit the machine. This program measures these on
     // purpose.
     slipring::on_warning(|_| ());
-    let (machine, pinned) = (MeasuredMachine::this(), CorePair::choose());
-    let mut record = Record {
-        slipring: env!("CARGO_PKG_VERSION"),
-        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        size: size.to_string(),
-        seed: SEED,
-        oversubscribed: machine.cores < 2,
-        machine,
-        pinned,
-        wake: Wake::measure(size.pick(20, 400, 400), pinned)?,
-        stopped: None,
-        arrivals: Vec::new(),
-    };
+    interrupt::watch()?;
+    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise::measure(size)?);
+    let plan = Plan { waits, arrivals, size };
+    let mut record = Record { measured: Measured::begin(size)?, head };
     if files.is_empty() {
-        return measure(&mut record, arrivals, size, &waits, console::print);
+        return measure(&mut record, &plan, console::print);
     }
-    let measured = measure(&mut record, arrivals, size, &waits, |_| Ok(()));
-    record.stopped = measured.as_ref().err().map(|error| format!("{error:#}"));
-    if record.arrivals.is_empty() {
-        return measured;
+    let measured = measure(&mut record, &plan, |_| Ok(()));
+    if let Err(error) = &measured {
+        record.head.stopped = Some(format!("{error:#}"));
+    }
+    if record.measured.arrivals.is_empty() {
+        measured?;
+        bail!("interrupted before the first pattern was complete: nothing was saved");
     }
     files::all_errors([files.save_and_print(&record), measured])
 }
 
 /// Measures one arrival pattern after the other and adds the results to the record. Each part of
 /// the report goes to `print` as soon as it is complete.
-fn measure(
-    record: &mut Record,
-    arrivals: Vec<Arrival>,
-    size: Size,
-    waits: &[Wait],
-    print: impl Fn(&str) -> Result<()>,
-) -> Result<()> {
+fn measure(record: &mut Record, plan: &Plan, print: impl Fn(&str) -> Result<()>) -> Result<()> {
     print(&record.heading())?;
-    let bar = progress(&arrivals, size, waits.len());
-    for arrival in arrivals {
-        let (pinned, cores) = (record.pinned, record.machine.cores);
-        let result = Experiment { arrival, size, pinned, cores, bar: &bar }.measure(waits)?;
-        bar.suspend(|| print(&result.table(stdout_width())))?;
-        record.arrivals.push(result);
+    let bar = progress(plan.expected());
+    let table = |result: &ArrivalResult| bar.suspend(|| print(&result.table(stdout_width())));
+    if !plan.run(&mut record.measured, &bar, table)? {
+        record.head.stopped = Some("interrupted during `waits`".to_owned());
     }
     bar.finish_and_clear();
     print(&record.closing())
@@ -180,153 +169,10 @@ fn measure(
 
 /// Makes a progress bar, which is visible on a terminal only. It moves between runs: a bar that
 /// ticks on its own thread would disturb the measurement.
-fn progress(arrivals: &[Arrival], size: Size, strategies: usize) -> ProgressBar {
-    let turns =
-        |arrival: &Arrival| strategies + if arrival.has_bystander() { ALONE_TURNS } else { 0 };
-    let total: u64 = arrivals
-        .iter()
-        .map(|&arrival| {
-            turns(&arrival) as u64 * u64::from(arrival.rounds(size)) * expected_ms(arrival, size)
-        })
-        .sum();
+fn progress(expected: Duration) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// Estimates the length of a run, in milliseconds.
-fn expected_ms(arrival: Arrival, size: Size) -> u64 {
-    let time = match arrival.pattern(size) {
-        // The mean of a few strategies that spin, and of many that take a hundredth of their time.
-        _ if arrival == Arrival::Oversubscribed => Duration::from_millis(size.pick(20, 500, 500)),
-        Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
-        _ => arrival.length(size),
-    };
-    time.as_millis() as u64 + 5
-}
-
-/// Number of runs in a round in which the bystander works alone. The best one counts, because a
-/// disturbance only makes it slower.
-const ALONE_TURNS: usize = 2;
-
-/// The measurement of one arrival pattern.
-struct Experiment<'a> {
-    arrival: Arrival,
-    size: Size,
-    pinned: Option<CorePair>,
-    cores: usize,
-    bar: &'a ProgressBar,
-}
-
-/// One run in a round.
-#[derive(Clone, Copy, Debug)]
-enum Turn {
-    /// A run of the strategy with this index.
-    Strategy(usize),
-    /// A run of the bystander without a ring.
-    BystanderAlone,
-}
-
-impl Experiment<'_> {
-    fn measure(&self, waits: &[Wait]) -> Result<ArrivalResult> {
-        let Self { arrival, size, .. } = *self;
-        let mut runs = vec![Vec::new(); waits.len()];
-        let mut alone = Vec::new();
-        let mut random = Rng::with_seed(SEED);
-        for round in 0..arrival.rounds(size) {
-            let mut turns: Vec<Turn> = (0..waits.len()).map(Turn::Strategy).collect();
-            if arrival.has_bystander() {
-                turns.extend([Turn::BystanderAlone; ALONE_TURNS]);
-            }
-            random.shuffle(&mut turns);
-            let (mut work_beside, mut best) = (Vec::new(), 0f64);
-            for turn in turns {
-                match turn {
-                    Turn::BystanderAlone => {
-                        self.show_progress("bystander alone", round);
-                        best = best.max(self.bystander_alone()?);
-                    }
-                    Turn::Strategy(which) => {
-                        let wait = &waits[which];
-                        self.show_progress(wait, round);
-                        let at = || format!("{wait} under {}", arrival.name());
-                        let (outcome, work) = self.run_once(wait, round).with_context(at)?;
-                        runs[which].push(Run {
-                            round,
-                            events: outcome.events,
-                            figures: outcome.figures,
-                        });
-                        work_beside.extend(work.map(|work| (which, work)));
-                    }
-                }
-                self.bar.inc(expected_ms(arrival, size));
-            }
-            // The loss needs the bystander's best run alone, which may come last in the round.
-            for (which, work) in work_beside {
-                if let Some(run) = runs[which].last_mut() {
-                    run.figures.bystander_loss = Some(1.0 - work / best);
-                }
-            }
-            alone.extend(arrival.has_bystander().then_some(best));
-        }
-        Ok(ArrivalResult {
-            arrival: arrival.name(),
-            about: self.about(),
-            seconds: arrival.length(size).as_secs_f64(),
-            bystander_alone: arrival.has_bystander().then_some(alone),
-            strategies: waits
-                .iter()
-                .zip(runs)
-                .map(|(wait, runs)| Series::new(wait.to_string(), runs))
-                .collect(),
-        })
-    }
-
-    /// Runs one strategy once. Returns its outcome and, if there is a bystander, the bystander's
-    /// units of work per second.
-    fn run_once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
-        let Self { arrival, size, .. } = *self;
-        // Where threads outnumber cores, the system places them.
-        let pair = self.pinned.filter(|_| arrival != Arrival::Oversubscribed);
-        let pace = if arrival.has_bystander() { Pace::Sleep } else { Pace::Spin };
-        let seed = SEED + u64::from(round);
-        let setup = Setup {
-            wait: wait.clone(),
-            pattern: arrival.pattern(size),
-            seed,
-            length: arrival.length(size),
-            pace,
-            stages: arrival.stages(self.cores),
-            pair,
-        };
-        let bystander = arrival.has_bystander().then(|| Bystander::start(pair)).transpose()?;
-        let mut outcome = run::run_once(&setup)?;
-        let work = bystander.map(Bystander::finish).transpose()?;
-        if work.is_some() {
-            outcome.figures.others_cores = None;
-        }
-        Ok((outcome, work))
-    }
-
-    fn bystander_alone(&self) -> Result<f64> {
-        let bystander = Bystander::start(self.pinned)?;
-        std::thread::sleep(self.arrival.length(self.size));
-        bystander.finish()
-    }
-
-    fn about(&self) -> String {
-        let pattern = self.arrival.pattern(self.size);
-        if self.arrival.has_bystander() {
-            return format!("{pattern}, beside a second process");
-        }
-        match self.arrival.stages(self.cores) {
-            1 => pattern.to_string(),
-            stages => format!("{pattern}, through {stages} stages on {} cores", self.cores),
-        }
-    }
-
-    fn show_progress(&self, turn: impl fmt::Display, round: u32) {
-        self.bar.set_message(format!("{}, round {}: {turn}", self.arrival.name(), round + 1));
-    }
+    ProgressBar::new(expected.as_millis() as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]

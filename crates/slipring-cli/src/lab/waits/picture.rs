@@ -50,7 +50,7 @@ pub fn draw(record: &Record) -> Result<String> {
 }
 
 fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error::Error>> {
-    let rows = record.arrivals.len().div_ceil(COLUMNS).max(1);
+    let rows = record.measured.arrivals.len().div_ceil(COLUMNS).max(1);
     let width = PANEL.0 * COLUMNS as u32;
     let names = strategies(record);
     let legend_lines = names.len().div_ceil(legend_columns(&names)) as u32;
@@ -60,23 +60,23 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     root.fill(&WHITE)?;
     let title = format!(
         "Wait strategies, slipring {}: lower is faster, further left costs less",
-        record.slipring
+        record.head.slipring
     );
     root.draw(&Text::new(title, (16, 12), ("sans-serif", 22).into_font()))?;
-    let machine = &record.machine;
+    let machine = &record.head.machine;
     let about = format!(
         "{}, {} cores; {}, {}",
         machine.cpu.as_deref().unwrap_or("unknown processor"),
         machine.cores,
-        record.size,
-        record.date
+        record.head.size,
+        record.head.date
     );
     root.draw(&Text::new(about, (16, 40), ("sans-serif", TEXT).into_font()))?;
     legend(&root, &names)?;
 
     // One scale for all panels, so that they can be compared.
     let panels: Vec<(&ArrivalResult, Vec<Point>)> =
-        record.arrivals.iter().map(|result| (result, points(result, &names))).collect();
+        record.measured.arrivals.iter().map(|result| (result, points(result, &names))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
     let low = latencies().fold(f64::INFINITY, f64::min).clamp(0.01, 1e6) / 2.5;
     let high = latencies().fold(0.0, f64::max).max(low * 10.0) * 2.5;
@@ -91,7 +91,7 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
 /// Returns the names of all strategies; a strategy's index here, plus one, is its number.
 fn strategies(record: &Record) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    for series in record.arrivals.iter().flat_map(|result| &result.strategies) {
+    for series in record.measured.arrivals.iter().flat_map(|result| &result.strategies) {
         if !names.contains(&series.strategy.as_str()) {
             names.push(&series.strategy);
         }
@@ -287,13 +287,17 @@ fn arrange(places: &[(i32, i32)], frame: Frame) -> Vec<(i32, i32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
 
     use slipring_support::pictures::DARK;
 
     use super::*;
     use crate::lab::machine::MeasuredMachine;
+    use crate::lab::record;
+    use crate::lab::size::Size;
+    use crate::lab::statistics::Noise;
     use crate::lab::waits::figures::Figures;
-    use crate::lab::waits::report::{Run, Series};
+    use crate::lab::waits::report::{Measured, Run, Series};
     use crate::lab::waits::wake::Wake;
 
     /// Returns a record of twelve strategies with figures as on a real machine: most of them lie
@@ -316,32 +320,33 @@ mod tests {
         let series = figures.map(|(strategy, us, share)| {
             let figures =
                 Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
-            Series::new(strategy.to_owned(), vec![Run { round: 0, events: 1, figures }])
+            Series::new(strategy.to_owned(), vec![Run { events: 1, figures, curve: vec![] }])
         });
         let result = |arrival: &str| ArrivalResult {
             arrival: arrival.to_owned(),
             about: String::new(),
+            threads: 2,
+            pinned: None,
             seconds: 1.0,
             bystander_alone: None,
             strategies: series.to_vec(),
         };
+        let machine = MeasuredMachine {
+            cores: 2,
+            cpu: Some("R & D <1>".to_owned()),
+            kernel: None,
+            clock_ns: 1.0,
+            description: None,
+        };
+        let noise = Noise { computing: 0.0, handover: 0.0, repetitions: 5 };
         Record {
-            slipring: "0.0.0",
-            date: "today".to_owned(),
-            size: "smoke".to_owned(),
-            seed: 0,
-            machine: MeasuredMachine {
-                cores: 2,
-                cpu: Some("R & D <1>".to_owned()),
-                kernel: None,
-                clock_ns: 1.0,
-                description: None,
+            head: record::Record::begin(Size::Smoke, 0, machine, noise),
+            measured: Measured {
+                pinned: None,
+                wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
+                began: Instant::now(),
+                arrivals: vec![result("regular-10k"), result("on-off"), result("burst")],
             },
-            pinned: None,
-            oversubscribed: false,
-            wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
-            stopped: None,
-            arrivals: vec![result("regular-10k"), result("on-off"), result("burst")],
         }
     }
 
@@ -366,7 +371,9 @@ mod tests {
 
     #[test]
     fn a_record_without_results_gives_a_picture() {
-        let svg = draw(&Record { arrivals: vec![], ..record() }).unwrap();
+        let mut record = record();
+        record.measured.arrivals.clear();
+        let svg = draw(&record).unwrap();
         assert!(roxmltree::Document::parse(&svg).is_ok());
     }
 

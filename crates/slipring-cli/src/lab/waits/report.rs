@@ -1,55 +1,73 @@
 //! The results of a measurement: a record for programs, and tables for people.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use slipring_machine::CorePair;
 use slipring_support::numbers::{median, significant};
 use slipring_support::tables::markdown;
 
 use super::figures::{Figures, maximum, minimum};
-use super::picture;
 use super::wake::Wake;
+use super::{convert, picture};
 use crate::lab::files::Results;
-use crate::lab::machine::MeasuredMachine;
+use crate::lab::record;
+use crate::lab::size::Size;
 
 /// Average number of cores used by other processes above which a run counts as disturbed.
 const DISTURBED: f64 = 0.1;
 
-/// All results, as they are saved.
-#[derive(Clone, Debug, Serialize)]
+/// All results of `slipring lab waits`.
+#[derive(Clone, Debug)]
 pub struct Record {
-    /// Version of this crate, which is the library's version.
-    pub slipring: &'static str,
-    /// Start of the measurement, in UTC.
-    pub date: String,
-    /// Amount of measurement: `smoke`, `quick` or `full`.
-    pub size: String,
-    /// Seed of schedules and orders.
-    pub seed: u64,
-    /// Machine that was measured.
-    pub machine: MeasuredMachine,
+    /// Versions, machine, noise floor: what the records of all experiments have.
+    pub head: record::Record,
+    pub measured: Measured,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
     /// Cores that the threads were pinned to, if they were.
     pub pinned: Option<CorePair>,
-    /// Whether producer and waiter are more threads than there are cores.
-    pub oversubscribed: bool,
     /// Time that waking a thread takes on this machine.
     pub wake: Wake,
-    /// Error that ended the measurement early; the record then holds the patterns before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<String>,
+    /// Start of the measurement.
+    pub began: Instant,
     /// Results by arrival pattern.
     pub arrivals: Vec<ArrivalResult>,
 }
 
+impl Measured {
+    /// Chooses the cores, and measures the price of waking a thread.
+    pub fn begin(size: Size) -> Result<Measured> {
+        let (began, pinned) = (Instant::now(), CorePair::choose());
+        let wake = Wake::measure(size.pick(20, 400, 400), pinned)?;
+        Ok(Measured { pinned, wake, began, arrivals: Vec::new() })
+    }
+}
+
+/// A record is saved in the form that all experiments have in common.
+impl Serialize for Record {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let experiments = vec![convert::results(&self.measured)];
+        record::Record { experiments, ..self.head.clone() }.serialize(serializer)
+    }
+}
+
 /// The results of all strategies under one arrival pattern.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct ArrivalResult {
     /// Name of the arrival pattern.
     pub arrival: String,
     /// Description of the arrival pattern.
     pub about: String,
+    /// Number of threads that publish and handle events.
+    pub threads: usize,
+    /// Cores of producer and waiter, if they were pinned.
+    pub pinned: Option<CorePair>,
     /// Length of the schedule of each run, in seconds; 0 for bursts.
     pub seconds: f64,
     /// Best speed of the bystander without a ring in each round, in units of work per second.
@@ -59,7 +77,7 @@ pub struct ArrivalResult {
 }
 
 /// The runs of one strategy under one arrival pattern.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Series {
     /// Name of the strategy.
     pub strategy: String,
@@ -74,15 +92,14 @@ pub struct Series {
 }
 
 /// One run of a strategy.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Run {
-    /// Number of the round, from 0.
-    pub round: u32,
     /// Number of events that were handed over.
     pub events: u64,
     /// Figures of the run.
-    #[serde(flatten)]
     pub figures: Figures,
+    /// Latencies in nanoseconds by quantile from 0 to 1.
+    pub curve: Vec<(f64, f64)>,
 }
 
 impl Series {
@@ -97,7 +114,7 @@ impl Series {
 
 impl Results for Record {
     fn tables(&self, width: Option<usize>) -> String {
-        let tables = self.arrivals.iter().map(|result| result.table(width));
+        let tables = self.measured.arrivals.iter().map(|result| result.table(width));
         std::iter::once(self.heading()).chain(tables).chain([self.closing()]).collect()
     }
 
@@ -109,7 +126,8 @@ impl Results for Record {
 impl Record {
     /// Returns the lines before the tables: machine, pinning, and the price of waking a thread.
     pub fn heading(&self) -> String {
-        let Self { slipring, date, size, machine, pinned, oversubscribed, wake, .. } = self;
+        let record::Record { slipring, date, size, machine, .. } = &self.head;
+        let Measured { pinned, wake, .. } = &self.measured;
         let mut text = format!("slipring {slipring}, wait strategies, {size}, {date}\n");
         let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
         let kernel = machine.kernel.as_deref().unwrap_or("unknown system");
@@ -123,7 +141,7 @@ impl Record {
             }
             None => writeln!(text, "not pinned: this system does not offer pinning"),
         };
-        if *oversubscribed {
+        if machine.cores < 2 {
             text.push_str("oversubscribed: a thread that spins keeps the other one from working\n");
         }
         let _ = writeln!(
@@ -145,7 +163,8 @@ impl Record {
     /// Returns the lines after the tables: how to read them, and a warning if the machine was busy.
     pub fn closing(&self) -> String {
         let others = || {
-            self.arrivals
+            self.measured
+                .arrivals
                 .iter()
                 .flat_map(|result| &result.strategies)
                 .flat_map(|series| &series.runs)
@@ -164,6 +183,9 @@ impl Record {
                 plural(others().count(), "run"),
                 significant(maximum(others().collect())),
             );
+        }
+        if let Some(stopped) = &self.head.stopped {
+            let _ = writeln!(text, "stopped early: {stopped}");
         }
         text
     }
@@ -289,17 +311,18 @@ mod tests {
     use super::*;
 
     fn series(strategy: &str, p50: &[f64], loss: Option<f64>) -> Series {
-        let run = |(round, &p50_ns): (usize, &f64)| Run {
-            round: round as u32,
+        let run = |&p50_ns: &f64| Run {
             events: 1,
             figures: Figures { p50_ns, bystander_loss: loss, ..Figures::default() },
+            curve: Vec::new(),
         };
-        Series::new(strategy.to_owned(), p50.iter().enumerate().map(run).collect())
+        Series::new(strategy.to_owned(), p50.iter().map(run).collect())
     }
 
     fn result(strategies: Vec<Series>, bystander_alone: Option<Vec<f64>>) -> ArrivalResult {
         let (arrival, about) = ("x".into(), "y".into());
-        ArrivalResult { arrival, about, seconds: 1.0, bystander_alone, strategies }
+        let (threads, pinned, seconds) = (2, None, 1.0);
+        ArrivalResult { arrival, about, threads, pinned, seconds, bystander_alone, strategies }
     }
 
     fn slow_and_fast() -> ArrivalResult {

@@ -28,6 +28,9 @@ const GRACE: Duration = Duration::from_secs(60);
 const TIMED: u64 = 256;
 /// Interval between samples of the waiter's processor time.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Quantiles of the latency curve.
+const QUANTILES: [f64; 12] =
+    [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
 /// Window over which the largest share of a core is taken.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Time from the start gate to the schedule's start, so that both threads run by then.
@@ -68,6 +71,8 @@ pub struct Outcome {
     pub events: u64,
     /// Figures of the run.
     pub figures: Figures,
+    /// Latencies in nanoseconds by quantile from 0 to 1.
+    pub curve: Vec<(f64, f64)>,
 }
 
 /// The ring's event.
@@ -195,7 +200,8 @@ pub fn run_once(setup: &Setup) -> Result<Outcome> {
             .zip(stage.cpu)
             .map(|(all, cpu)| all + cpu as f64 / waiter.events as f64 / 1e3);
     }
-    Ok(Outcome { events: waiter.events, figures })
+    let curve = QUANTILES.map(|at| (at, waiter.latencies.value_at_quantile(at) as f64)).to_vec();
+    Ok(Outcome { events: waiter.events, figures, curve })
 }
 
 /// Turns the reason for an early end into an error, with advice where there is any.

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use serde::Serialize;
 use slipring_machine::{self as machine, Clock, CorePair};
 use slipring_support::numbers::median;
 
@@ -16,7 +15,7 @@ const ASLEEP: Duration = Duration::from_millis(1);
 const END: u64 = u64::MAX;
 
 /// Median times of waking a thread.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Wake {
     /// Number of wake-ups.
     pub times: u32,

@@ -1,0 +1,138 @@
+//! What is measured: all setups, in rounds of random order.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use fastrand::Rng;
+use indicatif::ProgressBar;
+use slipring_exchange::Way;
+
+use super::measure::Setup;
+use super::placement::Placement;
+use super::report::Measured;
+use super::{PAPER_BLOCK, SEED, WORD};
+use crate::lab::interrupt;
+use crate::lab::size::Size;
+
+/// The ways of a measurement, and how much is measured of each.
+pub struct Plan {
+    pub ways: Vec<Way>,
+    pub amount: Amount,
+}
+
+/// The amount of measurement.
+#[derive(Clone, Debug)]
+pub struct Amount {
+    /// Number of executions of each setup.
+    pub executions: u32,
+    /// Number of blocks of an execution.
+    pub blocks: usize,
+    /// Sizes of blocks that are compared, in words.
+    pub sizes: Vec<usize>,
+    /// Size of the memory that each end works through to make its caches cold, in bytes.
+    pub cold: usize,
+}
+
+impl Amount {
+    /// Returns the amount of the experiment alone.
+    pub fn alone(size: Size) -> Amount {
+        let all = [512, 2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152, 8_388_608];
+        Amount {
+            executions: size.pick(2, 5, 5),
+            blocks: size.pick(3, 30, 100),
+            sizes: all.into_iter().step_by(size.pick(4, 2, 1)).collect(),
+            cold: size.pick(1 << 20, 64 << 20, 64 << 20),
+        }
+    }
+
+    /// Returns the amount of the experiment among all others.
+    pub fn in_all(size: Size) -> Amount {
+        let Amount { sizes, cold, .. } = Amount::alone(size);
+        Amount { executions: size.pick(1, 3, 5), blocks: size.pick(3, 8, 100), sizes, cold }
+    }
+
+    /// Returns the number of blocks of an execution. Large blocks are fewer, so that an execution
+    /// moves 4 GiB at most.
+    fn blocks(&self, words: usize) -> usize {
+        self.blocks.min((4 << 30) / (words * WORD)).max(1)
+    }
+}
+
+impl Plan {
+    /// Returns all setups: the paper's block with the reader on each core, and blocks of all sizes.
+    pub fn setups(&self, placements: &[Placement]) -> Vec<Setup> {
+        let mut setups = Vec::new();
+        for way in &self.ways {
+            for placement in placements.iter().filter(|placement| placement.suits(way)) {
+                for cold in [None, Some(self.amount.cold)] {
+                    setups.push(Setup::new(way, *placement, PAPER_BLOCK, cold));
+                }
+            }
+            let apart = placements.iter().rfind(|placement| placement.suits(way));
+            let sizes = self.amount.sizes.iter().filter(|words| **words != PAPER_BLOCK);
+            setups.extend(apart.into_iter().flat_map(|placement| {
+                sizes.clone().map(|words| Setup::new(way, *placement, *words, None))
+            }));
+        }
+        setups
+    }
+
+    /// Estimates the time that the measurement takes.
+    pub fn expected(&self) -> Duration {
+        let setups = self.setups(&Placement::all());
+        setups.iter().map(|setup| self.expected_of(setup)).sum::<Duration>()
+            * self.amount.executions
+    }
+
+    /// Estimates the time of an execution: a word takes about a nanosecond to write and to read, a
+    /// byte of memory that makes caches cold half of one, and a second process 20 ms to start.
+    fn expected_of(&self, setup: &Setup) -> Duration {
+        let block = setup.words + setup.cold.unwrap_or(0) / 2;
+        let all = Duration::from_nanos((self.amount.blocks(setup.words) * block) as u64);
+        let start = if setup.way.has_two_processes() { 20 } else { 1 };
+        all + Duration::from_millis(start)
+    }
+
+    /// Measures all setups, in rounds of random order. `false`: the user has ended the
+    /// measurement, and the executions are those of complete rounds.
+    pub fn run(&self, measured: &mut Measured, bar: &ProgressBar) -> Result<bool> {
+        let setups = self.setups(&measured.placements);
+        let mut random = Rng::with_seed(SEED);
+        for round in 0..self.amount.executions {
+            let mut order: Vec<usize> = (0..setups.len()).collect();
+            random.shuffle(&mut order);
+            for which in order {
+                let setup = &setups[which];
+                bar.set_message(format!("exchange, round {}: {setup}", round + 1));
+                let execution = setup.execute(self.amount.blocks(setup.words));
+                // Ctrl-C in a terminal ends the reader's process, too, which is no failure.
+                if interrupt::requested() {
+                    measured.keep_rounds(round as usize);
+                    return Ok(false);
+                }
+                let execution = execution.with_context(|| setup.to_string())?;
+                measured.series[which].executions.push(execution);
+                bar.inc(self.expected_of(setup).as_millis() as u64);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_all_experiments_has_the_same_setups_in_fewer_executions() {
+        for size in [Size::Smoke, Size::Quick, Size::Full] {
+            let plan = |amount| Plan { ways: Way::all(), amount };
+            let (alone, in_all) = (plan(Amount::alone(size)), plan(Amount::in_all(size)));
+            let names = |plan: &Plan| -> Vec<String> {
+                plan.setups(&Placement::all()).iter().map(Setup::to_string).collect()
+            };
+            assert_eq!(names(&alone), names(&in_all));
+            assert!(in_all.expected() <= alone.expected(), "{size}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What an experiment is: its description for readers, its cases, and its conclusion.
+//!
+//! An experiment compares *contenders* at *points*. A point is a value for each of the experiment's
+//! parameters, such as the number of workers. A [`Case`] is one contender at one point; the runner
+//! (`runner.rs`) repeats each case, in an order that is random for each round.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use super::figure::Figure;
+use super::machine::MeasuredMachine;
+use super::record::Results;
+use super::size::Size;
+use super::statistics::Noise;
+
+/// An experiment, as the lab knows it by its name.
+pub trait Experiment: Sync {
+    /// Returns the description for readers.
+    fn about(&self) -> &'static About;
+
+    /// Returns all cases, in the order of tables and plots. An error says which wish the machine
+    /// or the options do not allow. With the error [`Unsuitable`], `lab all` leaves the experiment
+    /// out and goes on. An experiment without cases has a measurement of its own.
+    fn cases(&self, size: Size, machine: &MeasuredMachine) -> Result<Vec<Case>> {
+        let _ = (size, machine);
+        Ok(Vec::new())
+    }
+
+    /// Returns the number of rounds: how often each case is repeated.
+    fn rounds(&self, size: Size) -> u32 {
+        let _ = size;
+        1
+    }
+
+    /// Returns the measurement of an experiment whose loop differs from the runner's, in the
+    /// amount that suits a run of all experiments.
+    fn measurement(&self, size: Size) -> Result<Option<Box<dyn Measurement>>> {
+        let _ = size;
+        Ok(None)
+    }
+
+    /// Returns the conditions of the source that this machine or this amount cannot reproduce, a
+    /// sentence each.
+    fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String>;
+
+    /// Returns one sentence on what the results say, beginning with "On this machine". It names no
+    /// winner where the difference is within the noise.
+    fn headline(&self, results: &Results, noise: &Noise) -> String;
+}
+
+/// The error of an experiment that says nothing on a machine such as this one.
+#[derive(Debug)]
+pub struct Unsuitable(pub String);
+
+impl fmt::Display for Unsuitable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unsuitable {}
+
+/// A measurement with a loop of its own, such as one whose runs depend on each other.
+pub trait Measurement {
+    /// Returns the names of all contenders.
+    fn contenders(&self) -> Vec<String>;
+
+    /// Leaves the named contenders.
+    fn keep(&mut self, only: &[String]);
+
+    /// Estimates the time that the measurement takes.
+    fn expected(&self) -> Duration;
+
+    /// Measures all contenders. Moves the bar by the expected milliseconds of each run. `false`:
+    /// the user has ended the measurement, and the results are those that were complete.
+    fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)>;
+}
+
+/// The description of an experiment for readers.
+#[derive(Debug)]
+pub struct About {
+    /// Name on the command line and in records.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// A paragraph: what is measured, and which question it answers.
+    pub paragraph: &'static str,
+    /// Drawing of the experiment's graph, in lines of 72 characters at most.
+    pub drawing: &'static str,
+    pub source: Source,
+    /// The plots, each with a table behind it.
+    pub figures: &'static [Figure],
+}
+
+/// The publication that an experiment reproduces.
+#[derive(Debug)]
+pub struct Source {
+    /// Authors, title, place and year.
+    pub citation: &'static str,
+    pub address: Option<&'static str>,
+    /// The machine of the publication.
+    pub machine: &'static str,
+    /// What the publication found, in a sentence or two.
+    pub finding: &'static str,
+    /// Figures of the publication, where it states any.
+    pub figures: &'static [Reference],
+}
+
+/// A figure of the publication: values by contender.
+#[derive(Debug)]
+pub struct Reference {
+    pub title: &'static str,
+    /// Name of the parameter on the horizontal axis.
+    pub x: &'static str,
+    /// Unit of the values.
+    pub unit: &'static str,
+    /// Name of the metric in this lab that has the same unit and meaning; `None`: only the shape
+    /// can be compared.
+    pub metric: Option<&'static str>,
+    /// Point of the other parameters to which the figure belongs.
+    pub at: &'static [(&'static str, Fixed)],
+    pub lines: &'static [Line],
+}
+
+/// The values of one contender of a publication.
+#[derive(Debug)]
+pub struct Line {
+    /// Name in the publication.
+    pub contender: &'static str,
+    /// Name of the contender in this lab that plays the same part, if one does.
+    pub ours: Option<&'static str>,
+    pub values: &'static [(Fixed, f64)],
+}
+
+/// The value of a parameter that is known when the program is compiled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fixed {
+    Number(u64),
+    Text(&'static str),
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    Number(u64),
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => number.fmt(f),
+            Value::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value::Number(number as u64)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<Fixed> for Value {
+    fn from(fixed: Fixed) -> Value {
+        match fixed {
+            Fixed::Number(number) => Value::Number(number),
+            Fixed::Text(text) => Value::from(text),
+        }
+    }
+}
+
+/// One contender at one point.
+pub struct Case {
+    pub contender: String,
+    /// Values of the experiment's parameters, in the order of [`Point`].
+    pub point: Point,
+    /// Number of threads that work at the same time.
+    pub threads: usize,
+    /// CPUs that the threads are bound to, in the order of threads; empty: the system places them.
+    pub cpus: Vec<usize>,
+    /// Estimated time of one repetition, for the progress bar.
+    pub expected: Duration,
+    /// Runs the case once. The error of a wrong result (an event lost, a wrong sum) ends the
+    /// experiment.
+    pub run: Box<dyn FnMut(Run) -> Result<Outcome>>,
+}
+
+/// Values of parameters, in the experiment's order.
+pub type Point = Vec<(&'static str, Value)>;
+
+/// One repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Seed of this round, the same for all cases, so that all contenders get the same work.
+    pub seed: u64,
+}
+
+/// What one repetition measured.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub values: Vec<(&'static Metric, f64)>,
+    pub curves: Vec<(&'static Metric, Vec<(f64, f64)>)>,
+}
+
+impl Outcome {
+    /// Adds a measured value.
+    pub fn value(mut self, metric: &'static Metric, value: f64) -> Self {
+        self.values.push((metric, value));
+        self
+    }
+
+    /// Adds a percentile curve: pairs of a quantile from 0 to 1, and a value.
+    pub fn curve(mut self, metric: &'static Metric, points: Vec<(f64, f64)>) -> Self {
+        self.curves.push((metric, points));
+        self
+    }
+}
+
+/// Something that is measured.
+#[derive(Debug)]
+pub struct Metric {
+    /// Name in records, tables and plots.
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub better: Better,
+}
+
+/// Which values of a metric are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    Less,
+    More,
+    /// Neither, such as the number of cores in use.
+    Neither,
+}

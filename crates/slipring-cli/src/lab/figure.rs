@@ -1,0 +1,45 @@
+//! The plots of an experiment, and the table behind each of them.
+
+use super::interval::Interval;
+use super::statistics::Spread;
+
+/// A plot, and the table behind it. The report draws it; the terminal shows the table.
+#[derive(Debug)]
+pub struct Figure {
+    pub title: &'static str,
+    /// Name of the parameter that has a panel for each of its values; `None`: one panel.
+    pub panels: Option<&'static str>,
+    pub kind: Kind,
+}
+
+/// The kinds of plots.
+#[derive(Debug)]
+pub enum Kind {
+    /// A line for each contender: the median of a metric over a parameter, with a band of the
+    /// repetitions' spread.
+    Lines { x: &'static str, metric: &'static str, logarithmic: bool },
+    /// As `Lines`, with the mean and its 95 % interval in place of median and spread: for single
+    /// shots, whose publications state these.
+    Means { x: &'static str, metric: &'static str, logarithmic: bool },
+    /// A dot for each contender: one metric against another one.
+    Scatter { x: &'static str, y: &'static str },
+    /// A field for each pair of values of two parameters, coloured by a metric.
+    HeatMap { row: &'static str, column: &'static str, metric: &'static str },
+    /// A curve for each contender: a metric over the percentiles.
+    Percentiles { metric: &'static str },
+}
+
+impl Kind {
+    /// Returns the middle and the spread that the plot shows of repeated values; `None` of no
+    /// values.
+    pub fn spread(&self, values: &[f64]) -> Option<Spread> {
+        match self {
+            Kind::Means { .. } => {
+                let Interval { mean, half_width } = Interval::of(values)?;
+                let half = half_width.unwrap_or(0.0);
+                Some(Spread { low: mean - half, median: mean, high: mean + half })
+            }
+            _ => Spread::of(values),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Ctrl-C during a measurement: the first one ends it after the current repetition, and what is
+//! finished is saved; a second one ends the program at once.
+
+use anyhow::Result;
+
+use crate::exit;
+
+pub use system::{requested, watch};
+
+/// Fails if the user has asked for the end.
+pub fn check() -> Result<()> {
+    if requested() { Err(exit::interrupted("interrupted: nothing was saved")) } else { Ok(()) }
+}
+
+#[cfg(unix)]
+mod system {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, OnceLock};
+
+    use anyhow::Context as _;
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::flag;
+
+    use super::Result;
+    use crate::exit::INTERRUPTED;
+
+    static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+    /// Watches for the signals from now on.
+    pub fn watch() -> Result<()> {
+        let requested = REQUESTED.get_or_init(Arc::default);
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the second signal finds the flag that the first one has set.
+            flag::register_conditional_shutdown(signal, INTERRUPTED.into(), requested.clone())
+                .and_then(|_| flag::register(signal, requested.clone()))
+                .context("cannot watch for Ctrl-C")?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the user has asked for the end.
+    pub fn requested() -> bool {
+        REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    use super::Result;
+
+    /// Does nothing on this system: Ctrl-C ends the program.
+    pub fn watch() -> Result<()> {
+        Ok(())
+    }
+
+    /// Never, on this system.
+    pub fn requested() -> bool {
+        false
+    }
+}

@@ -1,0 +1,222 @@
+//! The noise floor: how much equal measurements differ on this machine.
+//!
+//! The floor comes from a comparison of a program with itself (an A/A comparison), which is made as
+//! experiments are:
+//!
+//! 1. Each round times the same work twice, one time for each of two contenders that are equal. So
+//!    a slow minute of the machine hits both, as it does in an experiment.
+//! 2. An experiment compares the medians of few repetitions. So the estimator draws that many
+//!    rounds at random (with repetition: a bootstrap), swaps the contenders of each round at
+//!    random, and takes the ratio of the two medians.
+//! 3. The floor is the ratio, less 1, that 95 % of such draws stay below.
+//!
+//! Each time is of some 20 ms. Repetitions of experiments are longer as a rule, and have less
+//! noise, so the floor is cautious for these, too.
+//!
+//! Half of the rounds come before the experiments, and half after them, so that a machine that
+//! becomes busy meanwhile has a high floor.
+//!
+//! One work is a computation on one thread. The other one is the hand-over of events to another
+//! thread; both threads are bound to CPUs, since experiments bind theirs.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
+use slipring_machine::{CorePair, allowed_cpus, bind, pin};
+use slipring_support::numbers::median;
+
+use super::interrupt;
+use super::size::Size;
+use super::statistics::Noise;
+
+/// Number of random draws.
+const DRAWS: usize = 1000;
+/// Seed of the draws.
+const SEED: u64 = 95;
+/// One event in this many comes before the clock starts, so that starting threads, and the first
+/// touch of memory, are not timed.
+const WARM_UP: u64 = 8;
+
+/// Estimates the time that the measurement takes.
+pub fn expected(size: Size) -> Duration {
+    Duration::from_millis(size.pick(200, 3_000, 10_000))
+}
+
+/// Measures the noise floor at once, for measurements that do not come back for a second half.
+pub fn measure(size: Size) -> Result<Noise> {
+    let mut rounds = Rounds::default();
+    rounds.measure_half(size)?;
+    Ok(rounds.noise(size))
+}
+
+/// The rounds that are measured so far.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    computing: Vec<Round>,
+    handover: Vec<Round>,
+}
+
+/// The times of a round's two equal contenders.
+type Round = [f64; 2];
+
+impl Rounds {
+    /// Measures half of the rounds. Binds the calling thread meanwhile.
+    pub fn measure_half(&mut self, size: Size) -> Result<()> {
+        let pair = CorePair::choose();
+        let allowed = allowed_cpus();
+        if let Some(pair) = pair {
+            pin(pair.producer);
+        }
+        let measured = self.measure_bound(size, pair);
+        bind(allowed);
+        measured
+    }
+
+    /// Times both works in each round.
+    fn measure_bound(&mut self, size: Size, pair: Option<CorePair>) -> Result<()> {
+        let steps = size.pick(100_000, 10_000_000, 20_000_000);
+        let events = size.pick(20_000, 2_000_000, 4_000_000);
+        for _ in 0..size.pick(2, 15, 30) {
+            interrupt::check()?;
+            // In turns, so that the two contenders of a work are as far apart as those of a round.
+            let (mut computed, mut handed) = ([0.0; 2], [0.0; 2]);
+            for contender in 0..2 {
+                computed[contender] = compute(steps);
+                handed[contender] = hand_over(events, pair)?;
+            }
+            self.computing.push(computed);
+            self.handover.push(handed);
+        }
+        Ok(())
+    }
+
+    /// Estimates the noise floor.
+    pub fn noise(&self, size: Size) -> Noise {
+        let repetitions = size.pick(2, 5, 9);
+        Noise {
+            computing: floor(&self.computing, repetitions),
+            handover: floor(&self.handover, repetitions),
+            repetitions: repetitions as u32,
+        }
+    }
+}
+
+/// Times a computation of one thread. Each step needs the one before it, and has no closed form
+/// (shifts and products are mixed), so that the compiler can neither leave out steps nor do several
+/// at once.
+fn compute(steps: u64) -> f64 {
+    let began = Instant::now();
+    let mut state = black_box(1_u64);
+    for _ in 0..steps {
+        state = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    }
+    black_box(state);
+    began.elapsed().as_secs_f64()
+}
+
+/// Times the hand-over of events to another thread, from the end of the warm-up to the last event.
+fn hand_over(events: u64, pair: Option<CorePair>) -> Result<f64> {
+    let (mut sum, mut ended) = (0_u64, None);
+    let mut began = Instant::now();
+    let numbers = (0..events).inspect(|event| {
+        if *event == events / WARM_UP {
+            began = Instant::now();
+        }
+    });
+    slipring::ring(1024, || 0_u64)
+        .on_thread_start(|_| {
+            if let Some(pair) = pair {
+                pin(pair.waiter);
+            }
+        })
+        .read("sum", |event, _| {
+            sum += *event;
+            if *event == events - 1 {
+                ended = Some(Instant::now());
+            }
+        })
+        .feed(numbers, |slot, event| *slot = event)
+        .context("the noise floor")?;
+    let ended = ended.filter(|_| sum == events * (events - 1) / 2);
+    let ended = ended.context("the noise floor: an event was lost or changed")?;
+    ensure!(ended > began, "the noise floor: the clock went backwards");
+    Ok((ended - began).as_secs_f64())
+}
+
+/// Returns the ratio, less 1, of the medians of two equal series that 95 % of all draws stay below.
+/// Without rounds it is 0.
+fn floor(rounds: &[Round], repetitions: usize) -> f64 {
+    if rounds.is_empty() {
+        return 0.0;
+    }
+    let mut random = Rng::with_seed(SEED);
+    let mut differences: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            for _ in 0..repetitions {
+                let [first, second] = rounds[random.usize(..rounds.len())];
+                let swapped = random.bool();
+                one.push(if swapped { second } else { first });
+                other.push(if swapped { first } else { second });
+            }
+            let ratio = median(one) / median(other);
+            ratio.max(1.0 / ratio) - 1.0
+        })
+        .collect();
+    differences.sort_by(f64::total_cmp);
+    differences[DRAWS * 95 / 100]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds of equal contenders, with a noise of about `noise` in each time.
+    fn rounds(random: &mut Rng, count: usize, noise: f64) -> Vec<Round> {
+        let mut time = || 1.0 + noise * (random.f64() + random.f64() + random.f64() - 1.5);
+        (0..count).map(|_| [time(), time()]).collect()
+    }
+
+    #[test]
+    fn equal_times_have_no_noise_and_a_drift_of_both_contenders_has_little() {
+        assert_eq!(floor(&[[2.0; 2]; 20], 5), 0.0);
+        let mut random = Rng::with_seed(3);
+        let scattered = floor(&rounds(&mut random, 30, 0.05), 5);
+        assert!((0.01..0.1).contains(&scattered), "{scattered}");
+        // The machine becomes twice as slow, for both contenders.
+        let drift: Vec<Round> = (0..30).map(|round| [1.0 + f64::from(round) / 30.0; 2]).collect();
+        assert_eq!(floor(&drift, 5), 0.0);
+    }
+
+    #[test]
+    fn more_repetitions_have_a_lower_floor() {
+        let rounds = rounds(&mut Rng::with_seed(4), 60, 0.05);
+        assert!(floor(&rounds, 9) < floor(&rounds, 3));
+    }
+
+    #[test]
+    fn about_one_in_twenty_equal_comparisons_exceeds_the_floor() {
+        let mut random = Rng::with_seed(5);
+        let floor = floor(&rounds(&mut random, 60, 0.05), 5);
+        let exceeds = |_: &u32| {
+            let (one, other): (Vec<f64>, Vec<f64>) =
+                rounds(&mut random, 5, 0.05).into_iter().map(|[one, other]| (one, other)).unzip();
+            let ratio = median(one) / median(other);
+            ratio.max(1.0 / ratio) - 1.0 > floor
+        };
+        let beyond = (0..2000).filter(exceeds).count();
+        assert!((20..240).contains(&beyond), "{beyond} of 2000");
+    }
+
+    #[test]
+    fn a_smoke_run_measures_a_floor() {
+        let mut rounds = Rounds::default();
+        rounds.measure_half(Size::Smoke).unwrap();
+        rounds.measure_half(Size::Smoke).unwrap();
+        let noise = rounds.noise(Size::Smoke);
+        assert_eq!((rounds.computing.len(), rounds.handover.len()), (4, 4));
+        assert!(noise.computing >= 0.0 && noise.handover >= 0.0 && noise.floor().is_finite());
+    }
+}

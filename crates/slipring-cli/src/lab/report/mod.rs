@@ -1,0 +1,89 @@
+//! `slipring lab report`: one page of HTML from records.
+//!
+//! The page needs no script and no other file. Everything that comes from a record is escaped by
+//! `maud`, and the page's policy forbids scripts and loads all the same.
+
+mod chart;
+mod figures;
+mod heat_map;
+mod page;
+mod percentiles;
+mod scale;
+mod scatter;
+mod section;
+mod source;
+mod svg;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Parser;
+use slipring_support::streams::same_file;
+
+use super::catalogue;
+use super::reading::Loaded;
+use crate::destination::Destination;
+use crate::exit;
+
+/// Writes a page of HTML from records: plots, tables, and what the sources found
+///
+/// The page is one file without scripts, and can be read offline. Results of the
+/// same experiment stand below each other, by file, date and machine.
+#[derive(Debug, Parser)]
+#[command(after_long_help = EXIT_CODES, verbatim_doc_comment)]
+pub struct Args {
+    /// Records that `slipring lab NAME --json FILE` has written
+    #[arg(required = true, value_name = "FILE.json")]
+    records: Vec<PathBuf>,
+    /// Write the page to FILE; `-` is standard output
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+}
+
+const EXIT_CODES: &str = "\
+Exit code:
+  0  the page was written
+  1  the page could not be written completely; the old file is unchanged
+  2  wrong arguments: a record or the page's file cannot be opened, a file is no
+     record, or a record is newer than this program";
+
+/// Writes the page.
+pub fn run(args: &Args) -> Result<()> {
+    let mut records: Vec<Loaded> = Vec::new();
+    let is_stdout = args.output.as_os_str() == "-";
+    let output = if is_stdout { Path::new("/dev/stdout") } else { &args.output };
+    for path in &args.records {
+        if same_file(path, output) {
+            let shown = path.display();
+            return Err(exit::usage(format!(
+                "{shown} is a record: give the page a file of its own by -o"
+            )));
+        }
+        // A file that is named twice is shown once.
+        if !records.iter().any(|loaded| same_file(&loaded.path, path)) {
+            records.push(Loaded::read(path)?);
+        }
+    }
+    for loaded in &records {
+        for results in &loaded.record.experiments {
+            if catalogue::find(&results.experiment).is_none() {
+                return Err(exit::usage(format!(
+                    "{}: this program, slipring {}, knows no experiment `{}`: take the program that \
+                     wrote the record, slipring {}, or a newer one",
+                    loaded.path.display(),
+                    env!("CARGO_PKG_VERSION"),
+                    results.experiment,
+                    loaded.record.slipring,
+                )));
+            }
+        }
+    }
+    let output = Destination::open("-o", &args.output)?;
+    let page = page::page(&records, &catalogue::all());
+    output.save(&page.into_string())
+}
+
+#[cfg(test)]
+mod generated;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The page around the experiments: where the figures come from, what they are worth, and contents.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::section::{Part, anchor, prose, section};
+use crate::lab::experiment::Experiment;
+use crate::lab::machine::MeasuredMachine;
+use crate::lab::reading::Loaded;
+use crate::lab::record::Record;
+use crate::lab::wording::{date, marks, noise};
+
+const STYLE: &str = include_str!("style.css");
+/// Forbids scripts and loads of any kind.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// How the figures are to be read.
+const METHOD: &str = "Lines and markers show the median of the repetitions; bands and whiskers \
+    show their quartiles, or the extremes of fewer than four. Two series are called different if \
+    their medians differ by more than the noise floor, and a rank test at 5 % tells their \
+    repetitions apart. Fewer than four repetitions count as different only if all of one lie above \
+    all of the other, by a factor of more than two.";
+
+/// Width of the machine's drawing, in characters.
+const DRAWING: usize = 72;
+
+/// Writes the page. `catalogue`: all experiments, in the order of the page.
+pub fn page(records: &[Loaded], catalogue: &[&dyn Experiment]) -> Markup {
+    let sections: Vec<(&dyn Experiment, Vec<Part<'_>>)> = catalogue
+        .iter()
+        .map(|experiment| (*experiment, parts(records, experiment.about().name)))
+        .filter(|(_, parts)| !parts.is_empty())
+        .collect();
+    let title = title(records);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#results" { "Skip to the results" }
+                header {
+                    h1 { (title) }
+                    p.lead {
+                        "Published experiments, rerun by "
+                        code { "slipring lab" }
+                        ". The figures are of the machines below; other machines have others."
+                    }
+                }
+                nav aria-label="Contents" {
+                    h2 { "Contents" }
+                    ul {
+                        li { a href="#records" { "Machine and measurement" } }
+                        @for (experiment, _) in &sections {
+                            @let about = experiment.about();
+                            li { a href=(format!("#{}", anchor(about.name))) { (about.title) } }
+                        }
+                    }
+                }
+                main id="results" tabindex="-1" {
+                    section id="records" aria-labelledby="records-name" {
+                        h2 id="records-name" { "Machine and measurement" }
+                        @for (at, loaded) in records.iter().enumerate() {
+                            @if records.len() > 1 {
+                                h3 { "Record " (at + 1) ": " (loaded.path.display()) }
+                            }
+                            (about(&loaded.record))
+                        }
+                    }
+                    @for (experiment, parts) in &sections {
+                        (section(*experiment, parts, records.len() == 1))
+                    }
+                }
+                footer {
+                    p {
+                        "Written by slipring " (env!("CARGO_PKG_VERSION")) ". " (METHOD)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the results of an experiment in all records.
+fn parts<'a>(records: &'a [Loaded], experiment: &str) -> Vec<Part<'a>> {
+    let of = |(at, loaded): (usize, &'a Loaded)| {
+        let all = loaded.record.experiments.iter();
+        let own = all.filter(|results| results.experiment == experiment);
+        own.map(|results| Part { number: at + 1, loaded, results }).collect::<Vec<_>>()
+    };
+    records.iter().enumerate().flat_map(of).collect()
+}
+
+fn title(records: &[Loaded]) -> String {
+    match records {
+        [one] => format!("Slipring lab, {}", day(&one.record)),
+        _ => format!("Slipring lab, {} records", records.len()),
+    }
+}
+
+fn day(record: &Record) -> &str {
+    record.date.split('T').next().unwrap_or_default()
+}
+
+/// Says where a record's figures come from, and what they are worth.
+fn about(record: &Record) -> Markup {
+    let marks = marks(record);
+    html! {
+        @if !marks.is_empty() {
+            div.marks role="note" {
+                p { strong { "Mind before reading" } }
+                ul { @for mark in &marks { li { (prose(mark)) } } }
+            }
+        }
+        dl {
+            dt { "Date" } dd { (date(record)) }
+            (machine(&record.machine))
+            dt { "Program" } dd { "slipring " (record.slipring) ", " (record.build) }
+            dt { "Command" } dd { code { (command(&record.command)) } }
+            dt { "Amount" } dd { (record.size) ", seed " (record.seed) }
+            dt { "Noise floor" } dd { (noise(&record.noise)) }
+        }
+    }
+}
+
+/// Describes a machine: terms and descriptions of a list.
+fn machine(machine: &MeasuredMachine) -> Markup {
+    html! {
+        dt { "Processor" }
+        dd {
+            (machine.cpu.as_deref().unwrap_or("unknown")) ", "
+            (machine.cores) @if machine.cores == 1 { " CPU" } @else { " CPUs" }
+        }
+        @if let Some(kernel) = &machine.kernel { dt { "System" } dd { (kernel) } }
+        dt { "Reading the clock" } dd { (format!("{:.0} ns", machine.clock_ns)) }
+        @if let Some(described) = &machine.description {
+            dt { "Cores and caches" }
+            dd { pre tabindex="0" { (described.drawing(DRAWING)) } }
+        }
+    }
+}
+
+/// Returns the command without the program's folder, which tells readers nothing.
+fn command(arguments: &[String]) -> String {
+    let Some((program, rest)) = arguments.split_first() else { return String::new() };
+    let program = program.rsplit(['/', '\\']).next().unwrap_or(program);
+    std::iter::once(program).chain(rest.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,325 @@
+//! Runs experiments: rounds of all cases in random order, one progress bar, an end by Ctrl-C.
+//!
+//! A round runs every case once. The order is random for each round, so that no case always runs
+//! after the same other one, and a disturbance of the machine hits all cases alike.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use fastrand::Rng;
+use indicatif::{ProgressBar, ProgressStyle};
+use slipring_machine::MachineUsage;
+
+use super::experiment::{Case, Experiment, Measurement, Outcome, Run, Unsuitable};
+use super::files::{self, Files};
+use super::interrupt;
+use super::machine::MeasuredMachine;
+use super::noise;
+use super::record::{Curves, Record, Results, Series, Values};
+use super::size::{Size, Sizes};
+use super::table;
+use crate::{console, exit};
+
+/// Seed of all orders and of generated work, the same in every measurement.
+const SEED: u64 = 2013;
+
+/// The help's paragraphs on interruptions and exit codes.
+const ABOUT_RUNS: &str = "\
+Ctrl-C ends the measurement after the current repetition: the finished rounds are
+saved and printed. A second Ctrl-C ends the program at once.
+
+FILE is checked before the measurement, and replaced as a whole. `-` is standard
+output; the tables then go to standard error.
+
+Exit code:
+    0  everything was measured and saved
+    1  something failed; the results before the failure are saved and printed
+    2  wrong arguments, such as a FILE that cannot be written
+  130  ended by Ctrl-C";
+
+/// The arguments that most experiments have.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = ABOUT_RUNS)]
+pub struct Args {
+    #[command(flatten)]
+    pub size: Sizes,
+
+    /// Write every repetition's figures to FILE, for `lab report` and `lab compare`
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Measure these contenders [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub only: Vec<String>,
+
+    /// Repeat each measurement N times [default: as the amount says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+}
+
+/// An experiment that is about to run.
+struct Planned<'a> {
+    experiment: &'a dyn Experiment,
+    work: Work,
+}
+
+/// What is measured.
+enum Work {
+    Rounds { cases: Vec<Case>, rounds: u32 },
+    Own(Box<dyn Measurement>),
+}
+
+impl Work {
+    fn contenders(&self) -> Vec<String> {
+        match self {
+            Work::Rounds { cases, .. } => cases.iter().map(|case| case.contender.clone()).collect(),
+            Work::Own(measurement) => measurement.contenders(),
+        }
+    }
+
+    fn keep(&mut self, only: &[String]) {
+        match self {
+            Work::Rounds { cases, .. } => cases.retain(|case| only.contains(&case.contender)),
+            Work::Own(measurement) => measurement.keep(only),
+        }
+    }
+
+    fn expected(&self) -> Duration {
+        match self {
+            Work::Rounds { cases, rounds } => {
+                cases.iter().map(|case| case.expected * *rounds).sum()
+            }
+            Work::Own(measurement) => measurement.expected(),
+        }
+    }
+}
+
+/// Runs experiments one after the other, and reports and saves their results.
+pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
+    let size = args.size.size();
+    // Opened before the measurement, so that a wrong path costs no measurement.
+    let files = Files::open(args.json.as_deref(), None)?;
+    let machine = MeasuredMachine::this();
+    let planned = plan(experiments, size, &machine, args)?;
+    // The library warns of strategies that do not suit the machine. The lab measures these on
+    // purpose.
+    slipring::on_warning(|_| ());
+    interrupt::watch()?;
+    let bar = progress(&planned, size);
+    let usage = MachineUsage::now();
+    let mut rounds = noise::Rounds::default();
+    let mut measure_noise = || {
+        bar.set_message("noise floor");
+        rounds.measure_half(size)?;
+        bar.inc(noise::expected(size).as_millis() as u64 / 2);
+        Ok::<_, Error>(rounds.noise(size))
+    };
+    let noise = measure_noise()?;
+    let mut record = Record::begin(size, SEED, machine, noise);
+    let mut failed = Ok(());
+    for planned in planned {
+        let name = planned.experiment.about().name;
+        match measure(planned, size, &record.machine, &bar) {
+            Ok((results, is_complete)) => {
+                if results.rounds > 0 {
+                    record.experiments.push(results);
+                }
+                if !is_complete {
+                    let stopped = format!("interrupted during `{name}`");
+                    failed = Err(exit::interrupted(format!("{stopped}: finished rounds are kept")));
+                    record.stopped = Some(stopped);
+                    break;
+                }
+            }
+            Err(error) => {
+                record.stopped = Some(format!("{name}: {error:#}"));
+                failed = Err(error.context(name));
+                break;
+            }
+        }
+    }
+    if record.stopped.is_none() {
+        // A signal that comes now costs the second half of the noise alone.
+        match measure_noise() {
+            Ok(noise) => record.noise = noise,
+            Err(_) if interrupt::requested() => {}
+            Err(error) => failed = Err(error),
+        }
+    }
+    record.others = usage.and_then(MachineUsage::others_since);
+    bar.finish_and_clear();
+    if record.experiments.is_empty() {
+        // An interruption before the first complete round leaves nothing to keep.
+        interrupt::check()?;
+        return failed;
+    }
+    files::all_errors([files.save_and_print(&record), failed])
+}
+
+/// Returns what an experiment does on this machine.
+fn work_of(experiment: &dyn Experiment, size: Size, machine: &MeasuredMachine) -> Result<Work> {
+    match experiment.measurement(size)? {
+        Some(measurement) => Ok(Work::Own(measurement)),
+        None => {
+            let cases = experiment.cases(size, machine)?;
+            Ok(Work::Rounds { cases, rounds: experiment.rounds(size) })
+        }
+    }
+}
+
+/// Collects the cases of all experiments.
+fn plan<'a>(
+    experiments: &[&'a dyn Experiment],
+    size: Size,
+    machine: &MeasuredMachine,
+    args: &Args,
+) -> Result<Vec<Planned<'a>>> {
+    let only = &args.only;
+    let mut all: Vec<String> = Vec::new();
+    let mut planned = Vec::new();
+    let mut left_out = None;
+    for experiment in experiments {
+        let name = experiment.about().name;
+        let mut work = match work_of(*experiment, size, machine) {
+            Err(error) if error.is::<Unsuitable>() && experiments.len() > 1 => {
+                console::print_error(&format!("slipring: `{name}` is left out: {error:#}\n"));
+                left_out = Some(format!("{name}: {error:#}"));
+                continue;
+            }
+            work => work.map_err(|error| exit::usage(format!("{name}: {error:#}")))?,
+        };
+        for contender in work.contenders() {
+            if !all.contains(&contender) {
+                all.push(contender);
+            }
+        }
+        if !only.is_empty() {
+            work.keep(only);
+        }
+        if let (Work::Rounds { rounds, .. }, Some(asked)) = (&mut work, args.rounds) {
+            *rounds = asked;
+        }
+        planned.push(Planned { experiment: *experiment, work });
+    }
+    if let Some(unknown) = only.iter().find(|name| !all.contains(name)) {
+        let message =
+            format!("--only: no contender is called `{unknown}`: take some of {}", all.join(", "));
+        return Err(exit::usage(message));
+    }
+    planned.retain(|planned| !planned.work.contenders().is_empty());
+    match left_out {
+        Some(reason) if planned.is_empty() => Err(exit::usage(reason)),
+        _ => Ok(planned),
+    }
+}
+
+/// Makes a progress bar, which is visible on a terminal only. It moves between repetitions: a bar
+/// that ticks on its own thread would disturb the measurement.
+fn progress(planned: &[Planned<'_>], size: Size) -> ProgressBar {
+    let all = planned.iter().map(|planned| planned.work.expected());
+    let total = noise::expected(size) + all.sum::<Duration>();
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
+    ProgressBar::new(total.as_millis() as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Runs an experiment. `false`: the user has ended the measurement, and the results
+/// are those of the rounds before.
+fn measure(
+    planned: Planned<'_>,
+    size: Size,
+    machine: &MeasuredMachine,
+    bar: &ProgressBar,
+) -> Result<(Results, bool)> {
+    let Planned { experiment, work } = planned;
+    let name = experiment.about().name;
+    let (mut cases, rounds) = match work {
+        Work::Rounds { cases, rounds } => (cases, rounds),
+        Work::Own(mut measurement) => {
+            let (mut results, is_complete) = measurement.measure(bar)?;
+            results.notes.splice(0..0, experiment.missing(size, machine));
+            return Ok((results, is_complete));
+        }
+    };
+    let began = Instant::now();
+    let mut results = Results {
+        experiment: name.to_owned(),
+        rounds: 0,
+        seconds: 0.0,
+        notes: experiment.missing(size, machine),
+        series: cases.iter().map(|case| series(case, machine)).collect(),
+    };
+    let mut order = Rng::with_seed(SEED);
+    for round in 0..rounds {
+        let mut turns: Vec<usize> = (0..cases.len()).collect();
+        order.shuffle(&mut turns);
+        let mut outcomes = Vec::new();
+        for which in turns {
+            if interrupt::requested() {
+                results.seconds = began.elapsed().as_secs_f64();
+                results.notes.push(format!("interrupted after {round} of {rounds} rounds"));
+                return Ok((results, false));
+            }
+            let case = &mut cases[which];
+            let shown = label(case);
+            bar.set_message(format!("{name}, round {} of {rounds}: {shown}", round + 1));
+            let run = Run { seed: SEED.wrapping_add(u64::from(round)) };
+            let outcome = (case.run)(run).with_context(|| shown.clone())?;
+            let finite = outcome.values.iter().all(|(_, value)| value.is_finite());
+            ensure!(finite, "{shown}: a value is not a number");
+            bar.inc(case.expected.as_millis() as u64);
+            outcomes.push((which, outcome));
+        }
+        // Only complete rounds count, so that all cases have equally many repetitions.
+        outcomes.into_iter().for_each(|(which, outcome)| add(&mut results.series[which], outcome));
+        results.rounds += 1;
+    }
+    results.seconds = began.elapsed().as_secs_f64();
+    Ok((results, true))
+}
+
+fn label(case: &Case) -> String {
+    let point: Vec<String> =
+        case.point.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if point.is_empty() {
+        case.contender.clone()
+    } else {
+        format!("{}, {}", case.contender, point.join(", "))
+    }
+}
+
+fn series(case: &Case, machine: &MeasuredMachine) -> Series {
+    Series {
+        threads: case.threads,
+        cpus: case.cpus.clone(),
+        oversubscribed: case.threads > machine.cores,
+        ..Series::new(&case.contender, &case.point)
+    }
+}
+
+fn add(series: &mut Series, outcome: Outcome) {
+    for (metric, value) in outcome.values {
+        let values = series.metrics.entry(metric.name.to_owned()).or_insert_with(|| Values {
+            unit: metric.unit.to_owned(),
+            better: metric.better,
+            values: Vec::new(),
+        });
+        values.values.push(value);
+    }
+    for (metric, points) in outcome.curves {
+        let curves = series.curves.entry(metric.name.to_owned());
+        let unit = || Curves { unit: metric.unit.to_owned(), rounds: Vec::new() };
+        curves.or_insert_with(unit).rounds.push(points);
+    }
+}
+
+impl files::Results for Record {
+    fn tables(&self, width: Option<usize>) -> String {
+        table::all(self, width)
+    }
+
+    fn picture(&self) -> Result<String> {
+        bail!("pictures of these experiments are drawn by `slipring lab report`")
+    }
+}

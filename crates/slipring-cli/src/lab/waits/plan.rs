@@ -1,0 +1,46 @@
+//! What is measured, one arrival pattern after the other.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use slipring::Wait;
+use slipring_machine::usable_cores;
+
+use super::arrivals::Arrival;
+use super::report::{ArrivalResult, Measured};
+use super::rounds::{self, Rounds};
+use crate::lab::size::Size;
+
+/// The strategies and patterns of a measurement.
+pub struct Plan {
+    pub waits: Vec<Wait>,
+    pub arrivals: Vec<Arrival>,
+    pub size: Size,
+}
+
+impl Plan {
+    /// Estimates the time that the measurement takes.
+    pub fn expected(&self) -> Duration {
+        let of = |arrival: &Arrival| rounds::expected(*arrival, self.size, self.waits.len());
+        self.arrivals.iter().map(of).sum()
+    }
+
+    /// Measures one arrival pattern after the other, and calls `each` with the results of each
+    /// one. `false`: the user has ended the measurement, and the pattern of that time is left out.
+    pub fn run(
+        &self,
+        measured: &mut Measured,
+        bar: &ProgressBar,
+        each: impl Fn(&ArrivalResult) -> Result<()>,
+    ) -> Result<bool> {
+        for &arrival in &self.arrivals {
+            let (size, pinned) = (self.size, measured.pinned);
+            let rounds = Rounds { arrival, size, pinned, cores: usable_cores(), bar };
+            let Some(result) = rounds.measure(&self.waits)? else { return Ok(false) };
+            each(&result)?;
+            measured.arrivals.push(result);
+        }
+        Ok(true)
+    }
+}
