@@ -25,6 +25,7 @@ mod rm;
 mod segments;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod top;
+mod tune;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ enum Command {
     Rm(rm::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Top(top::Args),
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +82,7 @@ fn run() -> Result<ExitCode> {
         Ok(Cli { command: Command::Rm(args) }) => rm::run(&args),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Top(args) }) => top::run(&args),
+        Ok(Cli { command: Command::Tune(args) }) => tune::run(&args).map(|()| ExitCode::SUCCESS),
         Err(answer) => {
             // Help and version are results and go to standard output. Wrong arguments go to
             // standard error and set the exit code.
