@@ -110,14 +110,16 @@ pub fn bind_thread(cpus: &CpuSet) -> Result<BoundThread, BindError> {
 #[derive(Debug)]
 #[must_use = "the drop undoes the binding"]
 pub struct BoundThread {
-    old: system::Mask,
+    /// `None`: the mask was the same, and the system was not asked to set it. A mask that a program
+    /// sets also bounds what a control group grants later.
+    old: Option<system::Mask>,
     /// A mask belongs to the thread that was bound, so the drop must run there.
     of_one_thread: PhantomData<*const ()>,
 }
 
 impl Drop for BoundThread {
     fn drop(&mut self) {
-        system::set_mask(&self.old);
+        self.old.iter().for_each(system::set_mask);
     }
 }
 
@@ -180,8 +182,8 @@ mod system {
         (0..Mask::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect()
     }
 
-    /// Sets the mask of the calling thread, and returns its old one.
-    pub fn replace_mask(cpus: &crate::CpuSet) -> io::Result<Mask> {
+    /// Sets the mask of the calling thread, and returns its old one, if that was another one.
+    pub fn replace_mask(cpus: &crate::CpuSet) -> io::Result<Option<Mask>> {
         let mut mask = Mask::new();
         for cpu in cpus.iter() {
             if cpu >= Mask::MAX_CPU {
@@ -191,8 +193,11 @@ mod system {
             mask.set(cpu);
         }
         let old = thread::sched_getaffinity(None)?;
+        if old == mask {
+            return Ok(None);
+        }
         thread::sched_setaffinity(None, &mask)?;
-        Ok(old)
+        Ok(Some(old))
     }
 
     /// Sets the mask of the calling thread, where the system allows it.
@@ -215,7 +220,7 @@ mod system {
         Vec::new()
     }
 
-    pub fn replace_mask(_cpus: &crate::CpuSet) -> io::Result<Mask> {
+    pub fn replace_mask(_cpus: &crate::CpuSet) -> io::Result<Option<Mask>> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system offers no affinity masks"))
     }
 

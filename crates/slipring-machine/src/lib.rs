@@ -21,7 +21,8 @@
 //! [`pin`], [`bind_thread`] and the functions beside them bind threads that the caller owns.
 //! [`Clock`], [`ThreadTimes`] and [`MachineUsage`] are for measurements.
 //!
-//! On systems other than Linux, a machine is a number of cores, and threads are not bound.
+//! On systems other than Linux, a machine is a number of cores. Threads are not bound there: a
+//! placement of a graph is an error of its build.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

@@ -16,6 +16,8 @@ use crate::cpu_set::shortened;
 
 /// Number of files that a snapshot may have. A machine of 8192 CPUs has fewer.
 const MOST_FILES: usize = 1 << 19;
+/// Largest size of all files together, in bytes.
+const MOST_BYTES: usize = 64 << 20;
 
 /// The files that [`Machine`](crate::Machine) reads, of one machine at one time. A snapshot makes
 /// the same description elsewhere.
@@ -199,7 +201,7 @@ impl FromStr for Snapshot {
     type Err = SnapshotError;
 
     fn from_str(text: &str) -> Result<Self, SnapshotError> {
-        let mut files = BTreeMap::new();
+        let (mut files, mut bytes) = (BTreeMap::new(), 0_usize);
         for (number, line) in (1..).zip(text.lines()) {
             let error = |problem: String| SnapshotError { line: number, problem };
             let line = line.trim_end();
@@ -216,6 +218,10 @@ impl FromStr for Snapshot {
             let paths = expanded(path).map_err(&error)?;
             if files.len() + paths.len() > MOST_FILES {
                 return Err(error("too many files".into()));
+            }
+            bytes += paths.len().saturating_mul(content.len());
+            if bytes > MOST_BYTES {
+                return Err(error("too much content".into()));
             }
             files.extend(paths.into_iter().map(|path| (path, content.clone())));
         }

@@ -11,6 +11,8 @@ const NODES: &str = "sys/devices/system/node";
 
 /// Largest level of a cache. Real ones have four.
 const MOST_LEVELS: u32 = 16;
+/// Largest number of caches of a CPU that are read. Real ones have five.
+const MOST_CACHES: usize = 64;
 
 /// Returns the CPUs that run, and those that are there and do not run.
 pub fn online(files: &Files<'_>) -> Result<(CpuSet, CpuSet), MachineError> {
@@ -174,7 +176,7 @@ pub fn caches(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Cache>, MachineE
     let mut caches: Vec<Cache> = Vec::new();
     for cpu in online.iter() {
         let folder = format!("{CPUS}/cpu{cpu}/cache");
-        for index in files.numbered(&folder, "index")?.iter() {
+        for index in files.numbered(&folder, "index")?.iter().take(MOST_CACHES) {
             let found = cache(files, &format!("{folder}/index{index}"), cpu)?;
             let Some(mut cache) = found else { continue };
             cache.cpus = cache.cpus.intersection(online);

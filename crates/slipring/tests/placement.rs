@@ -263,6 +263,92 @@ fn a_spawned_graph_gives_the_producers_place_to_the_thread_that_stands_in_for_th
     }
 }
 
+/// The build checks the graph before it asks for places: a wrong number of workers would be as many
+/// names.
+#[test]
+fn mistakes_of_the_graph_come_before_those_of_its_placement() {
+    let _watched = crate::common::watched();
+    for count in [0, 9, usize::MAX] {
+        let fake = Fake::that_fails(ASSIGN, How::Errs);
+        let chain = slipring::ring(8, || 0).placement(fake.clone());
+        let sharded = chain.read_shards("s", count, |value| *value, |_| |_: &u64, _| ());
+        let error = sharded.run(|_| Ok(())).unwrap_err();
+        let workers =
+            |error: &Error| matches!(error.kind(), ErrorKind::Build(BuildError::Workers { .. }));
+        assert!(workers(&error), "{error}");
+        let graph = Graph::new(8, || 0).placement(fake);
+        let pool = graph.pool_reader("p", count);
+        assert!(workers(&graph.build().unwrap_err()));
+        drop(pool);
+    }
+    let chain = slipring::ring(8, || 0).placement(Fake::default()).read("a", |_, _| ());
+    let error = chain.read("a", |_, _| ()).run(|_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("two stages are named `a`"), "{error}");
+}
+
+#[test]
+fn threads_that_a_placement_could_not_tell_apart_are_a_mistake() {
+    let _watched = crate::common::watched();
+    let chain = || slipring::ring(8, || 0);
+    let on_a_stages_name = |chain: slipring::Chain<'static, i32>| {
+        let chain = chain.read("a", |_, _| ()).read("b", |_, _| ()).on("a");
+        chain.run(|_| Ok(())).map(drop)
+    };
+    on_a_stages_name(chain()).unwrap();
+    let error = on_a_stages_name(chain().placement(Fake::default())).unwrap_err();
+    assert!(error.to_string().contains("two threads of the graph are named `a`"), "{error}");
+    let chain = chain().placement(Fake::default()).read("a", |_, _| ()).on(PRODUCER);
+    let error = chain.run(|_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("two threads of the graph are named `producer`"), "{error}");
+}
+
+/// Several producers are threads that the closure starts: they would begin on the caller's place.
+#[test]
+fn several_producers_are_not_bound() {
+    let _watched = crate::common::watched();
+    let fake = Fake::default();
+    let chain = slipring::ring(8, || 0).placement(fake.clone()).read("stage", |_, _| ());
+    chain
+        .run_shared(|tx| {
+            assert_eq!(AT.get(), None);
+            tx.publish(|slot| *slot = 1)?;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(fake.asked(), [PRODUCER, "stage"]);
+    assert_eq!(fake.bound(), [MEMORY, "stage"]);
+}
+
+/// The text and the drop of an error that both panic: the second one must not come while the first
+/// one unwinds.
+#[test]
+fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
+    #[derive(Debug)]
+    struct Twice;
+    impl std::fmt::Display for Twice {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("text, {PURPOSE}")
+        }
+    }
+    impl std::error::Error for Twice {}
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            panic!("drop, {PURPOSE}")
+        }
+    }
+    struct Failing;
+    impl Placement for Failing {
+        fn assign(&self, _: &[String]) -> Result<Arc<dyn Places>, Fault> {
+            Err(Twice.into())
+        }
+    }
+    let _watched = crate::common::watched();
+    quiet();
+    let chain = slipring::ring(4, || 0).placement(Failing).read("stage", |_, _| ());
+    let error = chain.run(|_| Ok(())).unwrap_err();
+    assert!(problem(&error).contains("the text of the placement's error panicked"), "{error}");
+}
+
 /// A machine of any number of cores has threads that outnumber those of the placement.
 #[test]
 fn waits_and_warnings_count_the_cores_of_the_placement() {

@@ -160,12 +160,17 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// The build asks `placement` for a place for each thread, the producer's among them. Each
     /// thread of the library is bound to its place before its first stage starts, and before the
     /// hook of [`on_thread_start`](Chain::on_thread_start), which so has the last word. The thread
-    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place
-    /// while it produces; threads that it starts meanwhile begin there. A thread that produces for a
-    /// [`spawn`](Chain::spawn)ed chain binds itself ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
+    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place until
+    /// the call returns. A chain of several producers ([`run_shared`](Chain::run_shared)) binds none
+    /// of them. A thread that produces for a [`spawn`](Chain::spawn)ed chain binds itself ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
+    ///
+    /// A thread begins with the binding of the thread that starts it. So start thread pools of your
+    /// program, and child processes, before the chain, and not from a handler or from the closure
+    /// that produces: they would stay on one core.
     ///
     /// The calling thread makes the slots while it is bound to where the placement wants the ring's
-    /// memory, so that on a machine with several NUMA nodes the memory is near the stages.
+    /// memory. On a machine with several NUMA nodes, the memory is then near the stages, if the
+    /// allocator takes it fresh from the system, as it does for large rings.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};
@@ -193,9 +198,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// starts. The hook may pin the thread or set its priority. A panic in the hook ends the graph.
     ///
     /// Build the chain before you bind the calling thread: the build counts the cores on which that
-    /// thread may run, for waits that adapt and for [`Threads::Auto`]. A
-    /// [`placement`](Chain::placement) tells the build how many cores its threads have.
-    ///
+    /// thread may run, for waits that adapt and for [`Threads::Auto`].
     ///
     /// ```
     /// use std::sync::Mutex;

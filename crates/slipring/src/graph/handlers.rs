@@ -21,7 +21,7 @@ use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::policy::Faulted;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::run::Pipeline;
-use crate::run::groups::Groups;
+use crate::run::groups::{Groups, PlannedThread, Work};
 use crate::run::handlers::{
     ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
 };
@@ -415,7 +415,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         if shared.started > planned.started {
             let name = shared_thread_name(planned.started);
             let mut threads = built.threads.iter_mut();
-            if let Some(thread) = threads.find(|thread| thread.name == name) {
+            let stands_in =
+                |of: &&mut PlannedThread<'_>| matches!(of.work, Work::Shared(_)) && of.name == name;
+            if let Some(thread) = threads.find(stands_in) {
                 PRODUCER.clone_into(&mut thread.place);
             }
         }
@@ -427,6 +429,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
 impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// Starts the stages on threads that outlive this call. Publish through the producer, close the
     /// producer, then join the pipeline.
+    ///
+    /// In a graph with a placement and shared threads, the last of these threads has the producer's
+    /// place: the graph was placed before it was known that the calling thread leaves.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64).threads(2);

@@ -2,7 +2,7 @@
 
 pub(crate) mod board;
 pub(crate) mod build;
-mod check;
+pub(crate) mod check;
 pub(crate) mod claims;
 pub(crate) mod closing;
 pub(crate) mod control;

@@ -122,7 +122,11 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
 
 /// Binds the calling thread to the producer's place, if the graph has a placement. `None`: that
 /// failed, and so has the graph.
+///
+/// Several producers are threads that the calling thread starts, which begin with its binding. One
+/// place would hold them all, so a graph of several producers binds none of them.
 fn bind_producer(control: &Control, places: Option<&Assigned>) -> Option<Option<Bound>> {
+    let places = places.filter(|_| !control.plan.many_producers);
     call_user(control, control.producer_party(), None, || {
         places.map(|places| places.bind(PRODUCER)).transpose()
     })

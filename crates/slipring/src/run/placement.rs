@@ -6,9 +6,11 @@
 //!
 //! Invariants
 //! - I1: what a [`Bound`] undoes, it undoes on the thread that was bound, because it is not `Send`.
-//! - I2: every call of the user's placement is contained: a panic in it is an error of the build or
-//!   a failure of the graph.
+//! - I2: every call that the library makes to the user's placement is contained: a panic in it is an
+//!   error of the build or a failure of the graph. A panic of a drop, and of the undoing on a thread
+//!   of the library, is only contained where the graph has ended.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,10 +20,12 @@ use crate::base::fault::Fault;
 use crate::base::name::PRODUCER;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::errors::{BindError, BuildError, Cause};
+use crate::ring::check;
 use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::Layout;
-use crate::ring::spec::{Delivery, StageSpec, thread_name};
+use crate::ring::spec::{Delivery, StageSpec, ThreadChoice, thread_name};
+use crate::wait::cores;
 
 /// Chooses where the threads of a graph run: see [`Chain::placement`](crate::Chain::placement).
 ///
@@ -71,8 +75,8 @@ pub trait Placement {
     /// `threads` are the threads' names: [`PRODUCER`] first, then the threads of the stages in the
     /// order of declaration. A stage's thread has the name of the stage, or the name that
     /// [`Chain::on`](crate::Chain::on) gave it. Workers and shards are numbered from 0 (`store-0`),
-    /// and so are threads that all stages share (`stages-0`). The readers of a tap are not among
-    /// the threads. Threads of one name have one place.
+    /// and so are threads that all stages share (`stages-0`). The readers of a tap, and workers that
+    /// join a pool later, are not among the threads. No two threads have the same name.
     ///
     /// Example: [`Placement`].
     ///
@@ -87,8 +91,8 @@ pub trait Placement {
 /// Example: [`Placement`].
 pub trait Places: Send + Sync {
     /// Returns the number of different cores that the threads have together. Where it is less than
-    /// the number of threads, waits that adapt do not spin, and strategies that spin are warned of.
-    /// The build calls it once.
+    /// the number of threads, waits that adapt do not spin, and strategies that spin are warned of;
+    /// otherwise the cores of the process count for that. The build calls it once.
     ///
     /// Example: [`Placement`].
     fn cores(&self) -> usize;
@@ -115,6 +119,9 @@ pub trait Places: Send + Sync {
 }
 
 /// A thread that is bound to a place. The drop undoes it.
+///
+/// Drop several bindings of one thread in the opposite order of their making: each returns to what it
+/// found.
 ///
 /// ```
 /// use slipring::Bound;
@@ -154,36 +161,56 @@ impl fmt::Debug for Bound {
 /// The places of a graph that has a placement. The last reference's drop is user code.
 pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 
-/// Lets a placement choose the places of a graph's threads. Tells the ring how many cores they have.
+/// Checks the graph, and lets a placement choose the places of its threads. Tells the ring how many
+/// cores there are: those of the process, unless the placement has fewer cores than threads.
+///
+/// The process's cores are counted here, because the build itself may run bound to a memory node.
 pub(crate) fn assign(
     placement: &dyn Placement,
     specs: &[StageSpec],
     shared: Shared,
     settings: &mut Settings,
 ) -> Result<Assigned, BuildError> {
-    let names = thread_names(specs, shared);
+    // Before the names are made: a pool of too many workers has as many names.
+    check::all(specs, settings.capacity)?;
+    let names = thread_names(specs, shared)?;
+    let cores = cores();
     let places = Contained::new(contained(|| placement.assign(&names))?);
-    settings.cores = Some(contained(|| Ok(places.cores()))?);
+    let placed = contained(|| Ok(places.cores()))?;
+    settings.cores = Some(if placed < names.len() { placed.min(cores) } else { cores });
     Ok(places)
 }
 
 /// Returns the names of a graph's threads, as [`Placement::assign`] gets them.
-fn thread_names(specs: &[StageSpec], shared: Shared) -> Vec<String> {
+fn thread_names(specs: &[StageSpec], shared: Shared) -> Result<Vec<String>, BuildError> {
     let mut names = vec![PRODUCER.to_owned()];
-    let mut add = |name: String| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    };
+    let mut known: HashSet<String> = names.iter().cloned().collect();
+    let mut threads_of_several: Vec<&ThreadChoice> = Vec::new();
     for spec in specs.iter().filter(|spec| !matches!(spec.delivery, Delivery::Tap(_))) {
-        if spec.thread.is_shared() {
-            (0..shared.started).map(shared_thread_name).for_each(&mut add);
+        if spec.thread != ThreadChoice::Own {
+            if threads_of_several.contains(&&spec.thread) {
+                continue; // an earlier stage on the same threads has named them
+            }
+            threads_of_several.push(&spec.thread);
+        }
+        let own: Vec<String> = if spec.thread.is_shared() {
+            (0..shared.started).map(shared_thread_name).collect()
         } else {
             let name = |worker| thread_name(&spec.thread, spec.delivery, &spec.name, worker);
-            (0..spec.delivery.len()).map(name).for_each(&mut add);
+            (0..spec.delivery.len()).map(name).collect()
+        };
+        for name in own {
+            if !known.insert(name.clone()) {
+                let problem = format!(
+                    "two threads of the graph are named `{name}`, and a placement could not tell \
+                     them apart: rename a stage or the thread"
+                );
+                return Err(BuildError::Declaration { problem });
+            }
+            names.push(name);
         }
     }
-    names
+    Ok(names)
 }
 
 /// Builds a ring while the calling thread is bound to where the ring's memory is to lie.
@@ -212,12 +239,16 @@ pub(crate) fn bind(places: Option<&Assigned>, thread: &str) -> Result<Option<Bou
 fn contained<T>(call: impl FnOnce() -> Result<T, Fault>) -> Result<T, BuildError> {
     let problem = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return Ok(value),
-        // The error's `to_string` and its drop are user code, too.
-        Ok(Err(fault)) => catch_unwind(AssertUnwindSafe(move || fault.to_string())),
-        Err(panic) => Ok(format!("the placement panicked: {}", panic_message(panic))),
+        Ok(Err(fault)) => {
+            let text = catch_unwind(AssertUnwindSafe(|| fault.to_string()));
+            // The error is dropped outside of `catch_unwind`: a panic of its drop, while a panic of
+            // its `to_string` unwinds, would abort the process.
+            drop_contained(fault);
+            text.unwrap_or_else(|panic| {
+                format!("the text of the placement's error panicked: {}", panic_message(panic))
+            })
+        }
+        Err(panic) => format!("the placement panicked: {}", panic_message(panic)),
     };
-    let problem = problem.unwrap_or_else(|panic| {
-        format!("the placement's error panicked: {}", panic_message(panic))
-    });
     Err(BuildError::Placement { problem })
 }

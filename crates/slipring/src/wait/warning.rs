@@ -25,8 +25,9 @@ pub enum Warning {
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores on which the thread that built the graph may run. Other threads of the
-        /// graph can run on cores that this number does not count.
+        /// Number of cores of the graph's [`Placement`](crate::Placement), if that has fewer cores
+        /// than threads. Otherwise the number of cores on which the thread that built the graph may
+        /// run; other threads of the graph can run on cores that this number does not count.
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of the two threads delays the
@@ -49,9 +50,9 @@ impl fmt::Display for Warning {
             Warning::Oversubscribed { stage, wait, threads, cores } => write!(
                 f,
                 "`{stage}` waits by `{wait}`, which holds a core. The graph is likely to have \
-                 {threads} threads, and the thread that built it may run on {cores} core{}. A \
-                 spinning thread may hold the core that the awaited thread needs, unless the \
-                 graph's threads are bound to other cores. Choose `adaptive`, `yielding` or \
+                 {threads} threads, and its placement, or the thread that built it, has {cores} \
+                 core{}. A spinning thread may hold the core that the awaited thread needs, unless \
+                 the graph's threads are bound to other cores. Choose `adaptive`, `yielding` or \
                  `blocking`, or put stages on shared threads",
                 if *cores == 1 { "" } else { "s" }
             ),
