@@ -199,7 +199,7 @@ fn an_interrupt_ends_the_measurement_and_says_so() {
     assert!(killed.success());
     out.read_to_string(&mut text).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("stopped early: interrupted during `waits`"), "{text}");
     assert!(!text.contains("\nbystander: "), "the measurement went on: {text}");
 }

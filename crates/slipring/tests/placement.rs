@@ -323,6 +323,7 @@ fn several_producers_are_not_bound() {
 /// one unwinds.
 #[test]
 fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
+    let _watched = crate::common::watched();
     #[derive(Debug)]
     struct Twice;
     impl std::fmt::Display for Twice {
@@ -342,7 +343,6 @@ fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
             Err(Twice.into())
         }
     }
-    let _watched = crate::common::watched();
     quiet();
     let chain = slipring::ring(4, || 0).placement(Failing).read("stage", |_, _| ());
     let error = chain.run(|_| Ok(())).unwrap_err();

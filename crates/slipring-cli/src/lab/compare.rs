@@ -344,7 +344,7 @@ fn warnings(old: &Record, new: &Record) -> Vec<String> {
     };
     if few(old) || few(new) {
         warnings.push(format!(
-            "Some series have fewer than {REPETITIONS_AT_LEAST} repetitions, too few to show a change."
+            "Some series have fewer than {REPETITIONS_AT_LEAST} repetitions: of these, only changes by more than twice count."
         ));
     }
     for (which, record) in [("old", old), ("new", new)] {

@@ -226,6 +226,13 @@ impl Outcome {
         self
     }
 
+    /// Returns whether all values are numbers.
+    pub fn is_finite(&self) -> bool {
+        let curves = self.curves.iter().flat_map(|(_, points)| points);
+        self.values.iter().all(|(_, value)| value.is_finite())
+            && curves.into_iter().all(|(at, value)| at.is_finite() && value.is_finite())
+    }
+
     /// Adds a percentile curve: pairs of a quantile from 0 to 1, and a value.
     pub fn curve(mut self, metric: &'static Metric, points: Vec<(f64, f64)>) -> Self {
         self.curves.push((metric, points));

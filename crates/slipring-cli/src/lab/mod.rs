@@ -21,7 +21,7 @@ mod ordered;
 mod panels;
 mod placements;
 mod reading;
-mod record;
+pub mod record;
 mod report;
 mod runner;
 mod scaling;

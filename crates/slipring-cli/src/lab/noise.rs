@@ -62,20 +62,21 @@ pub struct Rounds {
 type Round = [f64; 2];
 
 impl Rounds {
-    /// Measures half of the rounds. Binds the calling thread meanwhile.
+    /// Measures half of the rounds: times both works in each. The calling thread is bound meanwhile,
+    /// and free again at the end.
     pub fn measure_half(&mut self, size: Size) -> Result<()> {
-        let pair = CorePair::choose();
-        let allowed = allowed_cpus();
-        if let Some(pair) = pair {
-            pin(pair.producer);
-        }
-        let measured = self.measure_bound(size, pair);
+        let (pair, allowed) = (CorePair::choose(), allowed_cpus());
+        let measured = self.measure_rounds(size, pair, &allowed);
         bind(allowed);
         measured
     }
 
-    /// Times both works in each round.
-    fn measure_bound(&mut self, size: Size, pair: Option<CorePair>) -> Result<()> {
+    fn measure_rounds(
+        &mut self,
+        size: Size,
+        pair: Option<CorePair>,
+        allowed: &[usize],
+    ) -> Result<()> {
         let steps = size.pick(100_000, 10_000_000, 20_000_000);
         let events = size.pick(20_000, 2_000_000, 4_000_000);
         for _ in 0..size.pick(2, 15, 30) {
@@ -83,7 +84,10 @@ impl Rounds {
             // In turns, so that the two contenders of a work are as far apart as those of a round.
             let (mut computed, mut handed) = ([0.0; 2], [0.0; 2]);
             for contender in 0..2 {
+                pair.inspect(|pair| pin(pair.producer));
                 computed[contender] = compute(steps);
+                // A ring that is built on a bound thread has one core, and its waits do not spin.
+                bind(allowed.iter().copied());
                 handed[contender] = hand_over(events, pair)?;
             }
             self.computing.push(computed);
@@ -126,18 +130,17 @@ fn hand_over(events: u64, pair: Option<CorePair>) -> Result<f64> {
         }
     });
     slipring::ring(1024, || 0_u64)
-        .on_thread_start(|_| {
-            if let Some(pair) = pair {
-                pin(pair.waiter);
-            }
-        })
+        .on_thread_start(|_| pair.iter().for_each(|pair| pin(pair.waiter)))
         .read("sum", |event, _| {
             sum += *event;
             if *event == events - 1 {
                 ended = Some(Instant::now());
             }
         })
-        .feed(numbers, |slot, event| *slot = event)
+        .run(|tx| {
+            pair.inspect(|pair| pin(pair.producer));
+            Ok(tx.publish_all(numbers, |slot, event| *slot = event)?)
+        })
         .context("the noise floor")?;
     let ended = ended.filter(|_| sum == events * (events - 1) / 2);
     let ended = ended.context("the noise floor: an event was lost or changed")?;

@@ -103,7 +103,7 @@ impl Record {
             version: VERSION,
             slipring: env!("CARGO_PKG_VERSION").to_owned(),
             build: build(),
-            command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+            command: std::env::args_os().map(|arg| printable(&arg.to_string_lossy())).collect(),
             date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             size: size.to_string(),
             seed,
@@ -116,10 +116,22 @@ impl Record {
     }
 }
 
+/// Returns a text without control characters, which readers of records refuse.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// Returns the compiler and the profile that this program was built with.
-fn build() -> String {
+pub fn build() -> String {
     let profile = if cfg!(debug_assertions) { "not optimised" } else { "optimised" };
     format!("{}, {profile}", env!("SLIPRING_RUSTC"))
+}
+
+/// Whether threads outnumber the CPUs that they have: those that they are bound to, or those that
+/// this process may use.
+pub fn is_oversubscribed(threads: usize, cpus: &[usize], usable: usize) -> bool {
+    let bound = distinct(cpus.iter()).len();
+    threads > usable || (bound != 0 && threads > bound)
 }
 
 impl Results {
@@ -128,6 +140,15 @@ impl Results {
         self.series.iter().find(|series| {
             series.contender == contender
                 && at.iter().all(|(name, value)| series.at(name) == Some(value))
+        })
+    }
+
+    /// Returns whether all values are numbers; a record cannot hold others.
+    pub fn is_finite(&self) -> bool {
+        self.series.iter().all(|series| {
+            let curves = series.curves.values().flat_map(|curves| curves.rounds.iter().flatten());
+            series.metrics.values().flat_map(|of| &of.values).all(|value| value.is_finite())
+                && curves.into_iter().all(|(at, value)| at.is_finite() && value.is_finite())
         })
     }
 

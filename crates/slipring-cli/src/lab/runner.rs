@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Error, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring_machine::MachineUsage;
@@ -16,7 +16,7 @@ use super::files::{self, Files};
 use super::interrupt;
 use super::machine::MeasuredMachine;
 use super::noise;
-use super::record::{Curves, Record, Results, Series, Values};
+use super::record::{self, Curves, Record, Results, Series, Values};
 use super::size::{Size, Sizes};
 use super::table;
 use crate::{console, exit};
@@ -120,22 +120,20 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     let mut failed = Ok(());
     for planned in planned {
         let name = planned.experiment.about().name;
-        match measure(planned, size, &record.machine, &bar) {
-            Ok((results, is_complete)) => {
-                if results.rounds > 0 {
-                    record.experiments.push(results);
-                }
-                if !is_complete {
-                    let stopped = format!("interrupted during `{name}`");
-                    failed = Err(exit::interrupted(format!("{stopped}: finished rounds are kept")));
-                    record.stopped = Some(stopped);
-                    break;
-                }
-            }
-            Err(error) => {
-                record.stopped = Some(format!("{name}: {error:#}"));
-                failed = Err(error.context(name));
+        let (results, end) = measure(planned, size, &record.machine, &bar);
+        record.experiments.extend(results.filter(|results| results.rounds > 0));
+        match end {
+            Ok(true) => {}
+            Ok(false) => {
+                let stopped = format!("interrupted during `{name}`");
+                failed = Err(exit::interrupted(format!("{stopped}: finished rounds are kept")));
+                record.stopped = Some(stopped);
                 break;
+            }
+            // The other experiments are measured all the same.
+            Err(error) => {
+                record.stopped.get_or_insert_with(|| format!("{name}: {error:#}"));
+                failed = failed.and(Err(error.context(name)));
             }
         }
     }
@@ -224,32 +222,55 @@ fn progress(planned: &[Planned<'_>], size: Size) -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Runs an experiment. `false`: the user has ended the measurement, and the results
-/// are those of the rounds before.
+/// Runs an experiment. `false`: the user has ended the measurement. Then, and after a failure, the
+/// results are those of the rounds before.
 fn measure(
     planned: Planned<'_>,
     size: Size,
     machine: &MeasuredMachine,
     bar: &ProgressBar,
-) -> Result<(Results, bool)> {
+) -> (Option<Results>, Result<bool>) {
     let Planned { experiment, work } = planned;
-    let name = experiment.about().name;
-    let (mut cases, rounds) = match work {
+    let missing = experiment.missing(size, machine);
+    let (cases, rounds) = match work {
         Work::Rounds { cases, rounds } => (cases, rounds),
         Work::Own(mut measurement) => {
-            let (mut results, is_complete) = measurement.measure(bar)?;
-            results.notes.splice(0..0, experiment.missing(size, machine));
-            return Ok((results, is_complete));
+            return match measurement.measure(bar) {
+                Ok((mut results, is_complete)) if results.is_finite() => {
+                    results.notes.splice(0..0, missing);
+                    (Some(results), Ok(is_complete))
+                }
+                Ok(_) => (None, Err(anyhow!("a value is not a number"))),
+                Err(error) => (None, Err(error)),
+            };
         }
     };
+    let name = experiment.about().name;
     let began = Instant::now();
     let mut results = Results {
         experiment: name.to_owned(),
         rounds: 0,
         seconds: 0.0,
-        notes: experiment.missing(size, machine),
+        notes: missing,
         series: cases.iter().map(|case| series(case, machine)).collect(),
     };
+    let end = repeat(&mut results, cases, rounds, bar);
+    if !matches!(end, Ok(true)) {
+        results.notes.push(format!("ended after {} of {rounds} rounds", results.rounds));
+    }
+    results.seconds = began.elapsed().as_secs_f64();
+    (Some(results), end)
+}
+
+/// Runs all rounds of an experiment, and adds each complete one to the results. `false`: the user
+/// has ended the measurement.
+fn repeat(
+    results: &mut Results,
+    mut cases: Vec<Case>,
+    rounds: u32,
+    bar: &ProgressBar,
+) -> Result<bool> {
+    let name = results.experiment.clone();
     let mut order = Rng::with_seed(SEED);
     for round in 0..rounds {
         let mut turns: Vec<usize> = (0..cases.len()).collect();
@@ -257,17 +278,14 @@ fn measure(
         let mut outcomes = Vec::new();
         for which in turns {
             if interrupt::requested() {
-                results.seconds = began.elapsed().as_secs_f64();
-                results.notes.push(format!("interrupted after {round} of {rounds} rounds"));
-                return Ok((results, false));
+                return Ok(false);
             }
             let case = &mut cases[which];
             let shown = label(case);
             bar.set_message(format!("{name}, round {} of {rounds}: {shown}", round + 1));
             let run = Run { seed: SEED.wrapping_add(u64::from(round)) };
             let outcome = (case.run)(run).with_context(|| shown.clone())?;
-            let finite = outcome.values.iter().all(|(_, value)| value.is_finite());
-            ensure!(finite, "{shown}: a value is not a number");
+            ensure!(outcome.is_finite(), "{shown}: a value is not a number");
             bar.inc(case.expected.as_millis() as u64);
             outcomes.push((which, outcome));
         }
@@ -275,8 +293,7 @@ fn measure(
         outcomes.into_iter().for_each(|(which, outcome)| add(&mut results.series[which], outcome));
         results.rounds += 1;
     }
-    results.seconds = began.elapsed().as_secs_f64();
-    Ok((results, true))
+    Ok(true)
 }
 
 fn label(case: &Case) -> String {
@@ -293,7 +310,7 @@ fn series(case: &Case, machine: &MeasuredMachine) -> Series {
     Series {
         threads: case.threads,
         cpus: case.cpus.clone(),
-        oversubscribed: case.threads > machine.cores,
+        oversubscribed: record::is_oversubscribed(case.threads, &case.cpus, machine.cores),
         ..Series::new(&case.contender, &case.point)
     }
 }

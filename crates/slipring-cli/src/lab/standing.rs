@@ -3,6 +3,7 @@
 use super::experiment::{Better, Value};
 use super::record::Results;
 use super::statistics::{Spread, Verdict, compare};
+use super::wording::ratio;
 
 /// Counts of points, by what the comparison with the best of the others says there.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,7 +76,7 @@ impl Standing {
         let least = factors.iter().copied().min_by(f64::total_cmp);
         let most = factors.iter().copied().max_by(f64::total_cmp);
         if let (Some(least), Some(most)) = (least, most) {
-            details.push(match (format!("{least:.1}"), format!("{most:.1}")) {
+            details.push(match (ratio(least), ratio(most)) {
                 (least, most) if least == most => format!("{least} times"),
                 (least, most) => format!("{least} to {most} times"),
             });
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(more.factors, [1.5]);
         assert_eq!(
             more.in_words("sizes").unwrap(),
-            "at 1 of 3 sizes (1.5 times, 1 lost, 1 within the noise)"
+            "at 1 of 3 sizes (1.50 times, 1 lost, 1 within the noise)"
         );
 
         let less = of(Better::Less, &[[10.0, 20.0, 40.0], [10.0, 30.0, 90.0], [9.0, 8.0, 4.0]]);

@@ -9,9 +9,9 @@
 //!    which may be larger than the floor. It supposes no shape of the distribution, and one
 //!    disturbed repetition among several costs it little.
 //!
-//! A rank test of fewer than four values in a series never rejects. Such series differ only if all
-//! values of one lie above all of the other, and the medians differ by more than [`FAR`] and five
-//! times the floor: equal programs do not come that far apart on a machine with that floor.
+//! A rank test of few values never rejects: at 5 % it takes four in each series. Such series differ
+//! only if all values of one lie above all of the other, and the medians differ by more than [`FAR`]
+//! and five times the floor: equal programs do not come that far apart on a machine with that floor.
 //!
 //! Two *records* are compared at a level of 1 %. Their runs differ in more than repetitions of one
 //! run do, such as the placement of threads and memory, and many values are compared at once.
@@ -23,8 +23,6 @@ use slipring_support::numbers::median;
 const LEVEL: f64 = 0.05;
 /// Level of the rank test between two runs.
 const LEVEL_OF_RUNS: f64 = 0.01;
-/// Least number of values for which the rank test can reject.
-const ENOUGH: usize = 4;
 /// Ratio of medians that counts without a rank test.
 const FAR: f64 = 2.0;
 /// Number of values of both series up to which the rank test counts all arrangements.
@@ -104,12 +102,19 @@ fn compare_at(level: f64, one: &[f64], other: &[f64], floor: f64) -> Option<Verd
         return None;
     }
     let size = ratio.abs().max(1.0 / ratio.abs());
-    let differs = if one.len().min(other.len()) < ENOUGH {
+    let differs = if least_chance(one.len(), other.len()) > level {
         are_apart(one, other) && (ratio < 0.0 || size > FAR.max(1.0 + 5.0 * floor))
     } else {
         (ratio < 0.0 || size > 1.0 + floor) && chance(one, other) <= level
     };
     Some(if differs { Verdict::Differs(ratio) } else { Verdict::WithinNoise })
+}
+
+/// Returns the least probability that the rank test can give for so many values: that of the two
+/// arrangements in which all values of one series lie above the other.
+fn least_chance(one: usize, other: usize) -> f64 {
+    let arrangements = (1..=one).map(|i| (other + i) as f64 / i as f64).product::<f64>();
+    2.0 / arrangements
 }
 
 /// Whether all values of one series lie above all of the other, of which each has two at least.
@@ -236,6 +241,10 @@ mod tests {
 
     #[test]
     fn few_values_differ_only_if_they_are_far_apart() {
+        assert_eq!([least_chance(1, 1), least_chance(2, 2)], [1.0, 1.0 / 3.0]);
+        assert!((least_chance(4, 4) - 2.0 / 70.0).abs() < 1e-9);
+        let tenfold = compare_runs(&[1.0, 1.1, 1.2, 1.3], &[10.0, 11.0, 12.0, 13.0], 0.1);
+        assert!(matches!(tenfold, Some(Verdict::Differs(_))), "four values, at 1 %");
         let far = compare(&[30.0, 31.0], &[1.0, 1.1], 0.1);
         assert!(matches!(far, Some(Verdict::Differs(ratio)) if ratio > 25.0));
         let alone = compare(&[30.0], &[1.0], 0.1);
@@ -252,7 +261,9 @@ mod tests {
         assert_eq!(compare_runs(&one, &other, 0.1), Some(Verdict::WithinNoise));
         let apart = [8.0, 9.0, 10.0, 11.0, 12.0];
         assert!(matches!(compare_runs(&one, &apart, 0.1), Some(Verdict::Differs(_))));
-        assert_eq!(compare_runs(&one[..4], &apart[..4], 0.1), Some(Verdict::WithinNoise));
+        let (four, above) = ([1.0, 1.1, 1.2, 1.3], [1.5, 1.6, 1.7, 1.8]);
+        assert!(matches!(compare(&four, &above, 0.1), Some(Verdict::Differs(_))));
+        assert_eq!(compare_runs(&four, &above, 0.1), Some(Verdict::WithinNoise));
     }
 
     #[test]

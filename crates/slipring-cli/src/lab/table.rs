@@ -24,6 +24,8 @@ pub struct Table {
 
 /// Mark of cells that were measured with more threads than cores.
 pub const OVERSUBSCRIBED: &str = "*";
+/// What stands behind a median or a mean.
+const LEGEND: &str = "± half the distance of the quartiles; of means, half the 95 % interval";
 /// A cell without a value.
 const MISSING: &str = "–";
 
@@ -44,6 +46,10 @@ pub fn all(record: &Record, width: Option<usize>) -> String {
             text.push('\n');
         }
         results.notes.iter().for_each(|note| text += &line(&format!("- {note}")));
+    }
+    if !record.experiments.is_empty() {
+        text.push('\n');
+        text += &line(LEGEND);
     }
     let marks = marks(record);
     if !marks.is_empty() {

@@ -140,10 +140,19 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(reason) = demand.impossible(machine.usable_cores()) {
         bail!("no setting can meet this demand: {reason}");
     }
+    let length = length(&demand, size);
+    let beyond = demand.rate.0 * length.as_secs_f64() * (1.0 - demand.percentile() / 100.0);
+    if size != Size::Smoke && beyond < 5.0 {
+        bail!(
+            "a run of {length:?} has {beyond:.1} events beyond p{}, too few to know it: state a \
+             higher rate or a lower percentile, or measure with --full",
+            demand.percentile()
+        );
+    }
     slipring::on_warning(|_| ());
     let places = |threads| place::allowed(&machine, threads, demand.stages);
     let alternatives = Alternatives::new(demand.stages, machine.usable_cores(), places);
-    let bench = Bench { length: length(&demand, size), work: Work::of(demand.work), demand };
+    let bench = Bench { length, work: Work::of(demand.work), demand };
     let bar = progress(&alternatives, size);
     bar.set_message("noise floor");
     let noise = noise::measure(size)?.floor();
@@ -174,20 +183,25 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    let report = report::Report { bench: &bench, size, noise, choices, best, usual };
-    if let Some(json) = json {
-        json.save(&report.json()?)?;
+    // What is no better than the defaults is not worth a setting.
+    if best.candidate != usual.candidate && !search::is_better(&best, &usual, &bench.demand, noise)
+    {
+        best = usual.clone();
     }
+    let report =
+        report::Report { machine: &machine, bench: &bench, size, noise, choices, best, usual };
+    let record = report.json()?;
+    let saved = json.map_or(Ok(()), |json| json.save(&record));
     let refusal = if size == Size::Smoke { None } else { report.refusal() };
     if let Some(refusal) = refusal {
         console::print(&report.tables())?;
+        saved?;
         bail!("no recommendation: {refusal}");
     }
     let program = code::program(&report.best.candidate, &bench.demand);
-    if let Some(output) = output {
-        output.save(&program)?;
-    }
-    console::print(&format!("{}\n{}", report.tables(), report.program(&program)))
+    let saved = saved.and(output.map_or(Ok(()), |output| output.save(&program)));
+    console::print(&format!("{}\n{}", report.tables(), report.program(&program)))?;
+    saved
 }
 
 fn describe(candidate: &Candidate) -> String {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use slipring_machine::Machine;
 use slipring_support::numbers::significant;
 use slipring_support::streams::stdout_width;
 use slipring_support::tables::markdown;
@@ -11,11 +12,13 @@ use super::code;
 use super::demand::Demand;
 use super::measure::{Bench, measured_size};
 use super::search::{Choice, Measured};
+use crate::lab::record;
 use crate::lab::size::Size;
 use crate::lab::statistics::Spread;
 
 /// All results.
 pub struct Report<'a> {
+    pub machine: &'a Machine,
     pub bench: &'a Bench,
     pub size: Size,
     /// Noise floor, as a ratio less 1.
@@ -154,8 +157,10 @@ impl Report<'_> {
             "format": "slipring-tune",
             "version": 1,
             "slipring": env!("CARGO_PKG_VERSION"),
-            "command": std::env::args().collect::<Vec<_>>(),
+            "command": std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>(),
             "size": self.size.to_string(),
+            "build": record::build(),
+            "machine": self.machine,
             "demand": {
                 "event_bytes": demand.event_bytes,
                 "events_per_second": demand.rate.0,

@@ -134,7 +134,7 @@ fn choose(setting: Setting, mut all: Vec<Measured>, demand: &Demand, noise: f64)
 
 /// Whether one candidate is better than another one by more than the noise. Candidates that keep
 /// the limits come before others; of these, those that exceed the limits less.
-fn is_better(one: &Measured, other: &Measured, demand: &Demand, noise: f64) -> bool {
+pub fn is_better(one: &Measured, other: &Measured, demand: &Demand, noise: f64) -> bool {
     let (excess, other_excess) = (one.excess(demand), other.excess(demand));
     match (excess <= 1.0, other_excess <= 1.0) {
         (true, false) => true,

@@ -60,7 +60,8 @@ fn setup(of: &Series) -> record::Series {
     let cores = [of.placement.writer, of.placement.reader];
     series.threads = ends;
     series.cpus = cores.into_iter().take(ends).flatten().collect();
-    series.oversubscribed = ends > slipring_machine::usable_cores();
+    series.oversubscribed =
+        record::is_oversubscribed(ends, &series.cpus, slipring_machine::usable_cores());
     for (metric, figure) in COLUMNS {
         series.add(&metric, of.executions.iter().map(figure).collect());
     }

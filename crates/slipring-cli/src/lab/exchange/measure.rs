@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -126,6 +127,8 @@ impl Setup {
         };
         option("--cold", task.cold);
         option("--core", task.core);
+        // Ctrl-C in a terminal ends this process's group: the exchange goes on to its end.
+        command.process_group(0);
         let child = command.stdout(Stdio::piped()).spawn().context("the reader's process")?;
         let mut process = Process(child);
         let output = process.0.stdout.take().context("the reader's output")?;

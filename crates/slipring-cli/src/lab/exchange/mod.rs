@@ -18,7 +18,7 @@ mod report;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring_exchange::Way;
@@ -30,7 +30,7 @@ use super::machine::MeasuredMachine;
 use super::record::Record as CommonRecord;
 use super::size::Sizes;
 use super::{interrupt, noise};
-use crate::console;
+use crate::{console, exit};
 use plan::{Amount, Plan};
 use report::{Measured, Record};
 
@@ -80,12 +80,16 @@ pub fn run(args: &Args) -> Result<()> {
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
     slipring::on_warning(|_| ());
     interrupt::watch()?;
-    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise::measure(size)?);
     let plan = Plan { ways, amount };
-    let mut record = Record { head, measured: Measured::begin(&plan) };
     let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    let bar = ProgressBar::new(plan.expected().as_millis() as u64)
+    let expected = plan.expected() + noise::expected(size) / 2;
+    let bar = ProgressBar::new(expected.as_millis() as u64)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message("noise floor");
+    let noise = noise::measure(size)?;
+    bar.inc(noise::expected(size).as_millis() as u64 / 2);
+    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise);
+    let mut record = Record { head, measured: Measured::begin(&plan) };
     let measured = plan.run(&mut record.measured, &bar);
     bar.finish_and_clear();
     record.head.stopped = match &measured {
@@ -93,10 +97,12 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(false) => Some("interrupted during `exchange`".to_owned()),
         Err(error) => Some(format!("{error:#}")),
     };
-    let measured = measured.map(drop);
+    let measured = measured.and_then(|is_complete| {
+        if is_complete { Ok(()) } else { Err(exit::interrupted("interrupted during `exchange`")) }
+    });
     if record.measured.series.iter().all(|series| series.executions.is_empty()) {
         measured?;
-        bail!("interrupted before the first round was complete: nothing was saved");
+        return Err(exit::interrupted("interrupted: nothing was saved"));
     }
     files::all_errors([files.save_and_print(&record), measured])
 }

@@ -87,6 +87,13 @@ impl Placement {
         cores.iter().map(place).collect()
     }
 
+    /// Leaves the first placement of each relation, so that a machine of many cores is measured in
+    /// the time of one of few.
+    pub fn by_relation(all: Vec<Placement>) -> Vec<Placement> {
+        let first = |relation: &Relation| all.iter().find(|place| place.relation == *relation);
+        Relation::ALL.iter().filter_map(first).copied().collect()
+    }
+
     /// Returns whether a way can be measured here: one thread has one core.
     pub fn suits(&self, way: &Way) -> bool {
         !matches!(way, Way::OneThread) || self.relation == Relation::SameCore

@@ -41,7 +41,7 @@ pub struct Measured {
 impl Measured {
     /// Makes a series without executions for each setup.
     pub fn begin(plan: &Plan) -> Measured {
-        let placements = Placement::all();
+        let placements = plan.placements();
         let series = plan.setups(&placements).iter().map(Series::new).collect();
         Measured { placements, cold_bytes: plan.amount.cold, began: Instant::now(), series }
     }

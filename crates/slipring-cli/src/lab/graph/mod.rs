@@ -14,6 +14,7 @@ use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Value}
 use super::record::{Results, Series};
 use super::size::Size;
 use super::statistics::{Noise, Spread, Verdict, compare};
+use super::wording::ratio as in_words;
 use crate::lab::machine::MeasuredMachine;
 use shot::{Contender, Setup, Shape};
 use slices::Job;
@@ -192,10 +193,10 @@ fn comparison(results: &Results, terms: u64, noise: &Noise) -> Option<String> {
         let name = other.name();
         match compare(series.values(TIME.name), ring.values(TIME.name), noise.floor()) {
             Some(Verdict::Differs(ratio)) if ratio >= 1.0 => {
-                parts.push(format!("{ratio:.1} times as fast as {name}"));
+                parts.push(format!("{} times as fast as {name}", in_words(ratio)));
             }
             Some(Verdict::Differs(ratio)) => {
-                parts.push(format!("{:.1} times as slow as {name}", 1.0 / ratio));
+                parts.push(format!("{} times as slow as {name}", in_words(ratio)));
             }
             Some(Verdict::WithinNoise) => alike.push(name),
             None => {}

@@ -38,8 +38,8 @@ pub static ABOUT: About = About {
 A producer publishes the slices of a series for pi. Workers compute each slice's sum, and a \
 reducer adds the sums up. The experiment asks what the hand-over of small work costs in three \
 shapes. In a broadcast, each worker sees all slices and computes its share of them. In a pool, \
-each slice goes to one worker, so the workers share one position. In a fan-out, a pool stands \
-beside a journal, and the reducer waits for both. One thread without any hand-over is the \
+each slice goes to one worker: workers of the ring share one position, and each worker of the \
+queues has one of its own, dealt slices in turn. In a fan-out, a pool stands beside a journal, and the reducer waits for both. One thread without any hand-over is the \
 baseline: the work of 10 terms takes some ten nanoseconds, about as long as a hand-over. Each \
 repetition is a single shot with a fresh graph and fresh threads, and its sum is checked.",
     drawing: "\
@@ -50,7 +50,7 @@ broadcast              ┌─> worker 0 (s % n = 0) ─┐
 pool                   ┌ worker 0 ┐
               producer ┤ worker 1 ├─> reducer
                        └ ...      ┘
-                       each slice to any one worker
+                       each slice to one worker
 
 pool in fan-out        ┌─> [worker 0 | worker 1 | ...] ─┐
               producer ┤                                ├─> reducer

@@ -71,9 +71,9 @@ impl Contender {
         match self {
             Contender::OneThread => "one thread",
             Contender::Executor => "executor",
-            Contender::ExecutorLarge => "executor, queues of 1,024",
-            Contender::Partitioned => "ring, partitioned handlers",
-            Contender::Pool => "slipring, pool",
+            Contender::ExecutorLarge => "executor with long queues",
+            Contender::Partitioned => "ring with partitioned handlers",
+            Contender::Pool => "slipring pool",
         }
     }
 
@@ -234,8 +234,8 @@ fn headline(results: &Results, floor: f64) -> String {
         _ => String::new(),
     };
     format!(
-        "On this machine, of the contenders with several threads the pool has the highest rate \
-         {rate} and the lowest mean latency {latency}{beside_one}."
+        "On this machine, the pool leads the other contenders with several threads in rate {rate}, \
+         and in mean latency {latency}{beside_one}."
     )
 }
 

@@ -26,7 +26,7 @@ pub fn figure(figure: &Figure, results: &Results, level: u8, id: &str) -> Markup
                 p { "Nothing was measured for this figure." }
             } @else {
                 (plots(figure, &panels, &names, id))
-                @for panel in &panels { (details(&table::table(figure, panel))) }
+                @for panel in &panels { (details(&table::table(figure, panel), &figure.kind)) }
             }
         }
     }
@@ -253,11 +253,16 @@ fn curves(panel: &Panel<'_>, metric: &str, index: impl Fn(&Row<'_>) -> usize) ->
 }
 
 /// Returns a table that a reader opens.
-pub fn details(table: &Table) -> Markup {
+pub fn details(table: &Table, kind: &Kind) -> Markup {
+    let values = match kind {
+        Kind::Means { .. } => "Mean ± half the width of its 95 % interval.",
+        Kind::Percentiles { .. } => "Medians over the repetitions.",
+        _ => "Median ± half the distance of the quartiles.",
+    };
     html! {
         details {
             summary { "Table: " (table.title) }
-            (markup(table, "Median ± half the distance of the quartiles."))
+            (markup(table, values))
         }
     }
 }

@@ -15,10 +15,12 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// How the figures are to be read.
 const METHOD: &str = "Lines and markers show the median of the repetitions; bands and whiskers \
-    show their quartiles, or the extremes of fewer than four. Two series are called different if \
+    show their quartiles, or the extremes of fewer than four. Figures of single shots show means \
+    and their 95 % intervals. Two series are called different if \
     their medians differ by more than the noise floor, and a rank test at 5 % tells their \
     repetitions apart. Fewer than four repetitions count as different only if all of one lie above \
-    all of the other, by a factor of more than two.";
+    all of the other, by a factor of more than two. Of many comparisons of equal series, one in \
+    twenty may still be called different.";
 
 /// Width of the machine's drawing, in characters.
 const DRAWING: usize = 72;

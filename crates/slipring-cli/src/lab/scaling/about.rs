@@ -67,8 +67,9 @@ pub fn missing(events: [u64; SORTS.len()], nodes: &[usize]) -> Vec<String> {
              and {many} with 300."
         ),
         format!(
-            "The integers stand in descending order before each sort, and ring and queue hold \
-             {CAPACITY} events: how it was in the study is not known here."
+            "The integers stand in descending order before each sort, which the sort reverses in \
+             one pass; ring and queue hold {CAPACITY} events. How it was in the study is not known \
+             here."
         ),
         "All contenders are programs in Rust; those of the study were programs in Java.".to_owned(),
     ];

@@ -61,9 +61,9 @@ impl Contender {
         match self {
             Contender::Sequential => "sequential",
             Contender::Queue => "blocking queue",
-            Contender::Partitioned => "ring, partitioned handlers",
-            Contender::Pool => "slipring, pool",
-            Contender::SharedPool => "slipring, pool on shared threads",
+            Contender::Partitioned => "ring with partitioned handlers",
+            Contender::Pool => "slipring pool",
+            Contender::SharedPool => "slipring pool on shared threads",
         }
     }
 
@@ -204,8 +204,8 @@ fn headline(results: &Results, floor: f64) -> String {
         return "On this machine, the pool and its rivals were not both measured.".to_owned();
     }
     format!(
-        "On this machine, the pool takes less time than one thread, the blocking queue and the \
-         partitioned handlers: {}.",
+        "On this machine, the pool leads one thread, the blocking queue and the partitioned \
+         handlers in time beyond the noise {}.",
         all.join(", ")
     )
 }

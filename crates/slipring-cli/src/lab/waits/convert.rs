@@ -82,7 +82,8 @@ fn strategy(result: &ArrivalResult, of: &Series) -> record::Series {
     let mut series = record::Series::new(&of.strategy, &point);
     series.threads = result.threads;
     series.cpus = result.pinned.map_or(Vec::new(), |pair| vec![pair.producer, pair.waiter]);
-    series.oversubscribed = result.threads > slipring_machine::usable_cores();
+    series.oversubscribed =
+        record::is_oversubscribed(result.threads, &series.cpus, slipring_machine::usable_cores());
     series.add(&EVENTS, of.runs.iter().map(|run| run.events as f64).collect());
     for (metric, figure) in COLUMNS {
         let values: Option<Vec<f64>> = of.runs.iter().map(|run| figure(&run.figures)).collect();

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring::Wait;
@@ -34,7 +34,7 @@ use super::machine::MeasuredMachine;
 use super::record::Record as CommonRecord;
 use super::size::Sizes;
 use super::{interrupt, noise};
-use crate::console;
+use crate::{console, exit};
 use arrivals::Arrival;
 use plan::Plan;
 use report::{ArrivalResult, Measured, Record};
@@ -137,33 +137,44 @@ pub fn run(args: &Args) -> Result<()> {
     // purpose.
     slipring::on_warning(|_| ());
     interrupt::watch()?;
-    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise::measure(size)?);
     let plan = Plan { waits, arrivals, size };
+    let bar = progress(plan.expected() + noise::expected(size) / 2);
+    bar.set_message("noise floor");
+    let noise = noise::measure(size)?;
+    bar.inc(noise::expected(size).as_millis() as u64 / 2);
+    let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise);
     let mut record = Record { measured: Measured::begin(size)?, head };
     if files.is_empty() {
-        return measure(&mut record, &plan, console::print);
+        return measure(&mut record, &plan, &bar, console::print);
     }
-    let measured = measure(&mut record, &plan, |_| Ok(()));
+    let measured = measure(&mut record, &plan, &bar, |_| Ok(()));
     if let Err(error) = &measured {
         record.head.stopped = Some(format!("{error:#}"));
     }
     if record.measured.arrivals.is_empty() {
         measured?;
-        bail!("interrupted before the first pattern was complete: nothing was saved");
+        return Err(exit::interrupted("interrupted: nothing was saved"));
     }
     files::all_errors([files.save_and_print(&record), measured])
 }
 
 /// Measures one arrival pattern after the other and adds the results to the record. Each part of
 /// the report goes to `print` as soon as it is complete.
-fn measure(record: &mut Record, plan: &Plan, print: impl Fn(&str) -> Result<()>) -> Result<()> {
-    print(&record.heading())?;
-    let bar = progress(plan.expected());
+fn measure(
+    record: &mut Record,
+    plan: &Plan,
+    bar: &ProgressBar,
+    print: impl Fn(&str) -> Result<()>,
+) -> Result<()> {
+    bar.suspend(|| print(&record.heading()))?;
     let table = |result: &ArrivalResult| bar.suspend(|| print(&result.table(stdout_width())));
-    if !plan.run(&mut record.measured, &bar, table)? {
-        record.head.stopped = Some("interrupted during `waits`".to_owned());
-    }
+    let is_complete = plan.run(&mut record.measured, bar, table)?;
     bar.finish_and_clear();
+    if !is_complete {
+        record.head.stopped = Some("interrupted during `waits`".to_owned());
+        print(&record.closing())?;
+        return Err(exit::interrupted("interrupted during `waits`"));
+    }
     print(&record.closing())
 }
 
