@@ -102,7 +102,7 @@ impl CorePair {
 pub fn bind_thread(cpus: &CpuSet) -> Result<BoundThread, BindError> {
     match system::replace_mask(cpus) {
         Ok(old) => Ok(BoundThread { old, of_one_thread: PhantomData }),
-        Err(source) => Err(BindError { cpus: cpus.clone(), source }),
+        Err(problem) => Err(BindError { cpus: cpus.clone(), problem }),
     }
 }
 
@@ -127,7 +127,7 @@ impl Drop for BoundThread {
 #[derive(Debug)]
 pub struct BindError {
     cpus: CpuSet,
-    source: io::Error,
+    problem: io::Error,
 }
 
 impl fmt::Display for BindError {
@@ -137,16 +137,13 @@ impl fmt::Display for BindError {
             f,
             "cannot bind this thread to {word} {}: {}; choose CPUs that are online and within the \
              process's affinity mask, which `slipring machine` shows",
-            self.cpus, self.source
+            self.cpus, self.problem
         )
     }
 }
 
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+// Its text has the system's error, so that it is no source: a chain of sources would say it twice.
+impl std::error::Error for BindError {}
 
 #[cfg(target_os = "linux")]
 mod system {

@@ -221,11 +221,5 @@ impl fmt::Display for MachineError {
     }
 }
 
-impl std::error::Error for MachineError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.problem {
-            Problem::Unreadable(error) => Some(error),
-            Problem::Malformed(_) => None,
-        }
-    }
-}
+// Its text has the system's error, so that it is no source: a chain of sources would say it twice.
+impl std::error::Error for MachineError {}

@@ -40,24 +40,24 @@ pub enum Lab {
     All(runner::Args),
     /// Compares the ring with queues in the shapes of pipelines and fan-outs
     Shapes(runner::Args),
-    /// Measures the round trip between every two CPUs
-    Cores(runner::Args),
-    /// Measures what it costs where threads run, and where a ring's memory lies
-    Placements(runner::Args),
-    /// Computes pi by one producer, several workers and a reducer, in three shapes
-    Graph(runner::Args),
     /// Sorts integers with one to eleven consumers, as a study of the Disruptor did
     Scaling(runner::Args),
     /// Builds sensor readings in parallel and releases them in order of time
     Ordered(runner::Args),
+    /// Computes pi by one producer, several workers and a reducer, in three shapes
+    Graph(runner::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     Exchange(exchange::Args),
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     ExchangeReader(exchange::reader::Args),
     Waits(waits::Args),
+    Bystander(waits::bystander::Args),
+    /// Measures the round trip between every two CPUs
+    Cores(runner::Args),
+    /// Measures what it costs where threads run, and where a ring's memory lies
+    Placements(runner::Args),
     Report(report::Args),
     Compare(compare::Args),
-    Bystander(waits::bystander::Args),
 }
 
 impl Lab {

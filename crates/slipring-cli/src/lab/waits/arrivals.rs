@@ -53,11 +53,14 @@ impl Arrival {
     }
 
     /// Returns the patterns that a run of all experiments measures: of a smoke or quick run, the
-    /// ones that differ most.
+    /// ones that differ most; of a full run, all but the one that takes minutes by itself.
     pub fn in_all(size: Size) -> impl Iterator<Item = Self> {
         const FEW: [Arrival; 4] =
             [Arrival::Poisson10k, Arrival::OnOff, Arrival::Burst, Arrival::Bystander];
-        Self::defaults(size).filter(move |arrival| size == Size::Full || FEW.contains(arrival))
+        Self::defaults(size).filter(move |arrival| match size {
+            Size::Full => *arrival != Arrival::Quiet20s,
+            Size::Smoke | Size::Quick => FEW.contains(arrival),
+        })
     }
 
     /// Returns the name on the command line and in reports.

@@ -2,18 +2,15 @@
 //! The tests judge no time and no rate.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
-mod common;
-#[path = "common/pty.rs"]
-mod pty;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::watched;
-use pty::Pty;
 use rustix::process::Signal;
 use serde_json::Value;
+
+use crate::common::watched;
+use crate::pty::Pty;
 
 fn shapes(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
