@@ -33,7 +33,19 @@ impl ThreadTimes {
     }
 }
 
-/// Processor time that the whole machine and this process have used until a moment.
+/// Returns the processor time of the processes that this one has started and waited for.
+fn children_cpu() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in parentheses may contain spaces and parentheses.
+    let (_, fields) = text.rsplit_once(')')?;
+    // Fields 16 and 17 of proc_pid_stat(5), of which the first behind the name is the third one.
+    let ticks = fields.split_ascii_whitespace().skip(13).take(2);
+    let ticks: u64 = ticks.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(Duration::from_millis(10 * ticks))
+}
+
+/// Processor time that the whole machine has used until a moment, and of it this process, with the
+/// processes that it has started and waited for.
 ///
 /// ```
 /// use slipring_machine::MachineUsage;
@@ -77,7 +89,7 @@ impl MachineUsage {
         Some(Self {
             at: Instant::now(),
             all: Duration::from_millis(10 * busy),
-            own: process_cpu()?,
+            own: process_cpu()? + children_cpu().unwrap_or_default(),
         })
     }
 
@@ -149,5 +161,18 @@ mod system {
     /// Absent on this system.
     pub fn process_cpu() -> Option<Duration> {
         None
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_worked_is_no_other_process() {
+        let before = children_cpu().unwrap();
+        let work = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let done = std::process::Command::new("sh").args(["-c", work]).status().unwrap();
+        assert!(done.success() && children_cpu().unwrap() > before);
     }
 }

@@ -142,7 +142,11 @@ fn machine(machine: &MeasuredMachine) -> Markup {
         dt { "Reading the clock" } dd { (format!("{:.0} ns", machine.clock_ns)) }
         @if let Some(described) = &machine.description {
             dt { "Cores and caches" }
-            dd { pre tabindex="0" { (described.drawing(DRAWING)) } }
+            dd.drawing {
+                div.scroll tabindex="0" role="group" aria-label="Cores and caches" {
+                    pre { (described.drawing(DRAWING)) }
+                }
+            }
         }
     }
 }
