@@ -1,10 +1,10 @@
 //! The command `slipring`, which shows rings between processes, and measures the library on the
 //! machine that it runs on. `slipring --help` describes its arguments.
 //!
-//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments, and 130 for a measurement
-//! that Ctrl-C ended (`exit.rs`). A reader of standard
-//! output that closes its pipe early (`| head`) is no failure: the program saves the files that it
-//! was asked for, stops, and exits with 0.
+//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments, and 130 for a
+//! measurement that Ctrl-C ended (`exit.rs`). A reader of standard output that closes its pipe
+//! early (`| head`) is no failure: the program saves the files that it was asked for, stops, and
+//! exits with 0.
 // Tests attach to segments of their own.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 // Both macros panic where the stream refuses a write; `console` does not.

@@ -40,8 +40,8 @@ enum Preference {
 }
 
 impl Machine {
-    /// Finds a CPU for each thread of a graph, given by the threads' names: the producer first, then
-    /// the stages' threads in the order of their declaration.
+    /// Finds a CPU for each thread of a graph, given by the threads' names: the producer first,
+    /// then the stages' threads in the order of their declaration.
     ///
     /// The quota of a control group does not make a placement impossible;
     /// [`Assignment::exceeds_quota`] tells.
@@ -192,9 +192,9 @@ fn siblings(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
     })
 }
 
-/// Finds a group of cores that suffices, and a CPU of it for each thread. `group_of` returns the rank
-/// and number of a core's group; of groups that suffice, those of the lowest rank count. The error is
-/// the number of CPUs of the largest group.
+/// Finds a group of cores that suffices, and a CPU of it for each thread. `group_of` returns the
+/// rank and number of a core's group; of groups that suffice, those of the lowest rank count. The
+/// error is the number of CPUs of the largest group.
 fn within_group(
     sites: &[Site],
     count: usize,

@@ -104,7 +104,8 @@ impl Assignment {
         self.node
     }
 
-    /// Returns the allowed CPUs of that node: a thread on one of them writes the ring's memory first.
+    /// Returns the allowed CPUs of that node: a thread on one of them writes the ring's memory
+    /// first.
     ///
     /// Example: [`Assignment::node`].
     pub fn memory_cpus(&self) -> &CpuSet {
@@ -146,8 +147,8 @@ impl fmt::Display for Assignment {
 
 /// The error of a placement that is impossible on a machine.
 ///
-/// Its text has several lines: the reason, the placements that are possible, and the machine's cores,
-/// caches and nodes.
+/// Its text has several lines: the reason, the placements that are possible, and the machine's
+/// cores, caches and nodes.
 ///
 /// ```
 /// use slipring_machine::{Machine, Placement, Snapshot};

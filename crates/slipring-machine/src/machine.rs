@@ -20,8 +20,8 @@ use crate::{CpuSet, Snapshot, memory, model, quota, topology};
 ///
 /// What the system does not say is absent. Without a folder for a CPU's topology, the CPU is a core
 /// of its own. Without nodes, there is one node with all CPUs. Without a cache folder, there are no
-/// caches. Without `/proc`, a process may use all CPUs that are online. A file that this process may
-/// not read counts as missing.
+/// caches. Without `/proc`, a process may use all CPUs that are online. A file that this process
+/// may not read counts as missing.
 ///
 /// On systems other than Linux, [`Machine::this`] has a number of cores and no more.
 ///
@@ -137,8 +137,8 @@ pub enum CacheHolds {
     Both,
 }
 
-/// A limit of processor time, which a control group of this process has. A container may hide groups
-/// around it that have smaller ones.
+/// A limit of processor time, which a control group of this process has. A container may hide
+/// groups around it that have smaller ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Quota {

@@ -47,8 +47,9 @@ pub enum Placement {
     /// that several cores share. Of the groups of cores that suffice, the smallest is taken. Where
     /// none has a core for each thread, second hardware threads of the cores are used, too.
     SharedCache,
-    /// Each thread on a core of its own, all of one memory node: the node with the most cores. Where
-    /// no node has a core for each thread, second hardware threads of the cores are used, too.
+    /// Each thread on a core of its own, all of one memory node: the node with the most cores.
+    /// Where no node has a core for each thread, second hardware threads of the cores are used,
+    /// too.
     SameNode,
     /// Each thread on a core of its own, as far apart as the machine allows: packages in turn, in
     /// these the nodes in turn, and in these the shared caches in turn.

@@ -66,7 +66,8 @@ fn check(expected: &Expected) {
         assert_eq!(below, machine, "{name}");
         read
     });
-    // A file that nothing reads has no effect, and may be wrong. Of the CPUs of a core, one is read.
+    // A file that nothing reads has no effect, and may be wrong. Of the CPUs of a core, one is
+    // read.
     let kinds_of_files = |snapshot: &Snapshot| -> BTreeSet<String> {
         let lines = snapshot.to_string();
         let path = |line: &str| line.split(": ").next().unwrap_or_default().to_owned();

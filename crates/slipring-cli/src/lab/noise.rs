@@ -62,8 +62,8 @@ pub struct Rounds {
 type Round = [f64; 2];
 
 impl Rounds {
-    /// Measures half of the rounds: times both works in each. The calling thread is bound meanwhile,
-    /// and free again at the end.
+    /// Measures half of the rounds: times both works in each. The calling thread is bound
+    /// meanwhile, and free again at the end.
     pub fn measure_half(&mut self, size: Size) -> Result<()> {
         let (pair, allowed) = (CorePair::choose(), allowed_cpus());
         let measured = self.measure_rounds(size, pair, &allowed);

@@ -10,8 +10,9 @@
 //!    disturbed repetition among several costs it little.
 //!
 //! A rank test of few values never rejects: at 5 % it takes four in each series. Such series differ
-//! only if all values of one lie above all of the other, and the medians differ by more than [`FAR`]
-//! and five times the floor: equal programs do not come that far apart on a machine with that floor.
+//! only if all values of one lie above all of the other, and the medians differ by more than
+//! [`FAR`] and five times the floor: equal programs do not come that far apart on a machine with
+//! that floor.
 //!
 //! Two *records* are compared at a level of 1 %. Their runs differ in more than repetitions of one
 //! run do, such as the placement of threads and memory, and many values are compared at once.

@@ -179,8 +179,8 @@ struct Text {
 }
 
 impl Text {
-    /// Adds words behind a name of `column` characters, in lines of the width. A word that is longer
-    /// than a line is broken.
+    /// Adds words behind a name of `column` characters, in lines of the width. A word that is
+    /// longer than a line is broken.
     fn words(&mut self, name: &str, column: usize, words: &str) {
         let mut line = format!("{name:column$}");
         let mut used = column.max(name.chars().count());

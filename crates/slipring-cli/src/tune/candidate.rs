@@ -93,8 +93,8 @@ pub struct Alternatives {
 }
 
 impl Alternatives {
-    /// Returns what is worth a measurement on a machine of so many cores. `places` returns the names
-    /// of the placements that the machine allows for such threads.
+    /// Returns what is worth a measurement on a machine of so many cores. `places` returns the
+    /// names of the placements that the machine allows for such threads.
     pub fn new(
         stages: usize,
         cores: usize,

@@ -33,8 +33,8 @@ impl Measured {
     }
 
     /// Returns by how much the candidate exceeds a limit of the demand, as a ratio; 1 or less if it
-    /// keeps all of them. The median counts: one disturbed run of three would hide a good candidate.
-    /// The final comparison looks at the spread.
+    /// keeps all of them. The median counts: one disturbed run of three would hide a good
+    /// candidate. The final comparison looks at the spread.
     pub fn excess(&self, demand: &Demand) -> f64 {
         let limit = demand.latency.map(|latency| latency.limit.0.as_nanos() as f64);
         let latency = limit.map_or(0.0, |limit| self.latency().median / limit);

@@ -160,10 +160,10 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// The build asks `placement` for a place for each thread, the producer's among them. Each
     /// thread of the library is bound to its place before its first stage starts, and before the
     /// hook of [`on_thread_start`](Chain::on_thread_start), which so has the last word. The thread
-    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place until
-    /// the call returns. A chain of several producers ([`run_shared`](Chain::run_shared)) binds none
-    /// of them. A thread that produces for a [`spawn`](Chain::spawn)ed chain binds itself
-    /// ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
+    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place
+    /// until the call returns. A chain of several producers ([`run_shared`](Chain::run_shared))
+    /// binds none of them. A thread that produces for a [`spawn`](Chain::spawn)ed chain binds
+    /// itself ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
     ///
     /// A thread begins with the binding of the thread that starts it. So start thread pools of your
     /// program, and child processes, before the chain, and not from a handler or from the closure

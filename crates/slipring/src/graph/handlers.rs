@@ -410,8 +410,8 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         let has_handles = ring.has_lent_handles();
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
         let mut built = Built::new(core, groups, shared, hooks);
-        // The graph was placed with the calling thread as the last of the shared threads. The thread
-        // that stands in for it has its place.
+        // The graph was placed with the calling thread as the last of the shared threads. The
+        // thread that stands in for it has its place.
         if shared.started > planned.started {
             let name = shared_thread_name(planned.started);
             let mut threads = built.threads.iter_mut();

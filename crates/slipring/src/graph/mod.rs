@@ -259,8 +259,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self
     }
 
-    /// Sets where the threads of the graph run, and where the ring's memory lies. Default: where the
-    /// system puts them.
+    /// Sets where the threads of the graph run, and where the ring's memory lies. Default: where
+    /// the system puts them.
     ///
     /// [`Chain::placement`](crate::Chain::placement) describes what the library does with
     /// [`Handlers`](crate::Handlers). A thread of your own, which runs a handle, binds itself by

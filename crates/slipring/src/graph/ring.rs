@@ -146,9 +146,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Binds the calling thread to the place that the graph's
-    /// [`placement`](crate::Graph::placement) chose for the thread of this name, until the result is
-    /// dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a graph
-    /// without a placement, the call does nothing.
+    /// [`placement`](crate::Graph::placement) chose for the thread of this name, until the result
+    /// is dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a
+    /// graph without a placement, the call does nothing.
     ///
     /// For threads of your own, which run handles. The library binds its own threads.
     ///

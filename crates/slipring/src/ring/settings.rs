@@ -137,8 +137,8 @@ macro_rules! ring_options {
         /// the processor's table of addresses (TLB), and the build touches fewer pages.
         ///
         /// The slots begin on a multiple of 2 MiB and take whole multiples of 2 MiB of memory. On
-        /// Linux, the ring asks for transparent huge pages (`MADV_HUGEPAGE`, madvise(2)). The system
-        /// grants them where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise` or
+        /// Linux, the ring asks for transparent huge pages (`MADV_HUGEPAGE`, madvise(2)). The
+        /// system grants them where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise` or
         /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
         /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` says what the system granted.
         ///

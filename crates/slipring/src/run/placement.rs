@@ -7,7 +7,7 @@
 //! Invariants
 //! - I1: what a [`Bound`] undoes, it undoes on the thread that was bound, because it is not `Send`.
 //! - I2: every call that the library makes to the user's placement is contained: a panic in it is an
-//!   error of the build or a failure of the graph. A panic of a drop, and of the undoing on a thread
+//! error of the build or a failure of the graph. A panic of a drop, and of the undoing on a thread
 //!   of the library, is only contained where the graph has ended.
 
 use std::collections::HashSet;
@@ -75,8 +75,8 @@ pub trait Placement {
     /// `threads` are the threads' names: [`PRODUCER`] first, then the threads of the stages in the
     /// order of declaration. A stage's thread has the name of the stage, or the name that
     /// [`Chain::on`](crate::Chain::on) gave it. Workers and shards are numbered from 0 (`store-0`),
-    /// and so are threads that all stages share (`stages-0`). The readers of a tap, and workers that
-    /// join a pool later, are not among the threads. No two threads have the same name.
+    /// and so are threads that all stages share (`stages-0`). The readers of a tap, and workers
+    /// that join a pool later, are not among the threads. No two threads have the same name.
     ///
     /// Example: [`Placement`].
     ///
@@ -120,8 +120,8 @@ pub trait Places: Send + Sync {
 
 /// A thread that is bound to a place. The drop undoes it.
 ///
-/// Drop several bindings of one thread in the opposite order of their making: each returns to what it
-/// found.
+/// Drop several bindings of one thread in the opposite order of their making: each returns to what
+/// it found.
 ///
 /// ```
 /// use slipring::Bound;

@@ -22,8 +22,8 @@ use crate::wait;
 #[non_exhaustive]
 pub enum Threads {
     /// As many threads as this process may use cores: its affinity mask and, on Linux, the quota of
-    /// its control group count ([`std::thread::available_parallelism`]). A placement does not count:
-    /// it is asked for the places of these threads afterwards.
+    /// its control group count ([`std::thread::available_parallelism`]). A placement does not
+    /// count: it is asked for the places of these threads afterwards.
     Auto,
     /// This number of threads, at least 1.
     Count(usize),

@@ -77,7 +77,8 @@ fn between(pair: Pair, trips: u64, near: impl Ends, far: impl Ends) -> Result<Ve
         let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"));
         match (asked.and_then(|asked| asked), answered.and_then(|answered| answered)) {
             (Ok(times), Ok(())) => Ok(times),
-            // A thread that ended for a reason of its own ended the other one, whose reason is that.
+            // A thread that ended for a reason of its own ended the other one, whose reason is
+            // that.
             (Err(error), Err(_)) if !error.is::<Ended>() => Err(error),
             (_, Err(error)) | (Err(error), _) => Err(error),
         }

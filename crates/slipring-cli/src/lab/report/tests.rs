@@ -301,7 +301,7 @@ fn texts_and_markers_have_contrast_in_all_modes() {
 
 /// For a look in a browser: `SLIPRING_PAGE=page.html cargo test -- --ignored writes_a_page`.
 #[test]
-#[ignore = "writes a file that somebody looks at"]
+#[ignore = "writes a page for a look at it in a browser"]
 fn writes_a_page() {
     let path = std::env::var("SLIPRING_PAGE").expect("SLIPRING_PAGE names the file");
     let mut smoke = generated::record(8);
