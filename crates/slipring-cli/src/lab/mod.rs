@@ -20,6 +20,7 @@ pub mod noise;
 mod ordered;
 mod panels;
 mod placements;
+pub mod progress;
 mod reading;
 pub mod record;
 mod report;

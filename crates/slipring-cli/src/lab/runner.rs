@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use fastrand::Rng;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use slipring_machine::MachineUsage;
 
 use super::experiment::{Case, Experiment, Measurement, Outcome, Run, Unsuitable};
@@ -16,6 +16,7 @@ use super::files::{self, Files};
 use super::interrupt;
 use super::machine::MeasuredMachine;
 use super::noise;
+use super::progress;
 use super::record::{self, Curves, Record, Results, Series, Values};
 use super::size::{Size, Sizes};
 use super::table;
@@ -106,7 +107,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     // purpose.
     slipring::on_warning(|_| ());
     interrupt::watch()?;
-    let bar = progress(&planned, size);
+    let bar = progress_bar(&planned, size);
     let usage = MachineUsage::now();
     let mut rounds = noise::Rounds::default();
     let mut measure_noise = || {
@@ -212,14 +213,11 @@ fn plan<'a>(
     }
 }
 
-/// Makes a progress bar, which is visible on a terminal only. It moves between repetitions: a bar
-/// that ticks on its own thread would disturb the measurement.
-fn progress(planned: &[Planned<'_>], size: Size) -> ProgressBar {
+/// Makes the progress bar of all experiments, in milliseconds.
+fn progress_bar(planned: &[Planned<'_>], size: Size) -> ProgressBar {
     let all = planned.iter().map(|planned| planned.work.expected());
     let total = noise::expected(size) + all.sum::<Duration>();
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    ProgressBar::new(total.as_millis() as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    progress::bar(total.as_millis() as u64)
 }
 
 /// Runs an experiment. `false`: the user has ended the measurement. Then, and after a failure, the

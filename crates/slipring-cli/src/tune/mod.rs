@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use slipring_machine::Machine;
 
 use crate::console;
 use crate::destination::Destination;
 use crate::lab::noise;
+use crate::lab::progress;
 use crate::lab::size::{Size, Sizes};
 use candidate::{Alternatives, Candidate, Setting};
 use demand::{Cores, Demand, LatencyLimit, Rate, Time};
@@ -153,7 +154,7 @@ pub fn run(args: &Args) -> Result<()> {
     let places = |threads| place::allowed(&machine, threads, demand.stages);
     let alternatives = Alternatives::new(demand.stages, machine.usable_cores(), places);
     let bench = Bench { length, work: Work::of(demand.work), demand };
-    let bar = progress(&alternatives, size);
+    let bar = progress_bar(&alternatives, size);
     bar.set_message("noise floor");
     let noise = noise::measure(size)?.floor();
     if noise > TOO_NOISY && size != Size::Smoke {
@@ -208,16 +209,14 @@ fn describe(candidate: &Candidate) -> String {
     Setting::ALL.map(|setting| setting.of(candidate)).join("; ")
 }
 
-/// Makes a progress bar, which is visible on a terminal only. It moves between runs.
-fn progress(alternatives: &Alternatives, size: Size) -> ProgressBar {
+/// Makes the progress bar of all runs.
+fn progress_bar(alternatives: &Alternatives, size: Size) -> ProgressBar {
     let (rounds, final_rounds) = rounds(size);
     let default = alternatives.default_candidate();
     let variants = Setting::ALL.map(|of| alternatives.variants(of, &default).len());
     let searched: usize = variants.into_iter().filter(|count| *count > 1).sum();
     let total = searched as u64 * u64::from(rounds) + 2 * u64::from(final_rounds);
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(total).with_style(style)
+    progress::bar(total)
 }
 
 /// Returns the words for what is optimised.

@@ -6,9 +6,9 @@
 //!
 //! Invariants
 //! - I1: what a [`Bound`] undoes, it undoes on the thread that was bound, because it is not `Send`.
-//! - I2: every call that the library makes to the user's placement is contained: a panic in it is an
-//! error of the build or a failure of the graph. A panic of a drop, and of the undoing on a thread
-//!   of the library, is only contained where the graph has ended.
+//! - I2: every call that the library makes to the user's placement is contained: a panic in it is
+//!   an error of the build or a failure of the graph. A panic of a drop, and of the undoing on a
+//!   thread of the library, is only contained where the graph has ended.
 
 use std::collections::HashSet;
 use std::fmt;

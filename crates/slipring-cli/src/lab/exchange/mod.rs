@@ -20,7 +20,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use slipring_exchange::Way;
 
 pub use experiment::Exchange;
@@ -29,7 +28,7 @@ use super::files::{self, ABOUT_FILES, Files};
 use super::machine::MeasuredMachine;
 use super::record::Record as CommonRecord;
 use super::size::Sizes;
-use super::{interrupt, noise};
+use super::{interrupt, noise, progress};
 use crate::{console, exit};
 use plan::{Amount, Plan};
 use report::{Measured, Record};
@@ -81,10 +80,8 @@ pub fn run(args: &Args) -> Result<()> {
     slipring::on_warning(|_| ());
     interrupt::watch()?;
     let plan = Plan { ways, amount };
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
     let expected = plan.expected() + noise::expected(size) / 2;
-    let bar = ProgressBar::new(expected.as_millis() as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = progress::bar(expected.as_millis() as u64);
     bar.set_message("noise floor");
     let noise = noise::measure(size)?;
     bar.inc(noise::expected(size).as_millis() as u64 / 2);

@@ -19,11 +19,10 @@ mod wake;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use slipring::Wait;
 use slipring_support::streams::stdout_width;
 
@@ -33,7 +32,7 @@ use super::files::{self, ABOUT_FILES, Files};
 use super::machine::MeasuredMachine;
 use super::record::Record as CommonRecord;
 use super::size::Sizes;
-use super::{interrupt, noise};
+use super::{interrupt, noise, progress};
 use crate::{console, exit};
 use arrivals::Arrival;
 use plan::Plan;
@@ -138,7 +137,8 @@ pub fn run(args: &Args) -> Result<()> {
     slipring::on_warning(|_| ());
     interrupt::watch()?;
     let plan = Plan { waits, arrivals, size };
-    let bar = progress(plan.expected() + noise::expected(size) / 2);
+    let expected = plan.expected() + noise::expected(size) / 2;
+    let bar = progress::bar(expected.as_millis() as u64);
     bar.set_message("noise floor");
     let noise = noise::measure(size)?;
     bar.inc(noise::expected(size).as_millis() as u64 / 2);
@@ -176,14 +176,6 @@ fn measure(
         return Err(exit::interrupted("interrupted during `waits`"));
     }
     print(&record.closing())
-}
-
-/// Makes a progress bar, which is visible on a terminal only. It moves between runs: a bar that
-/// ticks on its own thread would disturb the measurement.
-fn progress(expected: Duration) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
-    ProgressBar::new(expected.as_millis() as u64)
-        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]
