@@ -105,7 +105,7 @@ impl Experiment for Scaling {
     }
 
     fn cases(&self, size: Size, machine: &MeasuredMachine) -> Result<Vec<Case>> {
-        let nodes = placement::nodes();
+        let nodes = placement::nodes(machine);
         let cores = machine.cores;
         let mut cases = Vec::new();
         for (sorts, events) in SORTS.into_iter().zip(events(size)) {
@@ -145,8 +145,8 @@ impl Experiment for Scaling {
         size.pick(2, 5, 9)
     }
 
-    fn missing(&self, size: Size, _: &MeasuredMachine) -> Vec<String> {
-        let nodes: Vec<usize> = placement::nodes().iter().map(Vec::len).collect();
+    fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String> {
+        let nodes: Vec<usize> = placement::nodes(machine).iter().map(Vec::len).collect();
         about::missing(events(size), &nodes)
     }
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn threads_are_bound_where_there_is_a_core_for_each() {
-        let cpus = placement::nodes().concat();
+        let cpus = placement::nodes(&MeasuredMachine::this()).concat();
         let Some(consumers) = cpus.len().checked_sub(1).filter(|count| *count > 0) else { return };
         for contender in [Contender::Queue, Contender::Partitioned, Contender::Pool] {
             let job = Job { first: 0, events: 100, sorts: 1 };

@@ -1,38 +1,29 @@
 //! The CPUs that the threads of a run are bound to.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use slipring_machine::{allowed_cpus, pin};
 
+use crate::lab::machine::MeasuredMachine;
+
 /// Number of threads on the first NUMA node: the producer and five consumers, as in the study.
 const ON_FIRST_NODE: usize = 6;
 
-/// Returns the CPUs that this process may use, one for each physical core, by NUMA node. Without an
-/// answer of the system, each CPU is a core of the first node.
-pub fn nodes() -> Vec<Vec<usize>> {
+/// Returns the CPUs that this process may use, one for each physical core, by NUMA node. Without a
+/// description of the machine, each CPU is a core of the first node.
+pub fn nodes(machine: &MeasuredMachine) -> Vec<Vec<usize>> {
+    let Some(machine) = &machine.description else {
+        let all = allowed_cpus();
+        return if all.is_empty() { Vec::new() } else { vec![all] };
+    };
     let mut nodes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let mut cores = Vec::new();
-    for cpu in allowed_cpus() {
-        let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
-        let core = fs::read_to_string(format!("{folder}/topology/thread_siblings_list"))
-            .unwrap_or_else(|_| cpu.to_string());
-        if cores.contains(&core) {
-            continue;
+    for core in machine.cores() {
+        if let Some(cpu) = core.cpus.intersection(machine.allowed()).first() {
+            nodes.entry(core.node.unwrap_or(0)).or_default().push(cpu);
         }
-        cores.push(core);
-        nodes.entry(node(&folder).unwrap_or(0)).or_default().push(cpu);
     }
     nodes.into_values().collect()
-}
-
-/// Returns the NUMA node of a CPU, by its folder.
-fn node(folder: &str) -> Option<usize> {
-    let entries = fs::read_dir(folder).ok()?;
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("node")?.parse().ok())
-        .next()
 }
 
 /// Chooses a CPU for each thread, the producer first: one thread on each physical core, and from
@@ -117,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_cpus_of_this_machine_are_distinct_and_allowed() {
-        let nodes = nodes();
+        let nodes = nodes(&MeasuredMachine::this());
         let mut cpus = nodes.concat();
         assert!(cpus.iter().all(|cpu| allowed_cpus().contains(cpu)));
         cpus.sort_unstable();
