@@ -8,8 +8,6 @@ use std::io;
 use std::marker::PhantomData;
 use std::thread;
 
-use serde::{Deserialize, Serialize};
-
 use crate::CpuSet;
 
 pub use system::{allowed_cpus, bind};
@@ -48,39 +46,6 @@ pub fn unpin() {
 
 /// Number of CPUs that a thread's affinity mask can name here: the size of the C library's mask.
 pub(crate) const MAX_CPUS: usize = 1024;
-
-/// Two different CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CorePair {
-    /// The CPU of the producer.
-    pub producer: usize,
-    /// The CPU of the reader that waits for the producer.
-    pub waiter: usize,
-}
-
-impl CorePair {
-    /// Chooses the first two CPUs that this process may use and that are no hardware threads of one
-    /// core; without such a pair, the first two.
-    ///
-    /// ```
-    /// if let Some(pair) = slipring_machine::CorePair::choose() {
-    ///     assert_ne!(pair.producer, pair.waiter);
-    /// }
-    /// ```
-    pub fn choose() -> Option<Self> {
-        let allowed = allowed_cpus();
-        let (&producer, others) = allowed.split_first()?;
-        let siblings = |cpu: usize| {
-            std::fs::read_to_string(format!(
-                "/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-            ))
-            .ok()
-        };
-        let own = siblings(producer);
-        let apart = others.iter().find(|&&cpu| own.is_none() || siblings(cpu) != own);
-        Some(Self { producer, waiter: *apart.or(others.first())? })
-    }
-}
 
 /// Binds the calling thread, and threads that it starts meanwhile, to some CPUs until the returned
 /// value is dropped. The drop gives the thread its old affinity mask back.

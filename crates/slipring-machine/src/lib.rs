@@ -37,6 +37,7 @@ mod files;
 mod machine;
 mod memory;
 mod model;
+mod pair;
 mod placement;
 mod quota;
 mod snapshot;
@@ -45,7 +46,7 @@ mod topology;
 mod usage;
 
 pub use affinity::{
-    BindError, BoundThread, CorePair, allowed_cpus, bind, bind_thread, pin, unpin, usable_cores,
+    BindError, BoundThread, allowed_cpus, bind, bind_thread, pin, unpin, usable_cores,
 };
 pub use assignment::{AssignedThread, Assignment, PlacementError};
 pub use binding::Placed;
@@ -55,6 +56,7 @@ pub use files::MachineError;
 pub use machine::{
     Cache, CacheHolds, Core, HugePages, Kind, Machine, Memory, Node, Package, Quota,
 };
+pub use pair::CorePair;
 pub use placement::{Explicit, Placement, PlacementTextError};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use usage::{MachineUsage, ThreadTimes, process_cpu, thread_cpu, thread_id};

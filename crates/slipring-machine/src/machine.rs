@@ -420,6 +420,19 @@ impl Machine {
         &self.cores
     }
 
+    /// Returns the core of a CPU that is online.
+    ///
+    /// ```
+    /// let machine = slipring_machine::Machine::this()?;
+    /// let first = machine.online().first().unwrap();
+    /// assert!(machine.core_of(first).unwrap().cpus.contains(first));
+    /// assert!(machine.core_of(usize::MAX).is_none());
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn core_of(&self, cpu: usize) -> Option<&Core> {
+        self.cores.iter().find(|core| core.cpus.contains(cpu))
+    }
+
     /// Returns the caches, the highest level first, then by their first CPU. Empty: the system says
     /// nothing of caches.
     ///

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use slipring_machine::{Machine, Placement, Snapshot};
+use slipring_machine::{CorePair, Machine, Placement, Snapshot};
 
 /// What a machine is, and its placements.
 struct Expected {
@@ -236,6 +236,28 @@ fn a_group_below_the_highest_cache_is_preferred() {
     assert_eq!((assignment.cpu("producer"), assignment.cpu("parse")), (Some(12), Some(13)));
     let error = machine.assign(&Placement::SharedCache, &[""; 9]).unwrap_err();
     assert_eq!(error.reason(), "the cores of one cache have at most 8 allowed CPUs");
+}
+
+#[test]
+fn two_cpus_for_a_measurement_are_of_two_cores_if_there_are_two() {
+    let pair = |text: &str| {
+        let machine = Machine::from_snapshot(&text.parse().unwrap()).unwrap();
+        CorePair::of(&machine).map(|pair| (pair.producer, pair.waiter))
+    };
+    for (name, expected) in [
+        ("virtual-machine", (0, 1)),
+        ("laptop-hybrid", (0, 2)),
+        ("laptop-low-power-cores", (0, 1)),
+        ("server-intel-2-sockets", (0, 1)),
+    ] {
+        assert_eq!(pair(&snapshot(name).to_string()), Some(expected), "{name}");
+    }
+    let within = |mask: &str| {
+        let text = snapshot("laptop-hybrid").to_string();
+        let all = text.lines().find(|line| line.contains("Cpus_allowed_list")).unwrap();
+        pair(&text.replace(all, &format!("proc/self/status: Cpus_allowed_list:\\t{mask}")))
+    };
+    assert_eq!((within("0-1"), within("1,3"), within("3")), (Some((0, 1)), Some((1, 3)), None));
 }
 
 /// Programs read these keys.
