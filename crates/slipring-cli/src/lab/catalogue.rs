@@ -9,7 +9,6 @@ pub fn all() -> Vec<&'static dyn Experiment> {
         &super::scaling::Scaling,
         &super::ordered::Ordered,
         &super::graph::Graph,
-        #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         &super::exchange::Exchange,
         &super::waits::Waits,
         &super::cores::Cores,

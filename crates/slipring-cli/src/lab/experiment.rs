@@ -72,6 +72,9 @@ pub trait Measurement {
     /// Leaves the named contenders.
     fn keep(&mut self, only: &[String]);
 
+    /// Repeats each run so often.
+    fn repeat(&mut self, rounds: u32);
+
     /// Estimates the time that the measurement takes.
     fn expected(&self) -> Duration;
 

@@ -7,8 +7,7 @@ mod catalogue;
 mod compare;
 mod contenders;
 mod cores;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-pub mod exchange;
+mod exchange;
 mod experiment;
 mod figure;
 mod files;

@@ -28,7 +28,8 @@ const SEED: u64 = 2013;
 /// The help's paragraphs on interruptions and exit codes.
 const ABOUT_RUNS: &str = "\
 Ctrl-C ends the measurement after the current repetition: the finished rounds are
-saved and printed. A second Ctrl-C ends the program at once.
+saved and printed. A second Ctrl-C ends the program at once. (On Windows, the
+first one does.)
 
 FILE is checked before the measurement, and replaced as a whole. `-` is standard
 output; the tables then go to standard error.
@@ -36,7 +37,7 @@ output; the tables then go to standard error.
 Exit code:
     0  everything was measured and saved
     1  something failed; the results before the failure are saved and printed
-    2  wrong arguments, such as a FILE that cannot be written
+    2  wrong arguments, or output that cannot be written
   130  ended by Ctrl-C";
 
 /// The arguments that most experiments have.
@@ -83,6 +84,13 @@ impl Work {
         match self {
             Work::Rounds { cases, .. } => cases.retain(|case| only.contains(&case.contender)),
             Work::Own(measurement) => measurement.keep(only),
+        }
+    }
+
+    fn repeat(&mut self, asked: u32) {
+        match self {
+            Work::Rounds { rounds, .. } => *rounds = asked,
+            Work::Own(measurement) => measurement.repeat(asked),
         }
     }
 
@@ -196,8 +204,8 @@ fn plan<'a>(
         if !only.is_empty() {
             work.keep(only);
         }
-        if let (Work::Rounds { rounds, .. }, Some(asked)) = (&mut work, args.rounds) {
-            *rounds = asked;
+        if let Some(rounds) = args.rounds {
+            work.repeat(rounds);
         }
         planned.push(Planned { experiment: *experiment, work });
     }

@@ -2,25 +2,13 @@
 
 use indicatif::BinaryBytes;
 
+use super::about::{BYTES, LATENCY, READ, SETTING, ns};
 use super::figures::Figures;
 use super::measure::Execution;
 use super::report::{Measured, Series};
 use crate::lab::experiment::{Better, Metric, Value};
 use crate::lab::record::{self, Curves, Results};
 
-/// Parameter: size of a block, in bytes.
-pub const BYTES: &str = "bytes";
-/// Parameter that names the reader's core and the caches in one: the panels of plots.
-pub const SETTING: &str = "reader";
-
-const fn ns(name: &'static str) -> Metric {
-    Metric { name, unit: "ns", better: Better::Less }
-}
-
-/// Mean time to read a block.
-pub const READ: Metric = ns("read");
-/// Mean time from the end of the writing to the beginning of the reading.
-pub const LATENCY: Metric = ns("latency");
 const BLOCKS: Metric = Metric { name: "blocks", unit: "blocks", better: Better::Neither };
 
 /// A metric, and the figure of an execution that it has.

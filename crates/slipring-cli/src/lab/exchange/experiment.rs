@@ -1,64 +1,15 @@
-//! The experiment for readers, and its part of a run of all experiments.
-
-use std::time::Duration;
+//! The experiment: its part in a run of all experiments, and its conclusion.
 
 use anyhow::Result;
-use indicatif::ProgressBar;
-use slipring_exchange::Way;
 
-use super::convert::{self, BYTES, LATENCY, READ, SETTING};
-use super::placement::{self, Placement};
-use super::plan::{Amount, Plan};
-use super::report::Measured;
+use super::about::{ABOUT, BYTES, LATENCY, SETTING};
+use super::measurement;
 use super::{PAPER_BLOCK, WORD};
-use crate::lab::experiment::{About, Experiment, Measurement, Source, Value};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::experiment::{About, Experiment, Measurement, Value};
 use crate::lab::machine::MeasuredMachine;
 use crate::lab::record::{Results, Series};
 use crate::lab::size::Size;
 use crate::lab::statistics::{Noise, Spread, Verdict, compare};
-
-static ABOUT: About = About {
-    name: "exchange",
-    title: "Exchange of a block",
-    paragraph: "\
-A writer fills a block of memory with ones, and a reader adds them up. One of several ways tells \
-the reader that the block is written: two threads or two processes by atomics, promises, named \
-semaphores, a file in memory, or a ring of one slot that spins, blocks, or adapts. Two times are \
-measured. The time to read says what the distance of the reader's core from the writer's costs. \
-The time from written to begun is the latency of the way itself. One thread that does both is the \
-baseline. Blocks have 4 KiB to 64 MiB, and caches are warm or cold.",
-    drawing: "\
-writer ──> block ──────────────────> reader
-fills it     └─ written ··· begun ─┘ adds it up
-                 a way: atomics, promises, semaphores, file, ring",
-    source: Source {
-        citation: "Dokulil and Benkner: exchange of a block between threads and processes by \
-                   atomics, promises, named semaphores and a file",
-        address: None,
-        machine: "not stated here",
-        finding: "The experiment compares the ways for a block of 1 MiB. Its figures are not \
-                  repeated here.",
-        figures: &[],
-    },
-    figures: &[
-        Figure {
-            title: "Time to read a block, mean and 95 % interval",
-            panels: Some(SETTING),
-            kind: Kind::Means { x: BYTES, metric: READ.name, logarithmic: true },
-        },
-        Figure {
-            title: "From written to begun, mean and 95 % interval",
-            panels: Some(SETTING),
-            kind: Kind::Means { x: BYTES, metric: LATENCY.name, logarithmic: true },
-        },
-        Figure {
-            title: "From written to begun, by the reader's core and caches",
-            panels: Some(BYTES),
-            kind: Kind::Means { x: SETTING, metric: LATENCY.name, logarithmic: true },
-        },
-    ],
-};
 
 /// The experiment.
 pub struct Exchange;
@@ -69,13 +20,13 @@ impl Experiment for Exchange {
     }
 
     fn measurement(&self, size: Size) -> Result<Option<Box<dyn Measurement>>> {
-        Ok(Some(Box::new(Plan { ways: Way::all(), amount: Amount::in_all(size) })))
+        measurement::in_all(size).map(Some)
     }
 
     fn missing(&self, _: Size, _: &MeasuredMachine) -> Vec<String> {
         let mut missing =
             vec!["The file is in memory (/dev/shm), so no disk is part of it.".to_owned()];
-        let relations = placement::missing(&Placement::all());
+        let relations = measurement::missing_relations();
         if !relations.is_empty() {
             missing.push(format!("This machine has no such cores: {}.", relations.join(", ")));
         }
@@ -86,26 +37,6 @@ impl Experiment for Exchange {
         comparison(results, noise).unwrap_or_else(|| {
             "On this machine, too few ways were measured for a comparison.".to_owned()
         })
-    }
-}
-
-impl Measurement for Plan {
-    fn contenders(&self) -> Vec<String> {
-        self.ways.iter().map(Way::to_string).collect()
-    }
-
-    fn keep(&mut self, only: &[String]) {
-        self.ways.retain(|way| only.contains(&way.to_string()));
-    }
-
-    fn expected(&self) -> Duration {
-        Plan::expected(self)
-    }
-
-    fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)> {
-        let mut measured = Measured::begin(self);
-        let is_complete = Plan::run(self, &mut measured, bar)?;
-        Ok((convert::results(&measured), is_complete))
     }
 }
 
@@ -149,11 +80,6 @@ fn comparison(results: &Results, noise: &Noise) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_drawing_fits() {
-        assert!(ABOUT.drawing.lines().all(|line| line.chars().count() <= 72));
-    }
 
     #[test]
     fn the_headline_compares_processes_on_the_last_core() {

@@ -1,9 +1,7 @@
 //! The cores on which writer and reader run.
 
-use std::fs;
-
 use slipring_exchange::Way;
-use slipring_machine::allowed_cpus;
+use slipring_machine::{Core, Machine, allowed_cpus};
 
 /// What two cores have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,32 +29,17 @@ impl Relation {
         }
     }
 
-    fn of(one: &Topology, other: &Topology) -> Relation {
+    fn of(machine: Option<&Machine>, one: usize, other: usize) -> Relation {
+        let [one_core, other_core] =
+            [one, other].map(|cpu| machine.and_then(|machine| machine.core_of(cpu)));
+        let package = |core: Option<&Core>| core.and_then(|core| core.package);
         match () {
-            () if one.number == other.number => Relation::SameCore,
-            () if one.package != other.package => Relation::OtherPackage,
-            () if one.core == other.core => Relation::Siblings,
+            () if one == other => Relation::SameCore,
+            () if package(one_core) != package(other_core) => Relation::OtherPackage,
+            // Of a machine that cannot be described, each CPU counts as a core.
+            () if one_core.is_some_and(|core| core.cpus.contains(other)) => Relation::Siblings,
             () => Relation::SamePackage,
         }
-    }
-}
-
-/// What the system says of a core.
-struct Topology {
-    number: usize,
-    core: Option<usize>,
-    package: Option<usize>,
-}
-
-impl Topology {
-    fn of(number: usize) -> Topology {
-        let read = |what| {
-            let path = format!("/sys/devices/system/cpu/cpu{number}/topology/{what}");
-            fs::read_to_string(path).ok()?.trim().parse().ok()
-        };
-        // Without an answer, each core is one of its own.
-        let core = read("core_id").or(Some(usize::MAX - number));
-        Topology { number, core, package: read("physical_package_id") }
     }
 }
 
@@ -75,16 +58,19 @@ impl Placement {
     /// Returns the placements of this machine: the writer on the first core, and the reader on each
     /// core in turn.
     pub fn all() -> Vec<Placement> {
-        let cores: Vec<Topology> = allowed_cpus().into_iter().map(Topology::of).collect();
-        let Some(first) = cores.first() else {
+        Self::on(Machine::this().ok().as_ref(), &allowed_cpus())
+    }
+
+    fn on(machine: Option<&Machine>, allowed: &[usize]) -> Vec<Placement> {
+        let Some(&first) = allowed.first() else {
             return vec![Placement { writer: None, reader: None, relation: Relation::SameCore }];
         };
-        let place = |core: &Topology| Placement {
-            writer: Some(first.number),
-            reader: Some(core.number),
-            relation: Relation::of(first, core),
+        let place = |&cpu: &usize| Placement {
+            writer: Some(first),
+            reader: Some(cpu),
+            relation: Relation::of(machine, first, cpu),
         };
-        cores.iter().map(place).collect()
+        allowed.iter().map(place).collect()
     }
 
     /// Leaves the first placement of each relation, so that a machine of many cores is measured in
@@ -111,21 +97,38 @@ pub fn missing(placements: &[Placement]) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
+    /// Two packages of two cores with two hardware threads.
+    const PACKAGES: &str = "\
+        sys/devices/system/cpu/online: 0-7\n\
+        sys/devices/system/cpu/cpu[0,4]/topology/thread_siblings_list: 0,4\n\
+        sys/devices/system/cpu/cpu[1,5]/topology/thread_siblings_list: 1,5\n\
+        sys/devices/system/cpu/cpu[2,6]/topology/thread_siblings_list: 2,6\n\
+        sys/devices/system/cpu/cpu[3,7]/topology/thread_siblings_list: 3,7\n\
+        sys/devices/system/cpu/cpu[0-1,4-5]/topology/physical_package_id: 0\n\
+        sys/devices/system/cpu/cpu[2-3,6-7]/topology/physical_package_id: 1\n";
+
     #[test]
     fn relations_of_cores() {
-        let core =
-            |number, core, package| Topology { number, core: Some(core), package: Some(package) };
-        let first = core(0, 0, 0);
-        for (other, relation) in [
-            (core(0, 0, 0), Relation::SameCore),
-            (core(4, 0, 0), Relation::Siblings),
-            (core(1, 1, 0), Relation::SamePackage),
-            (core(2, 0, 1), Relation::OtherPackage),
-        ] {
-            assert_eq!(Relation::of(&first, &other), relation);
-        }
-        let unknown = |number| Topology::of(usize::MAX / 2 - number);
-        assert_eq!(Relation::of(&unknown(0), &unknown(1)), Relation::SamePackage);
+        let machine = Machine::from_snapshot(&PACKAGES.parse().unwrap()).unwrap();
+        let all: Vec<usize> = (0..8).collect();
+        let relations = |machine| -> Vec<Relation> {
+            Placement::on(machine, &all).iter().map(|placement| placement.relation).collect()
+        };
+        use Relation::{OtherPackage, SameCore, SamePackage, Siblings};
+        assert_eq!(
+            relations(Some(&machine)),
+            [
+                SameCore,
+                SamePackage,
+                OtherPackage,
+                OtherPackage,
+                Siblings,
+                SamePackage,
+                OtherPackage,
+                OtherPackage
+            ]
+        );
+        assert_eq!(relations(None)[..2], [SameCore, SamePackage]);
     }
 
     #[test]

@@ -10,9 +10,12 @@ use slipring_exchange::Way;
 use super::measure::Setup;
 use super::placement::Placement;
 use super::report::Measured;
-use super::{PAPER_BLOCK, SEED, WORD};
+use super::{PAPER_BLOCK, WORD};
 use crate::lab::interrupt;
 use crate::lab::size::Size;
+
+/// Seed of the orders.
+pub const SEED: u64 = 2025;
 
 /// The ways of a measurement, and how much is measured of each.
 pub struct Plan {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipring_exchange::{Reader, Way};
 use slipring_machine as machine;
 
-use super::print_line;
+use crate::console;
 
 /// Reads blocks that `exchange` writes, then prints the times; used by `exchange`
 #[derive(Debug, clap::Args)]
@@ -117,6 +117,11 @@ impl Cold {
     pub fn work(&mut self) {
         self.0.iter_mut().step_by(8).for_each(|word| *word = std::hint::black_box(*word + 1));
     }
+}
+
+/// Prints a line for the process that has started this one.
+fn print_line(line: &str) -> Result<()> {
+    console::print(&format!("{line}\n"))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use slipring_machine::{self as machine, CorePair};
 
-use crate::console;
+use crate::{console, exit};
 
 /// Works until standard input ends, then prints the amount of work; used by `waits`
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ pub fn work(args: &Args) -> Result<()> {
     let cores: Vec<Option<usize>> = match args.cores.as_slice() {
         [] => vec![None; machine::usable_cores()],
         cores => {
-            check(cores, &machine::allowed_cpus())?;
+            check(cores, &machine::allowed_cpus()).map_err(exit::usage)?;
             cores.iter().copied().map(Some).collect()
         }
     };

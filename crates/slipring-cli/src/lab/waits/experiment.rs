@@ -72,7 +72,7 @@ impl Experiment for Waits {
 
     fn measurement(&self, size: Size) -> Result<Option<Box<dyn Measurement>>> {
         let arrivals = Arrival::in_all(size).collect();
-        Ok(Some(Box::new(Plan { waits: default_waits(), arrivals, size })))
+        Ok(Some(Box::new(Plan { waits: default_waits(), arrivals, size, rounds: None })))
     }
 
     fn missing(&self, _: Size, machine: &MeasuredMachine) -> Vec<String> {
@@ -98,6 +98,10 @@ impl Measurement for Plan {
 
     fn keep(&mut self, only: &[String]) {
         self.waits.retain(|wait| only.contains(&wait.to_string()));
+    }
+
+    fn repeat(&mut self, rounds: u32) {
+        self.rounds = Some(rounds);
     }
 
     fn expected(&self) -> Duration {

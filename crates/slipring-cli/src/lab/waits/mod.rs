@@ -136,7 +136,7 @@ pub fn run(args: &Args) -> Result<()> {
     // purpose.
     slipring::on_warning(|_| ());
     interrupt::watch()?;
-    let plan = Plan { waits, arrivals, size };
+    let plan = Plan { waits, arrivals, size, rounds: None };
     let expected = plan.expected() + noise::expected(size) / 2;
     let bar = progress::bar(expected.as_millis() as u64);
     bar.set_message("noise floor");

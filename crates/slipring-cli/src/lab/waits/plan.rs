@@ -17,13 +17,22 @@ pub struct Plan {
     pub waits: Vec<Wait>,
     pub arrivals: Vec<Arrival>,
     pub size: Size,
+    /// How often each strategy runs under each pattern; `None`: as often as the size says.
+    pub rounds: Option<u32>,
 }
 
 impl Plan {
     /// Estimates the time that the measurement takes.
     pub fn expected(&self) -> Duration {
-        let of = |arrival: &Arrival| rounds::expected(*arrival, self.size, self.waits.len());
+        let of = |arrival: &Arrival| {
+            let round = rounds::expected(*arrival, self.size, self.waits.len());
+            round * self.rounds_of(*arrival)
+        };
         self.arrivals.iter().map(of).sum()
+    }
+
+    fn rounds_of(&self, arrival: Arrival) -> u32 {
+        self.rounds.unwrap_or_else(|| arrival.rounds(self.size))
     }
 
     /// Measures one arrival pattern after the other, and calls `each` with the results of each
@@ -36,7 +45,8 @@ impl Plan {
     ) -> Result<bool> {
         for &arrival in &self.arrivals {
             let (size, pinned) = (self.size, measured.pinned);
-            let rounds = Rounds { arrival, size, pinned, cores: usable_cores(), bar };
+            let (rounds, cores) = (self.rounds_of(arrival), usable_cores());
+            let rounds = Rounds { arrival, size, rounds, pinned, cores, bar };
             let Some(result) = rounds.measure(&self.waits)? else { return Ok(false) };
             each(&result)?;
             measured.arrivals.push(result);

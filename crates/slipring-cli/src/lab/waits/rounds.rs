@@ -17,11 +17,10 @@ use super::run::{self, Outcome, Pace, Setup};
 use crate::lab::interrupt;
 use crate::lab::size::Size;
 
-/// Estimates the time of all rounds of a pattern, with so many strategies.
+/// Estimates the time of a round of a pattern, with so many strategies.
 pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
     let alone = if arrival.has_bystander() { ALONE_TURNS } else { 0 };
-    let runs = (strategies + alone) as u64 * u64::from(arrival.rounds(size));
-    Duration::from_millis(runs * expected_ms(arrival, size))
+    Duration::from_millis((strategies + alone) as u64 * expected_ms(arrival, size))
 }
 
 /// Estimates the length of a run, in milliseconds.
@@ -43,6 +42,8 @@ const ALONE_TURNS: usize = 2;
 pub struct Rounds<'a> {
     pub arrival: Arrival,
     pub size: Size,
+    /// How often each strategy runs.
+    pub rounds: u32,
     /// Cores of producer and waiter, if they are pinned.
     pub pinned: Option<CorePair>,
     /// Number of cores of the machine.
@@ -75,7 +76,7 @@ impl Rounds<'_> {
         let mut runs = vec![Vec::new(); waits.len()];
         let mut alone = Vec::new();
         let mut random = Rng::with_seed(SEED);
-        for round in 0..arrival.rounds(size) {
+        for round in 0..self.rounds {
             let mut turns: Vec<Turn> = (0..waits.len()).map(Turn::Strategy).collect();
             if arrival.has_bystander() {
                 turns.extend([Turn::BystanderAlone; ALONE_TURNS]);

@@ -1,0 +1,49 @@
+//! The part of the experiment in a run of all experiments.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use slipring_exchange::Way;
+
+use super::convert;
+use super::placement::{self, Placement};
+use super::plan::{Amount, Plan};
+use super::report::Measured;
+use crate::lab::experiment::Measurement;
+use crate::lab::record::Results;
+use crate::lab::size::Size;
+
+/// Returns the measurement in the amount that suits a run of all experiments.
+pub fn in_all(size: Size) -> Result<Box<dyn Measurement>> {
+    Ok(Box::new(Plan { ways: Way::all(), amount: Amount::in_all(size) }))
+}
+
+/// Returns the relations of two cores that no cores of this machine have.
+pub fn missing_relations() -> Vec<&'static str> {
+    placement::missing(&Placement::all())
+}
+
+impl Measurement for Plan {
+    fn contenders(&self) -> Vec<String> {
+        self.ways.iter().map(Way::to_string).collect()
+    }
+
+    fn keep(&mut self, only: &[String]) {
+        self.ways.retain(|way| only.contains(&way.to_string()));
+    }
+
+    fn repeat(&mut self, rounds: u32) {
+        self.amount.executions = rounds;
+    }
+
+    fn expected(&self) -> Duration {
+        Plan::expected(self)
+    }
+
+    fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)> {
+        let mut measured = Measured::begin(self);
+        let is_complete = Plan::run(self, &mut measured, bar)?;
+        Ok((convert::results(&measured), is_complete))
+    }
+}
