@@ -9,6 +9,7 @@ mod source;
 use std::time::Duration;
 
 use anyhow::Result;
+use indicatif::HumanCount;
 
 use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Value};
 use super::record::{Results, Series};
@@ -67,8 +68,6 @@ impl Experiment for Graph {
              worker; here every slice is computed."
                 .to_owned(),
             "100 terms a slice, and the pool in a fan-out, have no published figures.".to_owned(),
-            "Jobs of 100 terms a slice have fewer slices, so that a measurement takes minutes."
-                .to_owned(),
         ];
         let all = AMOUNTS_OF_WORKERS[1] + 3;
         if machine.cores < all {
@@ -77,12 +76,13 @@ impl Experiment for Graph {
                 machine.cores
             ));
         }
-        let [slices, _] = amounts(size);
-        if slices.last() != Some(&5_000_000) {
+        let [most, most_of_100] =
+            amounts(size).map(|slices| slices.last().copied().unwrap_or(0)).map(HumanCount);
+        if size != Size::Full {
             missing.push(format!(
-                "{} shots of at most {} slices; --full takes 50 of up to 5,000,000.",
+                "{} shots of at most {most} slices of 10 terms and {most_of_100} of 100; --full \
+                 takes 50 of up to 5,000,000.",
                 self.rounds(size),
-                indicatif::HumanCount(slices.last().copied().unwrap_or(0))
             ));
         }
         missing
@@ -103,7 +103,7 @@ fn amounts(size: Size) -> [Vec<u64>; 2] {
     match size {
         Size::Smoke => [vec![2_000, 4_000], vec![2_000]],
         Size::Quick => [vec![500_000, 1_000_000], vec![500_000]],
-        Size::Full => [vec![500_000, 1_000_000, 5_000_000], vec![500_000, 1_000_000]],
+        Size::Full => [(); 2].map(|()| vec![500_000, 1_000_000, 5_000_000]),
     }
 }
 
