@@ -7,7 +7,9 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+
+use crate::exit;
 
 /// The error of a write to a standard output whose reader has closed the pipe. The program then
 /// ends without a message and with success.
@@ -32,7 +34,8 @@ pub fn print(text: &str) -> Result<()> {
 pub fn stdout_result(written: io::Result<()>) -> Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(StdoutClosed.into()),
-        written => written.context("cannot write to standard output"),
+        written => written
+            .map_err(|error| exit::unwritten(format!("cannot write to standard output: {error}"))),
     }
 }
 

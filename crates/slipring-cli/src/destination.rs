@@ -13,7 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use slipring_support::streams::inode;
 use tempfile::NamedTempFile;
 
@@ -45,6 +45,7 @@ enum Kind {
     /// Through this process's standard output, which is the same file.
     Stdout,
     /// Through this process's standard error, which is the same file.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "no file is known to be the same there"))]
     Stderr,
     /// Through this descriptor of a pipe or device.
     Stream(File),
@@ -137,13 +138,10 @@ impl Destination {
                 save_regular(path.as_deref(), existing, content).map_err(Into::into)
             }
         };
-        match saved {
-            Err(error) if !error.is::<console::StdoutClosed>() => {
-                let kept = keep_elsewhere(&self.path, content);
-                Err(anyhow!("{option}: cannot write to {shown}: {error:#}; {kept}"))
-            }
-            saved => saved,
-        }
+        saved.map_err(|error| {
+            let kept = keep_elsewhere(&self.path, content);
+            exit::unwritten(format!("{option}: cannot write to {shown}: {error:#}; {kept}"))
+        })
     }
 }
 

@@ -39,8 +39,8 @@ Placements:
 
 Exit code:
   0  shown, or saved
-  1  the file of --save cannot be written, or this machine cannot be described
-  2  wrong arguments, or there is no machine at --root";
+  1  this machine cannot be described
+  2  wrong arguments, there is no machine at --root, or output cannot be written";
 
 /// Shows the cores, caches and memory nodes of this machine, and where placements
 /// put the threads of a graph

@@ -1,10 +1,10 @@
 //! The command `slipring`, which shows rings between processes, and measures the library on the
 //! machine that it runs on. `slipring --help` describes its arguments.
 //!
-//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments, and 130 for a
-//! measurement that Ctrl-C ended (`exit.rs`). A reader of standard output that closes its pipe
-//! early (`| head`) is no failure: the program saves the files that it was asked for, stops, and
-//! exits with 0.
+//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments and for output that cannot
+//! be written, and 130 for a measurement that Ctrl-C ended (`exit.rs`). A reader that closes the pipe
+//! of printed tables early (`| head`) is no failure: the program saves the files that it was asked
+//! for, stops, and exits with 0. A reader that closes the pipe of such a file (`--json - | head`) is.
 // Tests attach to segments of their own.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 // Both macros panic where the stream refuses a write; `console` does not.
@@ -31,6 +31,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Shows rings between processes, and measures slipring on this machine.
@@ -83,14 +84,18 @@ fn run() -> Result<ExitCode> {
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Top(args) }) => top::run(&args),
         Ok(Cli { command: Command::Tune(args) }) => tune::run(&args).map(|()| ExitCode::SUCCESS),
-        Err(answer) => {
-            // Help and version are results and go to standard output. Wrong arguments go to
-            // standard error and set the exit code.
-            let written = answer.print().and_then(|()| io::stdout().flush());
-            if !answer.use_stderr() {
-                console::stdout_result(written)?;
+        Err(answer) => match answer.kind() {
+            // Help and version are results and go to standard output.
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                let written = answer.print().and_then(|()| io::stdout().flush());
+                console::stdout_result(written).map(|()| ExitCode::SUCCESS)
             }
-            Ok(u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from))
-        }
+            // Without a command, the help is what says what to do.
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                console::print_error(&answer.render().to_string());
+                Ok(ExitCode::from(exit::USAGE))
+            }
+            _ => Err(exit::refused(&answer)),
+        },
     }
 }

@@ -15,7 +15,7 @@ const ABOUT_EXIT: &str = "\
 Exit code:
   0  all of them are removed
   1  at least one cannot be removed; the others are
-  2  wrong arguments";
+  2  wrong arguments, or output that cannot be written";
 
 /// Removes rings between processes
 ///

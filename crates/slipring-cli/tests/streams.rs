@@ -94,7 +94,7 @@ fn ended(output: &Output) -> (i32, String) {
 fn refused(command: &mut Command) -> String {
     let output = run(command);
     let (code, errors) = ended(&output);
-    assert!(code == 1 || code == 2, "{code}: {errors}");
+    assert_eq!((code, errors.lines().count()), (2, 1), "{errors}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "the measurement began: {errors}");
     errors
 }
@@ -156,7 +156,7 @@ fn results_are_saved_when_standard_output_is_full() {
     let json = folder.path().join("a.json");
     let (code, errors) =
         ended(&run(short_run(&[OsStr::new("--json"), json.as_os_str()]).stdout(full())));
-    assert_eq!(code, 1);
+    assert_eq!((code, errors.lines().count()), (2, 1), "{errors}");
     assert!(
         errors.contains("standard output")
             && errors.contains("No space left")
@@ -180,14 +180,14 @@ fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
         let (code, errors) = ended(&run_unread(slipring().args(args)));
         assert_eq!((code, errors.as_str()), (0, ""), "{args:?}");
         let (code, errors) = ended(&run(slipring().args(args).stdout(full())));
-        assert_eq!(code, 1, "{args:?}: {errors}");
+        assert_eq!((code, errors.lines().count()), (2, 1), "{args:?}: {errors}");
         assert!(
             errors.contains("cannot write to standard output: No space left"),
             "{args:?}: {errors}"
         );
         assert_eq!(
             ended(&run(slipring().args(args).stdout(full()).stderr(full()))).0,
-            1,
+            2,
             "{args:?}: no stream takes the message, and the program must not panic"
         );
     }
@@ -244,7 +244,11 @@ fn a_record_on_standard_output_moves_the_tables_to_standard_error() {
         assert!(code == 0 && errors.contains("| blocking"), "{errors}");
         record_in(&path);
     }
-    assert_eq!(ended(&run_unread(&mut short_run(&["--json", "/dev/stdout"]))).0, 0);
+    let mut unread = short_run(&["--json", "/dev/stdout"]);
+    let (code, errors) = ended(&run_unread(unread.env("TMPDIR", folder.path())));
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("slipring: --json: cannot write to /dev/stdout"), "{errors}");
+    assert_eq!(names_in(&folder).len(), 2, "the record is kept beside `out`: {errors}");
     let output = run(short_run(&["--json", "/dev/null"]).stdout(Stdio::null()));
     assert_eq!(ended(&output), (0, String::new()), "a device does not count as standard output");
 }
@@ -310,7 +314,7 @@ fn a_record_that_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() 
         run(short_run(&[OsStr::new("--json"), path.as_os_str()]).env("TMPDIR", folder.path()));
     reader.join().unwrap();
     let (code, errors) = ended(&output);
-    assert_eq!(code, 1, "{errors}");
+    assert_eq!((code, errors.lines().count()), (2, 1), "{errors}");
     assert!(errors.contains("cannot write to") && errors.contains("Broken pipe"), "{errors}");
     assert!(
         String::from_utf8_lossy(&output.stdout).contains("| blocking"),
@@ -347,7 +351,7 @@ fn without_room_the_old_file_stays_and_the_record_is_printed() {
     fs::write(&path, "an old record").unwrap();
     let output = run_without_room(&[OsStr::new("--json"), path.as_os_str()]);
     let (code, errors) = ended(&output);
-    assert_eq!(code, 1, "{errors}");
+    assert_eq!((code, errors.lines().count()), (2, 1), "{errors}");
     assert!(errors.contains("old.json") && errors.contains("File too large"), "{errors}");
     assert_eq!(
         fs::read_to_string(&path).unwrap(),

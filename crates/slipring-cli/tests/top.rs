@@ -572,7 +572,8 @@ fn bad_input_is_an_error_that_says_what_to_do() {
     ] {
         let (code, out, err) = run("top", &[&[good.0.as_str()], wrong].concat());
         assert_eq!((code, out.as_str()), (2, ""), "{wrong:?}: {err}");
-        assert!(err.starts_with("error: "), "{err}");
+        assert!(err.starts_with("slipring: ") && err.contains("see `"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
     }
     assert!(run("top", &["x", "--interval", "0"]).2.contains("not from 0.01 to 86400 seconds"));
     assert_eq!(run("top", &[]).0, 2);
@@ -591,11 +592,11 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
         let arguments = [&[name.0.as_str()], more].concat();
         let output = command("top", &arguments).stdout(full()).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains("cannot write to standard output"), "{error}");
         // No stream takes the message.
         let status = command("top", &arguments).stdout(full()).stderr(full()).status().unwrap();
-        assert_eq!(status.code(), Some(1));
+        assert_eq!(status.code(), Some(2));
         let mut looking = Looking::start(&[&arguments[..], &["--interval", "0.01"]].concat());
         looking.line();
         assert_eq!(looking.end(), (0, String::new()));

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Error, Result, anyhow};
+use anyhow::{Context as _, Error, Result};
 use serde::Serialize;
 use slipring_support::streams::stdout_width;
 
 use crate::console::{self, StdoutClosed};
 use crate::destination::Destination;
+use crate::exit;
 
 /// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
 /// only with its feature `wrap_help`, which brings a terminal library.
@@ -25,11 +26,11 @@ Files:
   folder for temporary files.
 
 Exit code:
-  0  everything was measured and saved. This includes a reader of standard
-     output that closes its pipe early (`| head`); without a FILE, the
-     measurement then stops.
+  0  everything was measured and saved. This includes a reader of the tables
+     that closes its pipe early (`| head`); without a FILE, the measurement then
+     stops.
   1  something failed
-  2  wrong arguments, such as a FILE that cannot be written";
+  2  wrong arguments, or output that cannot be written";
 
 /// The results of a measurement.
 pub trait Results: Serialize {
@@ -97,9 +98,6 @@ impl Files {
 pub fn all_errors<const N: usize>(results: [Result<()>; N]) -> Result<()> {
     let (closed, failed): (Vec<Error>, Vec<Error>) =
         results.into_iter().filter_map(Result::err).partition(|error| error.is::<StdoutClosed>());
-    if failed.len() <= 1 {
-        return failed.into_iter().chain(closed).next().map_or(Ok(()), Err);
-    }
-    let failed: Vec<String> = failed.iter().map(|error| format!("{error:#}")).collect();
-    Err(anyhow!("{}", failed.join("\nslipring: ")))
+    exit::join(failed)?;
+    closed.into_iter().next().map_or(Ok(()), Err)
 }

@@ -58,7 +58,7 @@ NO_COLOR in the environment turns colors off.
 Exit code:
   0  ended by a key, by --count, or because the reader closed the pipe
   1  the segment NAME cannot be read; with --count: at the last look
-  2  wrong arguments";
+  2  wrong arguments, or output that cannot be written";
 
 /// Watches a ring between processes: positions, lags, rates, and who waits for whom
 ///

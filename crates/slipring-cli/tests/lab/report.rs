@@ -198,12 +198,18 @@ fn a_page_that_cannot_be_written_is_refused_and_no_record_is_overwritten() {
     }
     assert_eq!(fs::read_to_string(&record).unwrap(), measured().to_string());
     assert_eq!(fs::read_dir(folder.0.path()).unwrap().count(), 1, "nothing is left behind");
-    assert_eq!(run(&["report", "-o", "page.html"]).status.code(), Some(2), "no record is named");
-    assert_eq!(run(&["report", &record]).status.code(), Some(2), "no page is named");
+    for (args, named) in
+        [(&["report", "-o", "page.html"][..], "<FILE.json>"), (&["report", &record], "--output")]
+    {
+        let output = run(args);
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert!(message.contains(named) && message.contains("lab report --help"), "{message}");
+    }
 }
 
 #[test]
-fn a_page_on_standard_output_may_be_read_in_part() {
+fn a_page_goes_to_standard_output_and_elsewhere_if_its_reader_leaves() {
     let folder = Folder::new();
     let record = folder.write("a.json", measured().to_string());
     let mut names = vec!["-"];
@@ -213,14 +219,19 @@ fn a_page_on_standard_output_may_be_read_in_part() {
     for name in names {
         let output = run(&["report", &record, "-o", name]);
         assert!(output.status.success() && text(&output.stdout).ends_with("</html>"), "{name}");
+        let kept = folder.path("kept");
+        fs::create_dir_all(&kept).unwrap();
         let mut child = lab(&["report", &record, "-o", name])
+            .env("TMPDIR", &kept)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{name}");
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert!(message.contains("closed") && message.contains("the content is in"), "{message}");
     }
 }
 

@@ -43,9 +43,9 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit code:
   0  the page was written
-  1  the page could not be written completely; the old file is unchanged
-  2  wrong arguments: a record or the page's file cannot be opened, a file is no
-     record, or a record is newer than this program";
+  2  wrong arguments: a record cannot be opened, a file is no record, or a record
+     is newer than this program; or the page cannot be written, and the old file
+     is unchanged";
 
 /// Writes the page.
 pub fn run(args: &Args) -> Result<()> {
