@@ -1,6 +1,7 @@
 //! The checks that need a stable toolchain and nothing else.
 
 use std::{
+    env,
     ffi::OsString,
     io::{IsTerminal, stdout},
     time::Duration,
@@ -82,11 +83,14 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
 }
 
 /// Runs the models of the memory orderings whose names contain one of `filters`; all if there is
-/// none.
+/// none. This program starts them: see `models.rs`.
 pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
     let all = [MODELS.to_owned()];
-    let call = Call::cargo("test --release -p slipring --lib")
+    let this = env::current_exe()?;
+    let runner = format!("target.'cfg(all())'.runner=[{:?}, \"each\"]", this.display().to_string());
+    let call = Call::cargo("test --release -p slipring --lib --config")
+        .args([runner])
         .target_dir(&folder)
         .args(["--"])
         .args(if filters.is_empty() { &all } else { filters })

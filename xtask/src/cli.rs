@@ -45,6 +45,14 @@ pub enum Command {
         /// Part of the names of the models to run; all of them by default.
         filter: Option<String>,
     },
+    /// Run each test of a harness in a process of its own; `loom` does so.
+    #[command(hide = true)]
+    Each {
+        /// The harness.
+        program: PathBuf,
+        /// Parts of the names of the tests to run; all of them by default.
+        filters: Vec<OsString>,
+    },
     /// Measure slipring beside its peers; `cargo xtask peers --help` lists the options.
     #[command(disable_help_flag = true)]
     Peers {

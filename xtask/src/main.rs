@@ -18,6 +18,7 @@ mod deep;
 mod findings;
 mod house;
 mod layout;
+mod models;
 mod mutants;
 mod parts;
 mod source;
@@ -88,6 +89,7 @@ fn main() -> ExitCode {
         Command::Loom { filter } => {
             run.step("loom", |step| checks::loom(step, filter.as_slice()));
         }
+        Command::Each { program, filters } => return models::run(program, filters),
         Command::Peers { args } => run.step("peers", |step| checks::peers(step, args)),
         Command::Miri { seeds, filters } => {
             run.step("miri", |step| deep::miri(step, seeds.seeds, filters));

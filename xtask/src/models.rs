@@ -1,0 +1,132 @@
+//! Runs each test of a harness in a process of its own, as many at once as there are cores.
+//!
+//! A model maps and unmaps the stacks of its threads in each execution. Models on two threads of one
+//! process wait for each other there, which takes as long as the rest of their work.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    path::Path,
+    process::{Command, ExitCode},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use crate::command::Tally;
+
+/// Runs the tests of the harness `program` whose names contain one of `filters`; all if there is
+/// none.
+pub fn run(program: &Path, filters: &[OsString]) -> ExitCode {
+    let began = Instant::now();
+    let (names, all) = match (list(program, filters), list(program, &[])) {
+        (Ok(names), Ok(all)) => (names, all.len()),
+        (Err(error), _) | (_, Err(error)) => {
+            say!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    say!("running {} tests, each in a process of its own", names.len());
+    let filtered = (all - names.len()) as u64;
+    let (queue, tally) =
+        (Mutex::new(VecDeque::from(names)), Mutex::new(Tally { filtered, ..Tally::default() }));
+    let work = || {
+        loop {
+            let next = lock(&queue).pop_front();
+            let Some(name) = next else { return };
+            let result = one(program, &name);
+            lock(&tally).add(result);
+        }
+    };
+    thread::scope(|threads| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(work);
+        }
+    });
+    let tally = *lock(&tally);
+    say!("\n{tally}; finished in {:.2}s", began.elapsed().as_secs_f64());
+    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the names of the tests.
+fn list(program: &Path, filters: &[OsString]) -> Result<Vec<String>, String> {
+    let said = Command::new(program).args(filters).arg("--list").output();
+    let said = said.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    if !said.status.success() {
+        return Err(format!("{} lists no tests: {}", program.display(), said.status));
+    }
+    let text = String::from_utf8_lossy(&said.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// Runs a test and prints its result; the output of a failed test, too.
+fn one(program: &Path, name: &str) -> Tally {
+    let began = Instant::now();
+    let mut tally = Tally::default();
+    let output = match Command::new(program).args(["--exact", name]).output() {
+        Ok(output) => output,
+        Err(error) => {
+            say!("test {name} ... FAILED: it does not start: {error}");
+            return Tally { failed: 1, ..tally };
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().for_each(|line| tally.read(line));
+    // What else the harness excludes is no news for a single test.
+    tally.filtered = 0;
+    let took = began.elapsed().as_secs_f64();
+    if output.status.success() && tally.failed == 0 {
+        let verdict = if tally.passed == 0 { "ignored" } else { "ok" };
+        say!("test {name} ... {verdict}  {took:.1} s");
+    } else {
+        // A process that a signal ends prints no result.
+        tally.failed = tally.failed.max(1);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        say!("test {name} ... FAILED  {took:.1} s: {}\n{text}{errors}", output.status);
+    }
+    tally
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A harness of three tests: one passes, one is ignored, and one dies by a signal.
+    const HARNESS: &str = "#!/bin/sh
+case \"$*\" in
+    *--list) printf 'good: test\\nidle: test\\nbad: test\\na: benchmark\\n' ;;
+    *good) echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.5s' ;;
+    *idle) echo 'test result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.0s' ;;
+    *) kill -9 $$ ;;
+esac
+";
+
+    #[test]
+    fn each_test_counts_once_and_one_that_a_signal_ends_has_failed() {
+        let folder = std::env::temp_dir().join(format!("slipring-xtask-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let program = folder.join("harness");
+        // Another thread's child could hold a file open that this process writes.
+        let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
+        let mut shell = Command::new("sh");
+        let written = shell.args(["-c", write, "sh", HARNESS]).arg(&program).status();
+        assert!(written.unwrap().success());
+        assert_eq!(list(&program, &[]).unwrap(), ["good", "idle", "bad"]);
+        let counts = |name| {
+            let Tally { passed, failed, ignored, filtered, .. } = one(&program, name);
+            [passed, failed, ignored, filtered]
+        };
+        assert_eq!(counts("good"), [1, 0, 0, 0]);
+        assert_eq!(counts("idle"), [0, 0, 1, 0]);
+        assert_eq!(counts("bad"), [0, 1, 0, 0]);
+        assert_eq!(run(&program, &[]), ExitCode::FAILURE);
+        assert_eq!(run(&folder.join("missing"), &[]), ExitCode::FAILURE);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
