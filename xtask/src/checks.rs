@@ -1,7 +1,6 @@
 //! The checks that need a stable toolchain and nothing else.
 
 use std::{
-    env,
     ffi::OsString,
     io::{IsTerminal, stdout},
     time::Duration,
@@ -87,8 +86,7 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
 pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
     let all = [MODELS.to_owned()];
-    let this = env::current_exe()?;
-    let runner = format!("target.'cfg(all())'.runner=[{:?}, \"each\"]", this.display().to_string());
+    let runner = format!("target.'cfg(all())'.runner=[{:?}, \"each\"]", step.program);
     let call = Call::cargo("test --release -p slipring --lib --config")
         .args([runner])
         .target_dir(&folder)

@@ -1,6 +1,7 @@
 //! A run of several checks, each announced and timed, with a summary at the end.
 
 use std::{
+    env,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -54,6 +55,9 @@ pub struct Step {
     pub root: PathBuf,
     /// The folder that cargo builds into.
     pub target: PathBuf,
+    /// This program's file. The run asks for its path at the start: a step's build may replace the
+    /// file, and then the system calls the running one deleted.
+    pub program: PathBuf,
     /// The test results so far.
     pub tally: Tally,
 }
@@ -105,6 +109,7 @@ pub struct Policy {
 pub struct Run {
     root: PathBuf,
     target: PathBuf,
+    program: PathBuf,
     policy: Policy,
     started: Instant,
     done: Vec<Done>,
@@ -114,7 +119,8 @@ impl Run {
     /// Begins a run.
     pub fn new(policy: Policy) -> Self {
         let (root, target) = (workspace::root(), workspace::target());
-        Self { root, target, policy, started: Instant::now(), done: Vec::new() }
+        let program = env::current_exe().unwrap_or_default();
+        Self { root, target, program, policy, started: Instant::now(), done: Vec::new() }
     }
 
     /// The workspace's root.
@@ -134,8 +140,12 @@ impl Run {
         let name = name.into();
         say!("\n==> {name}");
         let started = Instant::now();
-        let mut step =
-            Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
+        let mut step = Step {
+            root: self.root.clone(),
+            target: self.target.clone(),
+            program: self.program.clone(),
+            tally: Tally::default(),
+        };
         let trouble = check(&mut step).err();
         let took = started.elapsed();
         match &trouble {
