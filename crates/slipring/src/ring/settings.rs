@@ -142,7 +142,10 @@ macro_rules! ring_options {
         /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
         /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` says what the system granted.
         ///
-        /// Suits rings of many megabytes. A small ring only takes more memory.
+        /// Suits rings of many megabytes. A small ring only takes more memory. The build can take
+        /// several times as long, because the system clears huge pages, and may have to make room
+        /// for them: for 256 MiB in a virtual machine, 41 to 609 ms instead of 113 to 166
+        /// (`records/2026-11-26-lab`). `slipring lab placements` measures both on your machine.
         ///
         $(#[$huge_pages])*
         pub fn huge_pages(mut self) -> Self {

@@ -64,7 +64,7 @@ fn comparison(results: &Results, noise: &Noise) -> Option<String> {
     Some(match verdict {
         Verdict::Differs(ratio) => format!(
             "On this machine, with the reader on {setting}, {name} tells another process of 1 MiB \
-             {ratio:.1} times as soon as {other}: {:.1} µs against {:.1} µs.",
+             {ratio:.1} times as soon as {other}: medians of {:.1} and {:.1} µs.",
             best / 1e3,
             worst / 1e3
         ),

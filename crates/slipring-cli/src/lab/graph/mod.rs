@@ -93,7 +93,8 @@ impl Experiment for Graph {
             TERMS.into_iter().filter_map(|terms| comparison(results, terms, noise)).collect();
         match sentences.as_slice() {
             [] => "On this machine, too few contenders were measured for a comparison.".to_owned(),
-            all => format!("On this machine, {}.", all.join("; ")),
+            // The plots show means, which single shots far above the others raise.
+            all => format!("On this machine, by the median shot, {}.", all.join("; ")),
         }
     }
 }
