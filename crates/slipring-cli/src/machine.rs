@@ -3,15 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Error, Result};
 use clap::Parser;
 use slipring_machine::{Machine, Snapshot};
 use slipring_support::streams::stdout_width;
 
-use crate::console;
 use crate::destination::Destination;
+use crate::{console, exit};
 
 mod report;
 
@@ -64,18 +63,18 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &Args) -> Result<()> {
     let destination = args.save.as_deref().map(|path| Destination::open("--save", path));
     let destination = destination.transpose()?;
     let (machine, snapshot) = match (read(args.root.as_deref()), &args.root) {
-        (Err(error), Some(_)) => return Ok(wrong(&error)),
+        (Err(error), Some(_)) => return Err(wrong(&error)),
         (read, _) => read.context("cannot describe this machine")?,
     };
     let mut shown = true;
     if let Some(destination) = destination {
         shown = !destination.is_stdout();
         if args.json && !shown {
-            return Ok(wrong(&anyhow!("--save and --json cannot both write to standard output")));
+            return Err(exit::usage("--save and --json cannot both write to standard output"));
         }
         let snapshot = snapshot.context("--save: this system has no files to save")?;
         destination.save(&saved(&machine, &snapshot))?;
@@ -89,14 +88,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let threads = args.threads.and_then(|threads| usize::try_from(threads).ok());
         console::print(&report::text(&machine, threads, width))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Prints the error of a wrong argument in one line, and returns its exit code.
-fn wrong(error: &anyhow::Error) -> ExitCode {
-    let line = format!("{error:#}").replace('\n', " ");
-    console::print_error(&format!("slipring: {line}\n"));
-    ExitCode::from(2)
+/// Makes the error of a wrong argument, in one line.
+fn wrong(error: &Error) -> Error {
+    exit::usage(format!("{error:#}").replace('\n', " "))
 }
 
 /// Describes a machine, and returns the files of the description where there are any.

@@ -78,7 +78,9 @@ fn run() -> Result<ExitCode> {
         Ok(Cli { command: Command::Evict(args) }) => evict::run(&args).map(|()| ExitCode::SUCCESS),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Ls(args) }) => ls::run(&args).map(|()| ExitCode::SUCCESS),
-        Ok(Cli { command: Command::Machine(args) }) => machine::run(&args),
+        Ok(Cli { command: Command::Machine(args) }) => {
+            machine::run(&args).map(|()| ExitCode::SUCCESS)
+        }
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
         Ok(Cli { command: Command::Rm(args) }) => rm::run(&args),
         #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
