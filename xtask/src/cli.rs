@@ -60,6 +60,12 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         args: Vec<OsString>,
     },
+    /// Print the path and the version of a nats-server, which is installed if there is none.
+    Nats {
+        /// What to do instead.
+        #[command(subcommand)]
+        command: Option<Nats>,
+    },
     /// Run the tests under Miri, over many schedules.
     Miri {
         /// The schedules and the tests.
@@ -120,6 +126,17 @@ pub struct Tidy {
     /// The checkout to read; this one by default.
     #[arg(long, value_name = "FOLDER", requires = "map")]
     pub root: Option<PathBuf>,
+}
+
+/// The commands of `nats`.
+#[derive(Debug, Subcommand)]
+pub enum Nats {
+    /// Run a server with JetStream until standard input ends, and print its URL.
+    Run {
+        /// Run a cluster of three servers instead, and print the URL of each.
+        #[arg(long)]
+        cluster: bool,
+    },
 }
 
 /// The schedules of Miri.

@@ -20,6 +20,7 @@ mod house;
 mod layout;
 mod models;
 mod mutants;
+mod nats;
 mod parts;
 mod source;
 mod steps;
@@ -91,6 +92,12 @@ fn main() -> ExitCode {
         }
         Command::Each { program, filters } => return models::run(program, filters),
         Command::Peers { args } => run.step("peers", |step| checks::peers(step, args)),
+        Command::Nats { command } => {
+            return match nats::run(command.as_ref()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed(&error.to_string(), ExitCode::FAILURE),
+            };
+        }
         Command::Miri { seeds, filters } => {
             run.step("miri", |step| deep::miri(step, seeds.seeds, filters));
         }

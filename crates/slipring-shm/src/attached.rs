@@ -98,6 +98,24 @@ impl<C: Contents> Attached<C> {
         self.participation().number()
     }
 
+    /// Returns the segment's random number, which no other segment has. All participants see the
+    /// same.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let make = || Segment::<u64>::create_memfd("sums").capacity(8).reader("sum").build();
+    /// let (one, other) = (make()?, make()?);
+    /// // SAFETY: no other process has the memfds.
+    /// let (a, b, c) = unsafe { (one.attach()?, one.attach()?, other.attach()?) };
+    /// assert!(a.id() == b.id() && a.id() != c.id());
+    /// # }
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    pub fn id(&self) -> [u8; 16] {
+        self.participation().checked().header.id
+    }
+
     /// Returns the number of slots.
     ///
     /// Example: [`Segment::open_memfd`](crate::Segment::open_memfd).

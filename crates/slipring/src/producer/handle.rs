@@ -218,12 +218,6 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.slots.event(seq)
     }
 
-    /// Returns this handle's next position. With many producers, returns the claim word's position
-    /// at this handle's last load or claim.
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.next
-    }
-
     pub(crate) fn view(&self) -> View<E, L> {
         self.slots
     }
@@ -241,6 +235,21 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     pub fn capacity(&self) -> usize {
         self.core.capacity() as usize
+    }
+
+    /// Returns the position that this handle's next claim gets. In a ring with several producers,
+    /// returns the position that was free when this handle last claimed slots or was made: the other
+    /// producers may have claimed it since.
+    ///
+    /// ```
+    /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;
+    /// assert_eq!(tx.next_seq(), 0);
+    /// tx.publish(|slot| *slot = 7)?;
+    /// assert_eq!(tx.next_seq(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_seq(&self) -> u64 {
+        self.next
     }
 
     /// Closes this handle, as a drop does. After the close of the last handle, the stages drain the

@@ -1,0 +1,302 @@
+//! The threads of a proxied connection: for each direction one that reads and one that writes, with
+//! a queue between them.
+//!
+//! One lock guards all queues and faults, and one condition variable tells of each change. Sockets
+//! are read and written without the lock. A connection that is cut leaves [`State::open`], and its
+//! sockets are shut down, which ends every read and write; its threads end when they miss it there.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::proxy::Direction;
+
+/// Bytes of one read.
+const CHUNK: usize = 64 * 1024;
+/// Bytes in a queue past which its reader waits.
+const QUEUE: u64 = 4 << 20;
+/// The same while the direction is held.
+const HELD: u64 = 256 << 20;
+
+/// What all threads of a proxy share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Notified after each change of the state.
+    pub(crate) changed: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, or for at most `limit`.
+    pub(crate) fn wait<'s>(
+        &'s self,
+        state: MutexGuard<'s, State>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'s, State> {
+        match limit {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(limit) => {
+                let waited = self.changed.wait_timeout(state, limit);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}
+
+/// The faults, the counts and the open connections of a proxy.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Faults and counts by direction.
+    pub(crate) directions: [DirectionState; 2],
+    pub(crate) delay: Duration,
+    pub(crate) refuse: bool,
+    /// Whether the proxy is being dropped.
+    pub(crate) stop: bool,
+    /// Number of cuts so far.
+    pub(crate) cuts: u64,
+    pub(crate) connections: u64,
+    pub(crate) refused: u64,
+    /// The open connections by id.
+    pub(crate) open: BTreeMap<u64, Connection>,
+}
+
+impl State {
+    /// Closes one connection.
+    pub(crate) fn close(&mut self, id: u64) {
+        if let Some(open) = self.open.remove(&id) {
+            open.close();
+        }
+    }
+}
+
+/// Faults and counts of a direction.
+#[derive(Debug, Default)]
+pub(crate) struct DirectionState {
+    pub(crate) swallow: bool,
+    pub(crate) hold: bool,
+    /// Number of bytes that pass until all connections are closed.
+    pub(crate) cut_after: Option<u64>,
+    pub(crate) passed: u64,
+    pub(crate) swallowed: u64,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    client: Arc<TcpStream>,
+    server: Arc<TcpStream>,
+    queues: [Queue; 2],
+}
+
+impl Connection {
+    pub(crate) fn new(client: Arc<TcpStream>, server: Arc<TcpStream>) -> Self {
+        Self { client, server, queues: Default::default() }
+    }
+
+    /// Closes both sides.
+    pub(crate) fn close(&self) {
+        let _ = self.server.shutdown(Shutdown::Both);
+        self.close_client();
+    }
+
+    pub(crate) fn close_client(&self) {
+        let _ = self.client.shutdown(Shutdown::Both);
+    }
+
+    /// Bytes that were received in a direction and are not forwarded yet.
+    pub(crate) fn held(&self, direction: Direction) -> u64 {
+        self.queues[direction.index()].bytes
+    }
+}
+
+/// The bytes between the reader and the writer of a direction.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Bytes, each chunk with the time of its arrival.
+    chunks: VecDeque<(Instant, Vec<u8>)>,
+    /// Number of bytes in the chunks and in the writer's hands.
+    bytes: u64,
+    /// Whether the sender has closed the connection.
+    ended: bool,
+    /// Whether the receiver has closed it: the bytes are thrown away.
+    broken: bool,
+    /// Whether the writer has forwarded the end.
+    done: bool,
+}
+
+/// Starts the threads of a connection.
+pub(crate) fn forward(
+    id: u64,
+    client: &Arc<TcpStream>,
+    server: &Arc<TcpStream>,
+    shared: &Arc<Shared>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    for direction in Direction::BOTH {
+        let (source, sink) = match direction {
+            Direction::ToServer => (client.clone(), server.clone()),
+            Direction::ToClient => (server.clone(), client.clone()),
+        };
+        let (reader, writer) = (shared.clone(), shared.clone());
+        let read = move || read(&reader, id, direction, &source);
+        let write = move || write(&writer, id, direction, &sink);
+        threads.push(thread::Builder::new().name("proxy-read".to_owned()).spawn(read)?);
+        threads.push(thread::Builder::new().name("proxy-write".to_owned()).spawn(write)?);
+    }
+    Ok(threads)
+}
+
+/// Reads into the queue until the sender closes the connection or the proxy cuts it.
+fn read(shared: &Shared, id: u64, direction: Direction, mut source: &TcpStream) {
+    let mut buffer = vec![0; CHUNK];
+    let index = direction.index();
+    loop {
+        let mut state = shared.state();
+        loop {
+            let limit = if state.directions[index].hold { HELD } else { QUEUE };
+            match state.open.get(&id) {
+                None => return,
+                Some(open) if open.queues[index].bytes < limit => break,
+                Some(_) => state = shared.wait(state, None),
+            }
+        }
+        drop(state);
+        let read = source.read(&mut buffer);
+        let mut state = shared.state();
+        let State { directions, open, .. } = &mut *state;
+        let Some(queue) = open.get_mut(&id).map(|open| &mut open.queues[index]) else { return };
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => {
+                queue.ended = true;
+                shared.changed.notify_all();
+                return;
+            }
+            Ok(length) if directions[index].swallow => directions[index].swallowed += length as u64,
+            Ok(_) if queue.broken => {}
+            Ok(length) => {
+                queue.chunks.push_back((Instant::now(), buffer[..length].to_vec()));
+                queue.bytes += length as u64;
+            }
+        }
+        shared.changed.notify_all();
+    }
+}
+
+/// What a writer does next.
+enum Next {
+    /// Writes these bytes; then all connections are cut, if so.
+    Chunk { bytes: Vec<u8>, passing: usize, cut: bool },
+    /// Forwards the end.
+    End,
+    /// Ends, as the connection is cut.
+    Cut,
+}
+
+/// Writes from the queue until the end is forwarded or the proxy cuts the connection.
+fn write(shared: &Shared, id: u64, direction: Direction, mut sink: &TcpStream) {
+    let index = direction.index();
+    loop {
+        match next(shared, id, index) {
+            Next::Cut => return,
+            Next::End => {
+                let _ = sink.shutdown(Shutdown::Write);
+                let mut state = shared.state();
+                if let Some(open) = state.open.get_mut(&id) {
+                    open.queues[index].done = true;
+                    if open.queues.iter().all(|queue| queue.done) {
+                        state.open.remove(&id);
+                    }
+                }
+                shared.changed.notify_all();
+                return;
+            }
+            Next::Chunk { bytes, passing, cut } => {
+                let written = sink.write_all(&bytes[..passing]);
+                let mut state = shared.state();
+                if written.is_ok() {
+                    state.directions[index].passed += passing as u64;
+                }
+                if cut {
+                    state.cut();
+                } else if written.is_err() && direction == Direction::ToServer {
+                    state.close(id);
+                } else if let Some(open) = state.open.get_mut(&id) {
+                    let queue = &mut open.queues[index];
+                    queue.bytes -= bytes.len() as u64;
+                    if written.is_err() {
+                        // The client has gone. The server's side stays open, because bytes may be
+                        // held that the client has sent before.
+                        (queue.broken, queue.bytes) = (true, 0);
+                        queue.chunks.clear();
+                    }
+                }
+                shared.changed.notify_all();
+            }
+        }
+    }
+}
+
+/// Waits for what a writer does next.
+fn next(shared: &Shared, id: u64, index: usize) -> Next {
+    let mut state = shared.state();
+    loop {
+        let State { directions, open, delay, .. } = &mut *state;
+        let Some(queue) = open.get_mut(&id).map(|open| &mut open.queues[index]) else {
+            return Next::Cut;
+        };
+        let faults = &mut directions[index];
+        let mut limit = None;
+        if !faults.hold {
+            match queue.chunks.pop_front() {
+                None if queue.ended => return Next::End,
+                None => {}
+                Some((arrived, bytes)) => {
+                    let left = delay.saturating_sub(arrived.elapsed());
+                    if left.is_zero() {
+                        let (passing, cut) = passing(faults, bytes.len());
+                        return Next::Chunk { bytes, passing, cut };
+                    }
+                    queue.chunks.push_front((arrived, bytes));
+                    limit = Some(left);
+                }
+            }
+        }
+        state = shared.wait(state, limit);
+    }
+}
+
+/// The number of `length` bytes that pass, and whether the connections are cut behind them.
+fn passing(faults: &mut DirectionState, length: usize) -> (usize, bool) {
+    let Some(left) = faults.cut_after else { return (length, false) };
+    let passing = usize::try_from(left).unwrap_or(usize::MAX).min(length);
+    let left = left - passing as u64;
+    faults.cut_after = (left > 0).then_some(left);
+    (passing, left == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_comes_once_behind_its_bytes() {
+        let mut faults = DirectionState { cut_after: Some(10), ..DirectionState::default() };
+        assert_eq!(passing(&mut faults, 4), (4, false));
+        assert_eq!(passing(&mut faults, 7), (6, true));
+        assert_eq!(passing(&mut faults, 7), (7, false));
+        faults.cut_after = Some(0);
+        assert_eq!(passing(&mut faults, 7), (0, true));
+        faults.cut_after = Some(3);
+        assert_eq!(passing(&mut faults, 3), (3, true), "it does not wait for a further byte");
+    }
+}

@@ -1,0 +1,317 @@
+//! Settings of a server, and the configuration file that they become.
+
+use std::{
+    fmt::Write as _,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// Settings of a server. The default has JetStream and no authentication.
+///
+/// ```
+/// use slipring_nats_server::Options;
+///
+/// let options = Options::new().user("writer", "secret").max_payload(64 * 1024);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    jetstream: bool,
+    sync_always: bool,
+    max_file_store: Option<u64>,
+    max_memory_store: Option<u64>,
+    max_payload: Option<u64>,
+    user: Option<(String, String)>,
+    token: Option<String>,
+    system_account: bool,
+    tls: Option<Tls>,
+    extra: String,
+    pub(crate) name: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) keep_dir: bool,
+    pub(crate) cluster: Option<Routes>,
+}
+
+/// Files and modes of a server's TLS.
+#[derive(Clone, Debug)]
+struct Tls {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: Option<PathBuf>,
+    verify: bool,
+    first: bool,
+}
+
+/// A server's place in a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes {
+    pub(crate) name: String,
+    /// Port for the other servers of the cluster.
+    pub(crate) port: u16,
+    /// Such ports of all servers.
+    pub(crate) ports: Vec<u16>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            jetstream: true,
+            sync_always: false,
+            max_file_store: None,
+            max_memory_store: None,
+            max_payload: None,
+            user: None,
+            token: None,
+            system_account: false,
+            tls: None,
+            extra: String::new(),
+            name: None,
+            port: None,
+            dir: None,
+            keep_dir: false,
+            cluster: None,
+        }
+    }
+}
+
+impl Options {
+    /// Returns the default settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Turns JetStream on or off. The default is on.
+    pub fn jetstream(mut self, on: bool) -> Self {
+        self.jetstream = on;
+        self
+    }
+
+    /// Makes the server write each message to the disk before it acknowledges the message.
+    pub fn sync_always(mut self) -> Self {
+        self.sync_always = true;
+        self
+    }
+
+    /// Limits the disk space of all streams, in bytes.
+    pub fn max_file_store(mut self, bytes: u64) -> Self {
+        self.max_file_store = Some(bytes);
+        self
+    }
+
+    /// Limits the memory of all streams in memory, in bytes.
+    pub fn max_memory_store(mut self, bytes: u64) -> Self {
+        self.max_memory_store = Some(bytes);
+        self
+    }
+
+    /// Limits the length of a message's header and payload, in bytes.
+    pub fn max_payload(mut self, bytes: u64) -> Self {
+        self.max_payload = Some(bytes);
+        self
+    }
+
+    /// Requires this user and password of clients.
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        self.user = Some((name.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Requires this token of clients. Excludes [`user`](Self::user) and
+    /// [`system_account`](Self::system_account).
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Adds a system account with the user `sys` and the password `sys`. All other clients belong to
+    /// the account `APP`: those that name the [`user`](Self::user), or, if none is set, those
+    /// without credentials.
+    pub fn system_account(mut self) -> Self {
+        self.system_account = true;
+        self
+    }
+
+    /// Requires TLS, with these PEM files of a certificate and its key.
+    pub fn tls(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (cert, key) = (cert.into(), key.into());
+        self.tls = Some(Tls { cert, key, ca: None, verify: false, first: false });
+        self
+    }
+
+    /// Names the PEM file of the authority that signs clients' certificates; with `verify`, clients
+    /// must have one. Call it after [`tls`](Self::tls); without TLS it has no effect.
+    pub fn tls_clients(mut self, ca: impl Into<PathBuf>, verify: bool) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.ca = Some(ca.into());
+            tls.verify = verify;
+        }
+        self
+    }
+
+    /// Makes TLS begin before the server's first line. Call it after [`tls`](Self::tls); without TLS
+    /// it has no effect.
+    pub fn tls_first(mut self) -> Self {
+        if let Some(tls) = &mut self.tls {
+            tls.first = true;
+        }
+        self
+    }
+
+    /// Appends text to the configuration file.
+    pub fn extra(mut self, text: &str) -> Self {
+        self.extra.push_str(text);
+        self.extra.push('\n');
+        self
+    }
+
+    /// Sets the server's name. The default is random.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Sets the port. The default is a free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Sets the folder of the store, the log and the configuration, and keeps it. The default is a
+    /// new folder below the system's folder of temporary files.
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self.keep_dir = true;
+        self
+    }
+
+    /// Keeps the folder when the server is dropped.
+    pub fn keep_dir(mut self) -> Self {
+        self.keep_dir = true;
+        self
+    }
+
+    /// Whether clients get the server's first line without TLS.
+    pub(crate) fn sends_plain_info(&self) -> bool {
+        !self.tls.as_ref().is_some_and(|tls| tls.first)
+    }
+
+    /// The scheme of the server's URL.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "tls" } else { "nats" }
+    }
+
+    /// Writes the configuration of a server with these settings, whose store is below `dir`.
+    pub(crate) fn config(&self, dir: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        self.write(dir, &mut text).map_err(io::Error::other)?;
+        if self.token.is_some() && (self.user.is_some() || self.system_account) {
+            let error = "a server with a token has neither users nor a system account";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        Ok(text)
+    }
+
+    fn write(&self, dir: &Path, text: &mut String) -> std::fmt::Result {
+        if self.jetstream {
+            writeln!(text, "jetstream {{\n  store_dir: {}", path(&dir.join("store")))?;
+            if self.sync_always {
+                writeln!(text, "  sync_interval: always")?;
+            }
+            if let Some(bytes) = self.max_file_store {
+                writeln!(text, "  max_file_store: {bytes}")?;
+            }
+            if let Some(bytes) = self.max_memory_store {
+                writeln!(text, "  max_memory_store: {bytes}")?;
+            }
+            writeln!(text, "}}")?;
+        }
+        if let Some(bytes) = self.max_payload {
+            writeln!(text, "max_payload: {bytes}")?;
+            // The default of 64 MB is too small for a larger payload.
+            writeln!(text, "max_pending: {}", (64 << 20).max(bytes))?;
+        }
+        self.write_users(text)?;
+        if let Some(tls) = &self.tls {
+            let (cert, key) = (path(&tls.cert), path(&tls.key));
+            writeln!(text, "tls {{\n  cert_file: {cert}\n  key_file: {key}")?;
+            if let Some(ca) = &tls.ca {
+                writeln!(text, "  ca_file: {}\n  verify: {}", path(ca), tls.verify)?;
+            }
+            if tls.first {
+                writeln!(text, "  handshake_first: true")?;
+            }
+            writeln!(text, "}}")?;
+        }
+        if let Some(Routes { name, port, ports }) = &self.cluster {
+            let host = crate::HOST;
+            writeln!(text, "cluster {{\n  name: {}\n  listen: \"{host}:{port}\"", quoted(name))?;
+            writeln!(text, "  routes: [")?;
+            for port in ports {
+                writeln!(text, "    \"nats://{host}:{port}\"")?;
+            }
+            writeln!(text, "  ]\n}}")?;
+        }
+        text.push_str(&self.extra);
+        Ok(())
+    }
+
+    /// Writes who may connect.
+    fn write_users(&self, text: &mut String) -> std::fmt::Result {
+        let user = |(name, password): &(String, String)| {
+            format!("{{ user: {}, password: {} }}", quoted(name), quoted(password))
+        };
+        if self.system_account {
+            let (sys, app) = (("sys".to_owned(), "sys".to_owned()), ("app".into(), "app".into()));
+            let jetstream = if self.jetstream { "jetstream: enabled, " } else { "" };
+            let account = user(self.user.as_ref().unwrap_or(&app));
+            writeln!(text, "accounts {{\n  SYS {{ users: [{}] }}", user(&sys))?;
+            writeln!(text, "  APP {{ {jetstream}users: [{account}] }}\n}}")?;
+            writeln!(text, "system_account: SYS")?;
+            if self.user.is_none() {
+                writeln!(text, "no_auth_user: app")?;
+            }
+        } else if let Some((name, password)) = &self.user {
+            let (name, password) = (quoted(name), quoted(password));
+            writeln!(text, "authorization {{ user: {name}, password: {password} }}")?;
+        } else if let Some(token) = &self.token {
+            writeln!(text, "authorization {{ token: {} }}", quoted(token))?;
+        }
+        Ok(())
+    }
+}
+
+fn path(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// Quotes a string. The escapes of the configuration's language are a part of JSON's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_a_configuration() {
+        let options = Options::new().sync_always().max_payload(1 << 27).extra("debug: true");
+        let text = options.config(Path::new("/a \"b\"")).unwrap();
+        assert_eq!(
+            text,
+            "jetstream {\n  store_dir: \"/a \\\"b\\\"/store\"\n  sync_interval: always\n}\n\
+             max_payload: 134217728\nmax_pending: 134217728\ndebug: true\n"
+        );
+        assert_eq!(Options::new().jetstream(false).config(Path::new("d")).unwrap(), "");
+        let both = Options::new().token("t").user("a", "b").config(Path::new("d"));
+        assert_eq!(both.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn the_scheme_follows_tls() {
+        let options = Options::new().tls_first();
+        assert!(options.sends_plain_info() && options.scheme() == "nats", "there is no TLS yet");
+        let options = options.tls("c", "k").tls_first();
+        assert!(!options.sends_plain_info() && options.scheme() == "tls");
+    }
+}

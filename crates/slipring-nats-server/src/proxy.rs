@@ -1,0 +1,297 @@
+//! A TCP proxy between clients and a server, with faults that a test turns on and off.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    HOST,
+    forward::{Connection, Shared, State, forward},
+};
+
+/// Time limit of a connection to the server.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The direction of bytes through a [`Proxy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+}
+
+impl Direction {
+    /// Both directions.
+    pub(crate) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
+
+    /// Index of what a direction has.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Bytes of one direction, over all connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes forwarded.
+    pub passed: u64,
+    /// Bytes thrown away by [`Proxy::swallow`].
+    pub swallowed: u64,
+    /// Bytes received and not forwarded yet.
+    pub held: u64,
+}
+
+/// Counts of a [`Proxy`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections made since the start, without refused ones.
+    pub connections: u64,
+    /// Connections closed at once, because of [`Proxy::refuse`] or because the server did not
+    /// accept.
+    pub refused: u64,
+    /// Connections that are open now. A connection whose client has gone counts until its bytes have
+    /// reached the server.
+    pub open: u64,
+    /// Bytes from clients to the server.
+    pub to_server: Traffic,
+    /// Bytes from the server to clients.
+    pub to_client: Traffic,
+}
+
+/// A TCP proxy in front of one port of this machine. Each fault concerns all connections.
+///
+/// The end of a direction is forwarded like a byte: a client that closes its connection has all of
+/// its bytes delivered first, however long they are held. Dropping the proxy closes everything.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use slipring_nats_server::{Client, Direction, Options, Proxy, Server};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::start(Options::new())?;
+/// let proxy = Proxy::to(server.port())?;
+/// let mut client = Client::connect(proxy.port(), None)?;
+/// proxy.hold(Direction::ToServer, true);
+/// client.publish("late", None, b"x")?;
+/// proxy.wait_until(Duration::from_secs(10), |counts| counts.to_server.held > 0)?;
+/// drop(client);
+/// proxy.hold(Direction::ToServer, false); // Now the server gets the message.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    target: Arc<AtomicU16>,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Starts a proxy in front of `port`.
+    ///
+    /// # Errors
+    ///
+    /// The system has no port or thread left.
+    pub fn to(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((HOST, crate::free_port()?))?;
+        let own = listener.local_addr()?.port();
+        let (target, shared) = (Arc::new(AtomicU16::new(port)), Arc::new(Shared::default()));
+        let acceptor = thread::Builder::new().name("proxy-accept".to_owned()).spawn({
+            let (target, shared) = (target.clone(), shared.clone());
+            move || accept(&listener, &target, &shared)
+        })?;
+        Ok(Self { port: own, target, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Returns the port that clients connect to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the URL that clients connect to.
+    pub fn url(&self) -> String {
+        format!("nats://{HOST}:{}", self.port)
+    }
+
+    /// Makes new connections lead to another port.
+    pub fn retarget(&self, port: u16) {
+        self.target.store(port, Relaxed);
+    }
+
+    /// Returns the counts now.
+    pub fn counts(&self) -> Counts {
+        self.shared.state().counts()
+    }
+
+    /// Waits until `reached` is true of the counts, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::TimedOut`] with the last counts, if it is not within `limit`.
+    pub fn wait_until(
+        &self,
+        limit: Duration,
+        reached: impl Fn(&Counts) -> bool,
+    ) -> io::Result<Counts> {
+        let deadline = Instant::now() + limit;
+        let mut state = self.shared.state();
+        loop {
+            let counts = state.counts();
+            if reached(&counts) {
+                return Ok(counts);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = format!("not within {limit:?}: {counts:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            state = self.shared.wait(state, Some(left));
+        }
+    }
+
+    /// Closes all connections once `bytes` more bytes have passed in one direction, summed over the
+    /// connections, e.g. in the middle of a frame. Bytes behind these are lost. It happens once; 0
+    /// means at the next byte. A second call replaces the first one's number.
+    pub fn cut_after(&self, direction: Direction, bytes: u64) {
+        self.change(|state| state.directions[direction.index()].cut_after = Some(bytes));
+    }
+
+    /// Closes all connections now. Held bytes are lost.
+    pub fn cut_now(&self) {
+        self.change(State::cut);
+    }
+
+    /// Closes the clients' side of all connections now. Bytes that are held for the server are
+    /// delivered still, as if they were in the network.
+    pub fn cut_clients(&self) {
+        self.change(|state| {
+            state.cuts += 1;
+            state.open.values().for_each(Connection::close_client);
+        });
+    }
+
+    /// Reads and throws away what arrives in one direction, while `on`. A frame of which a part was
+    /// thrown away leaves the rest without a beginning.
+    pub fn swallow(&self, direction: Direction, on: bool) {
+        self.change(|state| state.directions[direction.index()].swallow = on);
+    }
+
+    /// Keeps what arrives in one direction, up to 256 MiB a connection, while `on`, and forwards it
+    /// afterwards, even if its sender has closed the connection meanwhile.
+    pub fn hold(&self, direction: Direction, on: bool) {
+        self.change(|state| state.directions[direction.index()].hold = on);
+    }
+
+    /// Closes new connections at once, while `on`. Connection ones stay.
+    pub fn refuse(&self, on: bool) {
+        self.change(|state| state.refuse = on);
+    }
+
+    /// Forwards bytes this long after they arrived, in both directions.
+    pub fn delay(&self, delay: Duration) {
+        self.change(|state| state.delay = delay);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.change(|state| {
+            state.stop = true;
+            state.cut();
+        });
+        // The thread may wait for a connection.
+        let woken = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, self.port).into(), CONNECT);
+        if let (Ok(_), Some(acceptor)) = (woken, self.acceptor.take()) {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+/// Accepts connections until the proxy is dropped, then waits for the end of their threads.
+fn accept(listener: &TcpListener, target: &AtomicU16, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    for id in 0.. {
+        let accepted = listener.accept();
+        let (stop, refuse, cuts) = {
+            let state = shared.state();
+            (state.stop, state.refuse, state.cuts)
+        };
+        if stop {
+            break;
+        }
+        threads.retain(|thread| !thread.is_finished());
+        let made = accepted.and_then(|(client, _)| match refuse {
+            true => Err(io::Error::other("refused")),
+            false => connect(id, client, target.load(Relaxed), cuts, shared),
+        });
+        match made {
+            Ok(forward) => threads.extend(forward),
+            Err(_) => shared.state().refused += 1,
+        }
+        shared.changed.notify_all();
+    }
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+}
+
+/// Connects a client to the server. `cuts` is the number of cuts when the client was accepted: a
+/// connection that is cut while it is made is closed, too.
+fn connect(
+    id: u64,
+    client: TcpStream,
+    target: u16,
+    cuts: u64,
+    shared: &Arc<Shared>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let server = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, target).into(), CONNECT)?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    {
+        let mut state = shared.state();
+        state.connections += 1;
+        if state.cuts != cuts {
+            return Ok(Vec::new());
+        }
+        state.open.insert(id, Connection::new(client.clone(), server.clone()));
+    }
+    let threads = forward(id, &client, &server, shared);
+    if threads.is_err() {
+        shared.state().close(id);
+    }
+    threads
+}
+
+impl State {
+    fn counts(&self) -> Counts {
+        let [to_server, to_client] = Direction::BOTH.map(|direction| {
+            let state = &self.directions[direction.index()];
+            let held = self.open.values().map(|open| open.held(direction)).sum();
+            Traffic { passed: state.passed, swallowed: state.swallowed, held }
+        });
+        let (connections, refused) = (self.connections, self.refused);
+        Counts { connections, refused, open: self.open.len() as u64, to_server, to_client }
+    }
+
+    /// Closes all connections.
+    pub(crate) fn cut(&mut self) {
+        self.cuts += 1;
+        std::mem::take::<BTreeMap<u64, Connection>>(&mut self.open)
+            .values()
+            .for_each(Connection::close);
+    }
+}

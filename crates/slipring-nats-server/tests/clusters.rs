@@ -1,0 +1,38 @@
+//! A cluster elects leaders, and goes on without one of its servers.
+
+mod common;
+
+use serde_json::json;
+use slipring_nats_server::{Client, Cluster};
+
+#[test]
+fn a_cluster_survives_the_loss_of_a_leader() {
+    let _watched = common::watched();
+    if !common::has_server() {
+        return;
+    }
+    let mut cluster = Cluster::of_three().unwrap();
+    assert_eq!((cluster.servers().len(), cluster.urls().len()), (3, 3));
+    assert!(cluster.meta_leader().unwrap() < 3);
+    let mut client = Client::connect(cluster.servers()[0].port(), None).unwrap();
+    let config = json!({ "name": "S", "subjects": ["s"], "num_replicas": 3 });
+    client.create_stream(config).unwrap();
+    let first = cluster.wait_for_leader("S").unwrap();
+    assert_eq!(cluster.leader_of("S").unwrap(), first);
+    for number in 1..=100_u64 {
+        let (seq, _) = client.publish_acknowledged("s", None, &number.to_le_bytes()).unwrap();
+        assert_eq!(seq, number);
+    }
+    cluster.kill(first).unwrap();
+    let second = cluster.wait_for_leader("S").unwrap();
+    assert_ne!(first, second);
+    let mut client = cluster.client().unwrap();
+    assert_eq!(client.publish_acknowledged("s", None, b"last").unwrap(), (101, false));
+    cluster.restart(first).unwrap();
+    cluster.wait_for_replicas("S").unwrap();
+    let messages = cluster.client().unwrap().messages("S").unwrap();
+    assert_eq!(messages.len(), 101);
+    assert!(messages[..100].iter().all(|message| message.payload == message.seq.to_le_bytes()));
+    cluster.client().unwrap().step_down("S").unwrap();
+    cluster.wait_for_leader("S").unwrap();
+}

@@ -1,0 +1,29 @@
+//! The watchdog, and what a test does where there is no server.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+#[path = "../../../slipring/tests/common/watchdog.rs"]
+mod watchdog;
+
+use std::{fmt::Display, io::Write as _, time::Duration};
+
+use slipring_nats_server::{Options, Server, binary};
+
+pub use watchdog::watched;
+
+/// Time limit of a wait for something that happens at once, as a rule.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Says on stderr, which the harness does not hold back, that a test could not run.
+pub fn skip(why: impl Display) {
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
+}
+
+/// Whether there is a server program. Without one the test does not run and says so.
+pub fn has_server() -> bool {
+    binary::find().inspect_err(|error| skip(error)).is_ok()
+}
+
+/// Starts a server with the default settings; `None` where there is no program.
+pub fn server() -> Option<Server> {
+    has_server().then(|| Server::start(Options::new()).unwrap())
+}

@@ -1,0 +1,222 @@
+//! How events become bytes, and bytes events.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::frame;
+
+/// How a sink turns events into bytes, and what it says of their type.
+///
+/// The name and the version are those of the bytes. They go into the type's fingerprint, by which a
+/// sink refuses to continue a stream of another type, and a source to read one.
+///
+/// ```
+/// use slipring_nats::Encoding;
+/// // Plain data, as its bytes lie in memory.
+/// let plain = Encoding::<u64>::plain("count", 1);
+/// // Anything else by a closure.
+/// let lines = Encoding::by("line", 1, |line: &String, bytes| bytes.extend(line.as_bytes()));
+/// assert_ne!(plain.fingerprint(), lines.fingerprint());
+/// ```
+pub struct Encoding<E> {
+    fingerprint: u64,
+    kind: Kind<E>,
+}
+
+type Encode<E> = Box<dyn FnMut(&E, &mut Vec<u8>) + Send>;
+type Subject<E> = Box<dyn FnMut(&E) -> String + Send>;
+
+enum Kind<E> {
+    /// Frames of events of one size.
+    Plain { size: u32, bytes: fn(&E) -> &[u8] },
+    /// Frames of events of varying sizes.
+    By(Encode<E>),
+    /// One message for each event.
+    Messages { encode: Encode<E>, subject: Subject<E> },
+}
+
+impl<E> Encoding<E> {
+    /// Events that are plain data: a frame has their bytes as they lie in memory. Each byte of an
+    /// event is initialised and none is padding, which the derives of `zerocopy` check.
+    ///
+    /// Programs that read them elsewhere must have the same byte order.
+    ///
+    /// Example: [`Encoding`].
+    pub fn plain(name: &str, version: u32) -> Encoding<E>
+    where
+        E: IntoBytes + Immutable,
+    {
+        const { assert!(size_of::<E>() > 0, "an event has at least one byte") };
+        const { assert!(size_of::<E>() <= u32::MAX as usize, "an event has less than 4 GiB") };
+        let size = size_of::<E>() as u32;
+        let fingerprint = frame::fingerprint(name, version, size);
+        Encoding { fingerprint, kind: Kind::Plain { size, bytes: E::as_bytes } }
+    }
+
+    /// Events that `encode` turns into bytes, by appending to the given ones. A frame has each
+    /// event's length in front of it.
+    ///
+    /// `encode` runs on the sink's thread. A panic ends the sink with [`Error::Function`](crate::Error).
+    ///
+    /// Example: [`Encoding`].
+    pub fn by(
+        name: &str,
+        version: u32,
+        encode: impl FnMut(&E, &mut Vec<u8>) + Send + 'static,
+    ) -> Encoding<E> {
+        let fingerprint = frame::fingerprint(name, version, 0);
+        Encoding { fingerprint, kind: Kind::By(Box::new(encode)) }
+    }
+
+    /// One message for each event, for consumers in other languages: its body is what `encode`
+    /// appended, its subject what `subject` returns, and its position is in the header
+    /// `Slipring-Position`. The stream's subjects must cover all of these subjects.
+    ///
+    /// The server stores up to 1,000 such messages together or not at all, if the stream allows
+    /// atomic batches (`allow_atomic`, server 2.12 or later). A message costs the server far more
+    /// than an event in a frame.
+    ///
+    /// ```
+    /// use slipring_nats::Encoding;
+    /// struct Order { id: u64, market: &'static str }
+    /// let _ = Encoding::messages(
+    ///     "order",
+    ///     1,
+    ///     |order: &Order| format!("orders.{}", order.market),
+    ///     |order, bytes| bytes.extend(order.id.to_string().bytes()),
+    /// );
+    /// ```
+    pub fn messages(
+        name: &str,
+        version: u32,
+        subject: impl FnMut(&E) -> String + Send + 'static,
+        encode: impl FnMut(&E, &mut Vec<u8>) + Send + 'static,
+    ) -> Encoding<E> {
+        let fingerprint = frame::fingerprint(name, version, 0);
+        let kind = Kind::Messages { encode: Box::new(encode), subject: Box::new(subject) };
+        Encoding { fingerprint, kind }
+    }
+
+    /// Returns the fingerprint of the type.
+    ///
+    /// Example: [`Encoding`].
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Returns the size of each event, in bytes. `None`: it varies.
+    pub(crate) fn size(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Plain { size, .. } => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Returns whether each event becomes a message of its own.
+    pub(crate) fn is_messages(&self) -> bool {
+        matches!(self.kind, Kind::Messages { .. })
+    }
+
+    /// Appends the bytes of an event.
+    #[inline]
+    pub(crate) fn append(&mut self, event: &E, to: &mut Vec<u8>) {
+        match &mut self.kind {
+            Kind::Plain { bytes, .. } => to.extend_from_slice(bytes(event)),
+            Kind::By(encode) | Kind::Messages { encode, .. } => encode(event, to),
+        }
+    }
+
+    /// Returns the subject of an event's own message.
+    pub(crate) fn subject(&mut self, event: &E) -> String {
+        match &mut self.kind {
+            Kind::Messages { subject, .. } => subject(event),
+            _ => String::new(),
+        }
+    }
+}
+
+/// How a source turns bytes into events, and which type it expects.
+///
+/// ```
+/// use slipring_nats::{Decoding, Encoding};
+/// let numbers = Decoding::<u64>::plain("count", 1);
+/// assert_eq!(numbers.fingerprint(), Encoding::<u64>::plain("count", 1).fingerprint());
+/// let lines = Decoding::by("line", 1, |bytes, line: &mut String| {
+///     line.clear();
+///     line.push_str(std::str::from_utf8(bytes).map_err(|error| error.to_string())?);
+///     Ok(())
+/// });
+/// # drop(lines);
+/// ```
+pub struct Decoding<E> {
+    fingerprint: u64,
+    kind: DecodingKind<E>,
+}
+
+type Decode<E> = Box<dyn FnMut(&[u8], &mut E) -> Result<(), String> + Send>;
+
+enum DecodingKind<E> {
+    Plain { size: usize, bytes: fn(&mut E) -> &mut [u8] },
+    By(Decode<E>),
+}
+
+impl<E> Decoding<E> {
+    /// Events that are plain data, as [`Encoding::plain`] writes them.
+    ///
+    /// Example: [`Decoding`].
+    pub fn plain(name: &str, version: u32) -> Decoding<E>
+    where
+        E: FromBytes + IntoBytes + KnownLayout,
+    {
+        let size = size_of::<E>();
+        let fingerprint = frame::fingerprint(name, version, size as u32);
+        Decoding { fingerprint, kind: DecodingKind::Plain { size, bytes: E::as_mut_bytes } }
+    }
+
+    /// Events that `decode` makes of what the sink's closure appended. The slot has the event that
+    /// was there a lap before. An error or a panic ends the source with
+    /// [`Error::Function`](crate::Error), and the event is not published.
+    ///
+    /// Example: [`Decoding`].
+    pub fn by(
+        name: &str,
+        version: u32,
+        decode: impl FnMut(&[u8], &mut E) -> Result<(), String> + Send + 'static,
+    ) -> Decoding<E> {
+        let fingerprint = frame::fingerprint(name, version, 0);
+        Decoding { fingerprint, kind: DecodingKind::By(Box::new(decode)) }
+    }
+
+    /// Returns the fingerprint of the type.
+    ///
+    /// Example: [`Decoding`].
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Decodes an event into its slot.
+    #[inline]
+    pub(crate) fn decode(&mut self, from: &[u8], slot: &mut E) -> Result<(), String> {
+        match &mut self.kind {
+            DecodingKind::Plain { size, bytes } if from.len() == *size => {
+                bytes(slot).copy_from_slice(from);
+                Ok(())
+            }
+            DecodingKind::Plain { size, .. } => {
+                Err(format!("an event has {} bytes instead of {size}", from.len()))
+            }
+            DecodingKind::By(decode) => decode(from, slot),
+        }
+    }
+}
+
+impl<E> std::fmt::Debug for Encoding<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Encoding({:016x})", self.fingerprint)
+    }
+}
+
+impl<E> std::fmt::Debug for Decoding<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Decoding({:016x})", self.fingerprint)
+    }
+}

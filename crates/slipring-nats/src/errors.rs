@@ -1,0 +1,291 @@
+//! What a sink or a source ends with.
+
+use std::fmt;
+use std::time::Duration;
+
+use slipring::WaitError;
+
+/// Why a sink or a source did not begin, or ended.
+///
+/// Each text is one line that says what was wrong and what to do next.
+///
+/// ```
+/// use slipring_nats::{Encoding, Error, Server, Sink};
+/// let server = Server::at("nats://127.0.0.1:1"); // no process listens there
+/// let error = Sink::to(server, "ORDERS").open(Encoding::<u64>::plain("order", 1)).unwrap_err();
+/// assert!(matches!(error, Error::Unreachable { .. }));
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No NATS server answers at the address.
+    Unreachable {
+        /// The addresses that were tried.
+        address: String,
+        /// What the connection attempt came back with.
+        why: String,
+    },
+    /// The server refuses the credentials, or the user may not use what the call needs.
+    Denied {
+        /// The addresses that were tried.
+        address: String,
+        /// What the server said.
+        why: String,
+    },
+    /// The server, or the user's account, has no JetStream.
+    NoJetStream {
+        /// The addresses that were tried.
+        address: String,
+    },
+    /// There is no such stream, and the call was not asked to create one.
+    NoStream {
+        /// The stream's name.
+        stream: String,
+    },
+    /// The stream's settings do not suit a journal.
+    WrongStream {
+        /// The stream's name.
+        stream: String,
+        /// Each setting that does not suit, what it is, and what it must be.
+        wrong: Vec<String>,
+    },
+    /// An option of the call contradicts another, or has no meaning.
+    Option {
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// An event does not fit into a message.
+    TooLarge {
+        /// Size of the event in a message of its own, in bytes.
+        needs: u64,
+        /// Greatest message that the server and the stream take, in bytes.
+        limit: u64,
+    },
+    /// Another sink has taken over the stream.
+    Fenced {
+        /// The incarnation of this sink.
+        ours: u64,
+        /// The incarnation of the sink that took over.
+        theirs: u64,
+    },
+    /// Positions are missing in the stream, and no message says that the ring had no events there.
+    Gap {
+        /// The first missing position.
+        expected: u64,
+        /// The position of the next event in the stream.
+        found: u64,
+        /// Sequence of the message that has that event.
+        sequence: u64,
+    },
+    /// The stream's retention has removed positions that the source still needs.
+    Trimmed {
+        /// The position that the source needs next.
+        wanted: u64,
+        /// The oldest position that the stream has.
+        oldest: u64,
+    },
+    /// The server acknowledged positions that the stream does not have any more.
+    LostAcknowledged {
+        /// The last position that was acknowledged.
+        acknowledged: u64,
+        /// The position behind the last event that the stream has.
+        found: u64,
+    },
+    /// A message of the stream is none of ours.
+    Foreign {
+        /// The message's sequence.
+        sequence: u64,
+    },
+    /// A message is ours, and its bytes contradict each other.
+    Damaged {
+        /// The message's sequence.
+        sequence: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The stream's events are of another type than the ring's.
+    WrongType {
+        /// Fingerprint of the ring's events.
+        ours: u64,
+        /// Fingerprint of the stream's events.
+        theirs: u64,
+    },
+    /// The stream's last events come from another ring, and this ring does not go on behind them.
+    WrongEpoch {
+        /// The position at which the ring goes on.
+        ring: u64,
+        /// The position behind the stream's last event.
+        stream: u64,
+    },
+    /// The stream was used, and no message is left that tells where to go on.
+    Emptied {
+        /// The sequence of the stream's last message, which is gone.
+        last_sequence: u64,
+    },
+    /// The stream is full, and the sink was asked not to wait any longer.
+    Full {
+        /// What the server said.
+        why: String,
+    },
+    /// The server did not answer for longer than the sink was asked to wait.
+    Away {
+        /// How long the sink waited.
+        waited: Duration,
+        /// What the last attempt came back with.
+        why: String,
+    },
+    /// The durability that was asked for does not hold.
+    NotDurable {
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// The server said something that no call expects.
+    Server {
+        /// What the server said.
+        why: String,
+    },
+    /// The ring ended before its end was stored, or before the stream's end was in it.
+    Ring(WaitError),
+    /// The ring's handle lends one event after the other, and cannot represent the stream's hole.
+    Hole {
+        /// The first position of the hole.
+        from: u64,
+        /// The position behind the hole.
+        to: u64,
+    },
+    /// The user's function panicked, or refused an event.
+    Function {
+        /// The stage's name.
+        stage: String,
+        /// The position of the event.
+        seq: u64,
+        /// The panic's message, or the error.
+        why: String,
+    },
+    /// The sink or source was told to stop.
+    Stopped,
+    /// The system refused a thread or a runtime.
+    System(std::io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unreachable { address, why } => write!(
+                f,
+                "no NATS server answers at {address} ({why}): check the address, and that the server runs"
+            ),
+            Error::Denied { address, why } => write!(
+                f,
+                "the server at {address} refuses this user ({why}): check the credentials and the \
+                 user's permissions"
+            ),
+            Error::NoJetStream { address } => write!(
+                f,
+                "the server at {address} has no JetStream for this user: start it with -js, or \
+                 enable JetStream for the account"
+            ),
+            Error::NoStream { stream } => write!(
+                f,
+                "there is no stream {stream}: create it, or ask the sink to do so (Sink::create)"
+            ),
+            Error::WrongStream { stream, wrong } => write!(
+                f,
+                "the stream {stream} is not fit to be a journal: {}; change it or use another stream",
+                wrong.join("; ")
+            ),
+            Error::Option { what } => f.write_str(what),
+            Error::TooLarge { needs, limit } => write!(
+                f,
+                "an event needs a message of {needs} bytes, and the server and the stream take \
+                 {limit}: raise max_payload and max_msg_size, or make events smaller"
+            ),
+            Error::Fenced { ours, theirs } => write!(
+                f,
+                "another sink took over the stream: this one is incarnation {ours}, that one \
+                 {theirs}; end one of them"
+            ),
+            Error::Gap { expected, found, sequence } => write!(
+                f,
+                "positions {expected} to {} are missing in front of the message of sequence \
+                 {sequence}: restore the stream, or start the source behind the gap (Source::start)",
+                found.saturating_sub(1)
+            ),
+            Error::Trimmed { wanted, oldest } => write!(
+                f,
+                "the stream has no positions before {oldest} any more, and the source needs \
+                 {wanted}: start it at {oldest} or later (Source::start), and raise the stream's limits"
+            ),
+            Error::LostAcknowledged { acknowledged, found } => write!(
+                f,
+                "the server acknowledged position {acknowledged}, and its stream now ends before \
+                 position {found}: restore the stream, or accept the loss (Sink::accept_loss)"
+            ),
+            Error::Foreign { sequence } => write!(
+                f,
+                "the message of sequence {sequence} is none of ours: a stream belongs to one ring; \
+                 remove what else publishes to it, and that message"
+            ),
+            Error::Damaged { sequence, what } => write!(
+                f,
+                "the message of sequence {sequence} is damaged ({what}): restore the stream, or \
+                 start the source behind it (Source::start)"
+            ),
+            Error::WrongType { ours, theirs } => write!(
+                f,
+                "the stream has events of the type {theirs:016x}, and the ring of the type \
+                 {ours:016x}: use the type's name and version with which the stream was written"
+            ),
+            Error::WrongEpoch { ring, stream } => write!(
+                f,
+                "the stream ends before position {stream} with events of another ring, and this \
+                 ring goes on at {ring}: make the ring with first_seq({stream}), or use another stream"
+            ),
+            Error::Emptied { last_sequence } => write!(
+                f,
+                "the stream was used up to sequence {last_sequence} and has no message left that \
+                 says where to go on: say the position (Sink::resume_at)"
+            ),
+            Error::Full { why } => {
+                write!(f, "the stream is full ({why}): raise its limits, or remove old messages")
+            }
+            Error::Away { waited, why } => write!(
+                f,
+                "the server did not answer for {:.1} s ({why}): bring it back, and start the sink again",
+                waited.as_secs_f64()
+            ),
+            Error::NotDurable { why } => f.write_str(why),
+            Error::Server { why } => {
+                write!(f, "the server refuses: {why}: see the server's log and its configuration")
+            }
+            Error::Ring(error) => write!(f, "the ring ended: {error}"),
+            Error::Hole { from, to } => write!(
+                f,
+                "the stream has no events from position {from} up to {to}, and a ring with a single \
+                 producer cannot leave positions out: fill a ring with several producers \
+                 (Graph::shared)"
+            ),
+            Error::Function { stage, seq, why } => {
+                write!(f, "the function of `{stage}` failed at position {seq}: {why}")
+            }
+            Error::Stopped => f.write_str("it was told to stop before its end: start it again"),
+            Error::System(error) => write!(f, "the system refuses a thread or a timer: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Ring(error) => Some(error),
+            Error::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<WaitError> for Error {
+    fn from(error: WaitError) -> Error {
+        Error::Ring(error)
+    }
+}

@@ -1,0 +1,286 @@
+//! The layout of a frame: one message of a stream, which carries a run of events.
+//!
+//! Invariants
+//! - I1: a header that [`Header::read`] returns belongs to a whole frame: the checksum covers the
+//!   header and the payload.
+//! - I2: `after <= first <= end`. The positions from `after` up to `first` are a hole: the ring has
+//!   no events there.
+//! - I3: a frame without events has no payload.
+
+use std::fmt;
+use std::str::FromStr;
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First bytes of a frame.
+pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
+/// Version of the layout.
+pub const VERSION: u16 = 1;
+/// Length of a frame's header, in bytes.
+pub const HEADER: usize = size_of::<Layout>();
+/// Greatest length of a frame with its header, in bytes, whatever the server would take.
+pub const MAX_FRAME: usize = 512 * 1024;
+/// Length of the number in front of an event of varying size, in bytes.
+pub const LENGTH: usize = 4;
+
+/// A frame's header as its bytes lie in the message. All numbers are little-endian.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Layout {
+    /// [`MAGIC`].
+    magic: [u8; 8],
+    /// [`VERSION`].
+    version: U16,
+    /// Length of this header, in bytes: [`HEADER`].
+    header_length: U16,
+    /// Size of each event, in bytes. 0: a `u32` in front of each event tells its length.
+    event_size: U32,
+    /// Number of the journal: the epoch of its first ring.
+    ring: [u8; 16],
+    /// Number of the ring: random, and another one for each ring made.
+    epoch: [u8; 16],
+    /// Number of sinks that took over the stream before this one, plus 1.
+    incarnation: U64,
+    /// Random number of the sink, which tells two sinks of one incarnation apart.
+    writer: U64,
+    /// Fingerprint of the events' type.
+    fingerprint: U64,
+    /// The position behind the frame before.
+    after: U64,
+    /// The position of the first event.
+    first: U64,
+    /// Number of events.
+    count: U32,
+    /// Length of the payload, in bytes.
+    payload_length: U32,
+    /// CRC-32 (zlib) of the header without this field, and of the payload.
+    checksum: U32,
+    /// 0.
+    reserved: U32,
+}
+
+/// The place of the checksum in the header.
+const CHECKSUM: usize = std::mem::offset_of!(Layout, checksum);
+
+/// A random number of 16 bytes, which names a ring or a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(pub [u8; 16]);
+
+impl Id {
+    /// Draws a random number.
+    pub fn random() -> Id {
+        Id(fastrand::u128(..).to_le_bytes())
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Id {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Id, ()> {
+        let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(|number| Id(number.to_be_bytes())).ok_or(())
+    }
+}
+
+/// What a frame says of itself, or one message of a single event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Header {
+    pub ring: Id,
+    pub epoch: Id,
+    pub incarnation: u64,
+    pub writer: u64,
+    pub fingerprint: u64,
+    pub event_size: u32,
+    /// The position behind the message before.
+    pub after: u64,
+    /// The position of the first event.
+    pub first: u64,
+    pub count: u32,
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bad {
+    /// The message is none of ours.
+    Foreign,
+    /// The message is ours, and its bytes contradict each other.
+    Damaged(&'static str),
+}
+
+impl Header {
+    /// Returns the position behind the last event.
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.count)
+    }
+
+    /// Writes the header into the first [`HEADER`] bytes of `frame`, behind which the payload is.
+    ///
+    /// # Panics
+    /// Panics if `frame` has no room for the header.
+    pub fn write(&self, frame: &mut [u8]) {
+        let (head, payload) = frame.split_at_mut(HEADER);
+        let layout = Layout {
+            magic: MAGIC,
+            version: VERSION.into(),
+            header_length: (HEADER as u16).into(),
+            event_size: self.event_size.into(),
+            ring: self.ring.0,
+            epoch: self.epoch.0,
+            incarnation: self.incarnation.into(),
+            writer: self.writer.into(),
+            fingerprint: self.fingerprint.into(),
+            after: self.after.into(),
+            first: self.first.into(),
+            count: self.count.into(),
+            payload_length: (payload.len() as u32).into(),
+            checksum: 0.into(),
+            reserved: 0.into(),
+        };
+        head.copy_from_slice(layout.as_bytes());
+        let checksum = checksum(head, payload);
+        head[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Returns the header of a frame, and its payload.
+    pub fn read(frame: &[u8]) -> Result<(Header, &[u8]), Bad> {
+        let Ok((layout, payload)) = Layout::ref_from_prefix(frame) else {
+            return Err(Bad::Foreign);
+        };
+        if layout.magic != MAGIC {
+            return Err(Bad::Foreign);
+        }
+        if layout.version.get() != VERSION || usize::from(layout.header_length.get()) != HEADER {
+            return Err(Bad::Damaged("it has a version that this program cannot read"));
+        }
+        if payload.len() != layout.payload_length.get() as usize {
+            return Err(Bad::Damaged("its length is not the one that it names"));
+        }
+        if checksum(&frame[..HEADER], payload) != layout.checksum.get() {
+            return Err(Bad::Damaged("its checksum does not match"));
+        }
+        let header = Header {
+            ring: Id(layout.ring),
+            epoch: Id(layout.epoch),
+            incarnation: layout.incarnation.get(),
+            writer: layout.writer.get(),
+            fingerprint: layout.fingerprint.get(),
+            event_size: layout.event_size.get(),
+            after: layout.after.get(),
+            first: layout.first.get(),
+            count: layout.count.get(),
+        };
+        header.check()?;
+        let (length, count) = (payload.len() as u64, u64::from(header.count));
+        let fits = match u64::from(header.event_size) {
+            _ if count == 0 => length == 0, // I3
+            0 => length >= count * LENGTH as u64,
+            size => length == size * count,
+        };
+        if !fits {
+            return Err(Bad::Damaged("its payload does not have the events that it names"));
+        }
+        Ok((header, payload))
+    }
+
+    /// Checks what holds of each header (I2).
+    pub fn check(&self) -> Result<(), Bad> {
+        let ordered =
+            self.after <= self.first && self.first.checked_add(u64::from(self.count)).is_some();
+        if ordered { Ok(()) } else { Err(Bad::Damaged("its positions are out of order")) }
+    }
+}
+
+/// Returns the checksum of a frame: that of the header without its checksum, and of the payload.
+fn checksum(head: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&head[..CHECKSUM]);
+    hasher.update(&head[CHECKSUM + 4..]);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// The events of a payload, one slice each.
+pub struct Events<'p> {
+    payload: &'p [u8],
+    size: Size,
+    left: u32,
+}
+
+/// How long an event is.
+enum Size {
+    /// As long as each other, in bytes.
+    Same(usize),
+    /// As the number in front of it says.
+    InFront,
+    /// As long as the payload.
+    Whole,
+}
+
+impl<'p> Events<'p> {
+    /// Goes through the payload that [`Header::read`] returned with `header`.
+    pub fn of(header: &Header, payload: &'p [u8]) -> Events<'p> {
+        let size = match header.event_size {
+            0 => Size::InFront,
+            size => Size::Same(size as usize),
+        };
+        Events { payload, size, left: header.count }
+    }
+
+    /// Goes through the payload of a message with one event or none.
+    pub fn single(payload: &'p [u8], count: u32) -> Events<'p> {
+        Events { payload, size: Size::Whole, left: count }
+    }
+}
+
+impl<'p> Iterator for Events<'p> {
+    type Item = Result<&'p [u8], Bad>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let length = match self.size {
+            Size::Same(size) => size,
+            Size::Whole => self.payload.len(),
+            Size::InFront => match self.payload.split_first_chunk::<LENGTH>() {
+                Some((length, rest)) => {
+                    self.payload = rest;
+                    u32::from_le_bytes(*length) as usize
+                }
+                None => usize::MAX,
+            },
+        };
+        let Some((event, rest)) = self.payload.split_at_checked(length) else {
+            self.left = 0;
+            return Some(Err(Bad::Damaged("an event is longer than the rest of its payload")));
+        };
+        self.payload = rest;
+        if self.left == 0 && !rest.is_empty() {
+            return Some(Err(Bad::Damaged("its payload goes on behind the last event")));
+        }
+        Some(Ok(event))
+    }
+}
+
+/// Returns the fingerprint of a type: FNV-1a (64 bits) of its name, a zero byte, its version and its
+/// size in bytes, both as little-endian `u32`. The size of events of varying size is 0.
+///
+/// Source of the hash: G. Fowler, L. C. Noll, K.-P. Vo, D. Eastlake, "The FNV Non-Cryptographic Hash
+/// Algorithm", RFC 9923.
+pub fn fingerprint(name: &str, version: u32, event_size: u32) -> u64 {
+    let bytes =
+        name.bytes().chain([0]).chain(version.to_le_bytes()).chain(event_size.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

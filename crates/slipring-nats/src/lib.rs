@@ -1,0 +1,76 @@
+//! A durable engine behind a ring of `slipring`: NATS JetStream, exactly once by position.
+//!
+//! A [`Sink`] is a stage that publishes each event of a ring to a stream of a NATS server. A
+//! [`Source`] fills a ring from such a stream, on any machine. The ring's order and positions stay
+//! the same. No event is missing or comes twice, whichever process is killed.
+//!
+//! ```no_run
+//! use slipring_nats::{Decoding, Encoding, Server, Sink, Source, StreamSettings};
+//!
+//! let server = Server::at("nats://127.0.0.1:4222"); // nats-server -js
+//!
+//! // One program.
+//! let sink = Sink::to(server.clone(), "ORDERS")
+//!     .create(StreamSettings::new("orders"))
+//!     .open(Encoding::<u64>::plain("order", 1))?;
+//! let graph = slipring::Graph::new(1024, || 0u64).first_seq(sink.next_seq());
+//! let key = graph.reader("journal");
+//! let ring = graph.build()?;
+//! let sink = sink.start(ring.reader(key))?;
+//! let mut tx = ring.producer();
+//! tx.publish(|slot| *slot = 7)?;
+//! tx.close();
+//! sink.join()?;
+//!
+//! // Another program, on another machine.
+//! let source = Source::of(server, "ORDERS").until_end().open()?;
+//! let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(source.oldest().unwrap_or(0));
+//! let key = graph.reader("count");
+//! let ring = graph.build()?;
+//! let mut count = ring.reader(key);
+//! let source = source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
+//! println!("{} events", count.for_each(|_, _| ())?);
+//! source.join()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How
+//!
+//! One message, a *frame*, carries a run of events, with their positions. Each is appended on the
+//! condition that the stream's last sequence is the one that the sink expects. So a frame is stored
+//! once, behind the frame before it, or not at all, however often it was sent and however late it
+//! arrives. After any doubt the sink asks the stream's leader for the last frame, and goes on behind
+//! it. A sink begins with an empty frame of the next *incarnation*: from then on each condition of an
+//! earlier sink is false.
+//!
+//! Nothing rests on message ids, or on the server's window for duplicates.
+//!
+//! # What survives what
+//!
+//! [`Durability`] lists it. By default JetStream acknowledges before it syncs to disk.
+//!
+//! # Memory, and an engine that is away
+//!
+//! The sink holds the frames in flight ([`Sink::window`]) and two more. Everything else waits in the
+//! ring. While the engine is away the ring fills, and its producers wait by their own strategy, unless
+//! [`Sink::outage`] says otherwise.
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+#![forbid(unsafe_code)]
+
+mod counters;
+mod encoding;
+mod errors;
+mod frame;
+mod message;
+mod nats;
+mod resume;
+mod sink;
+mod source;
+
+pub use counters::{Counters, State};
+pub use encoding::{Decoding, Encoding};
+pub use errors::Error;
+pub use nats::Server;
+pub use nats::stream::StreamSettings;
+pub use sink::{Durability, OpenSink, Outage, RunningSink, Sink, Stage};
+pub use source::{Feed, OpenSource, Progress, RunningSource, Source};

@@ -1,0 +1,91 @@
+//! Messages of a stream: a frame, or a single event whose description is in the message's headers.
+//!
+//! A program in another language reads single events without decoding a frame. The header
+//! [`DESCRIPTION`] then has, separated by blanks: the layout's version (1), the journal's number, the
+//! ring's number, the incarnation, the sink's number, the type's fingerprint, the position behind the
+//! message before, the event's position, the number of events (1; 0 for a begin message), and the
+//! CRC-32 of the text before it, without the blank, and of the payload. The numbers of journal, ring,
+//! sink and type, and the checksum, are hexadecimal.
+
+use std::fmt::Write as _;
+
+use crate::frame::{Bad, Events, Header, Id};
+
+/// The header that describes a single event.
+pub const DESCRIPTION: &str = "Slipring";
+/// The header that has a single event's position, for programs that need no more.
+pub const POSITION: &str = "Slipring-Position";
+
+/// Returns the description of a message with the event `payload`.
+pub fn describe(header: &Header, payload: &[u8]) -> String {
+    let mut line = String::with_capacity(160);
+    let _ = write!(
+        line,
+        "1 {} {} {} {:016x} {:016x} {} {} {}",
+        header.ring,
+        header.epoch,
+        header.incarnation,
+        header.writer,
+        header.fingerprint,
+        header.after,
+        header.first,
+        header.count
+    );
+    let checksum = checksum(&line, payload);
+    let _ = write!(line, " {checksum:08x}");
+    line
+}
+
+/// Returns the description in a block of headers.
+pub fn description(headers: &str) -> Option<&str> {
+    headers.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(DESCRIPTION).then(|| value.trim())
+    })
+}
+
+/// Returns what a message says of its events, and the events. `description`: that in its headers.
+pub fn read<'p>(description: Option<&str>, payload: &'p [u8]) -> Result<(Header, Events<'p>), Bad> {
+    let Some(line) = description else {
+        let (header, payload) = Header::read(payload)?;
+        return Ok((header, Events::of(&header, payload)));
+    };
+    let damaged = Bad::Damaged("its header cannot be read");
+    let (text, sum) = line.rsplit_once(' ').ok_or(damaged.clone())?;
+    if u32::from_str_radix(sum, 16) != Ok(checksum(text, payload)) {
+        return Err(Bad::Damaged("its checksum does not match"));
+    }
+    let header = parse(text).ok_or(damaged)?;
+    header.check()?;
+    if header.count > 1 || (header.count == 0 && !payload.is_empty()) {
+        return Err(Bad::Damaged("its payload does not have the events that it names"));
+    }
+    Ok((header, Events::single(payload, header.count)))
+}
+
+fn parse(text: &str) -> Option<Header> {
+    let mut words = text.split(' ');
+    let mut word = || words.next();
+    if word()? != "1" {
+        return None;
+    }
+    let header = Header {
+        ring: word()?.parse::<Id>().ok()?,
+        epoch: word()?.parse::<Id>().ok()?,
+        incarnation: word()?.parse().ok()?,
+        writer: u64::from_str_radix(word()?, 16).ok()?,
+        fingerprint: u64::from_str_radix(word()?, 16).ok()?,
+        event_size: 0,
+        after: word()?.parse().ok()?,
+        first: word()?.parse().ok()?,
+        count: word()?.parse().ok()?,
+    };
+    words.next().is_none().then_some(header)
+}
+
+fn checksum(text: &str, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(text.as_bytes());
+    hasher.update(payload);
+    hasher.finalize()
+}

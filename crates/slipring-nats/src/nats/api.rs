@@ -1,0 +1,172 @@
+//! Requests to JetStream, and what it answers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Connection, Fault};
+use crate::errors::Error;
+use crate::frame::{Bad, Header};
+use crate::message;
+use crate::resume::Tail;
+
+/// The stream does not exist.
+pub const NO_STREAM: u64 = 10059;
+/// There is no message as asked for.
+pub const NO_MESSAGE: u64 = 10037;
+/// The stream's last sequence is another one.
+pub const WRONG_LAST_SEQUENCE: u64 = 10071;
+/// The same, where a cluster has another publication of the subject in flight.
+pub const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
+/// The store refuses: a limit of messages or bytes is reached.
+pub const STORE_FAILED: u64 = 10077;
+/// The server or the account has no room left.
+pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
+/// The message is greater than the stream takes.
+pub const MESSAGE_TOO_LARGE: u64 = 10054;
+/// JetStream is off, for the server or for the account.
+pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
+/// The stream is sealed.
+pub const SEALED: u64 = 10109;
+/// The message names another stream than the one that its subject leads to.
+pub const OTHER_STREAM: u64 = 10060;
+
+/// The part of an answer that tells of a refusal.
+#[derive(Deserialize)]
+pub struct Refusal {
+    #[serde(default)]
+    pub code: u64,
+    #[serde(default)]
+    pub err_code: u64,
+    #[serde(default)]
+    pub description: String,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    error: Option<Refusal>,
+}
+
+/// The answer to `STREAM.INFO`, as far as it is used.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Info {
+    pub config: Value,
+    pub state: State,
+}
+
+/// What a stream holds.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct State {
+    pub messages: u64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+}
+
+#[derive(Deserialize)]
+struct Got {
+    message: Raw,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+/// A message of the stream: its sequence, its header block, its body.
+pub struct Stored {
+    pub sequence: u64,
+    pub headers: String,
+    pub payload: Vec<u8>,
+}
+
+impl Stored {
+    /// Returns what the message says of its events.
+    pub fn header(&self) -> Result<Header, Error> {
+        let read = message::read(message::description(&self.headers), &self.payload);
+        read.map(|(header, _)| header).map_err(|bad| bad_message(bad, self.sequence))
+    }
+}
+
+/// Names what is wrong with the message at `sequence`.
+pub fn bad_message(bad: Bad, sequence: u64) -> Error {
+    match bad {
+        Bad::Foreign => Error::Foreign { sequence },
+        Bad::Damaged(what) => Error::Damaged { sequence, what },
+    }
+}
+
+impl Connection {
+    /// Sends a request with a JSON body, and returns its answer.
+    pub async fn json<T: DeserializeOwned>(&self, subject: &str, body: Value) -> Result<T, Fault> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let answer = self.call(subject, body).await?;
+        if let Ok(Failed { error: Some(error) }) = serde_json::from_slice(&answer) {
+            let code = if error.err_code == 0 { error.code } else { error.err_code };
+            return Err(Fault::Refused { code, why: error.description });
+        }
+        serde_json::from_slice(&answer)
+            .map_err(|error| Fault::Away(format!("an answer that is none: {error}")))
+    }
+
+    /// Returns the settings and the state of a stream, as its leader knows them.
+    pub async fn info(&self, stream: &str) -> Result<Info, Fault> {
+        self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await
+    }
+
+    /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there is
+    /// none.
+    async fn get(&self, stream: &str, asked: Value) -> Result<Option<Stored>, Fault> {
+        let got: Result<Got, Fault> = self.json(&format!("STREAM.MSG.GET.{stream}"), asked).await;
+        let raw = match got {
+            Ok(got) => got.message,
+            Err(Fault::Refused { code: NO_MESSAGE, .. }) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let bytes = |text: &str| {
+            STANDARD.decode(text).map_err(|error| Fault::Away(format!("no base64: {error}")))
+        };
+        Ok(Some(Stored {
+            sequence: raw.seq,
+            headers: String::from_utf8_lossy(&bytes(&raw.hdrs)?).into_owned(),
+            payload: bytes(&raw.data)?,
+        }))
+    }
+
+    /// Returns the first message from `sequence` on.
+    pub async fn next_from(&self, stream: &str, sequence: u64) -> Result<Option<Stored>, Fault> {
+        self.get(stream, json!({ "seq": sequence, "next_by_subj": ">" })).await
+    }
+
+    /// Returns the stream's last message.
+    pub async fn last(&self, stream: &str) -> Result<Option<Stored>, Fault> {
+        self.get(stream, json!({ "last_by_subj": ">" })).await
+    }
+
+    /// Returns the end of the stream.
+    ///
+    /// The last message and the last sequence come by two requests. They belong together if the
+    /// message has that sequence or a later one, or if the sequence is the same before and after: a
+    /// message may have been removed at the end. What is appended after the answers makes the next
+    /// condition false.
+    pub async fn tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
+        loop {
+            let before = self.info(stream).await?.state;
+            if before.messages == 0 {
+                return Ok(Ok(Tail { last_sequence: before.last_seq, last: None }));
+            }
+            let Some(last) = self.last(stream).await? else { continue };
+            let last_sequence = last.sequence.max(before.last_seq);
+            if last.sequence >= before.last_seq
+                || self.info(stream).await?.state.last_seq == before.last_seq
+            {
+                return Ok(last.header().map(|header| Tail { last_sequence, last: Some(header) }));
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The engine: all that is particular to NATS.
+//!
+//! No other module names the client library, so that another engine takes the place of this one.
+//!
+//! Invariants
+//! - I1: requests for the end of a stream go to the stream's leader
+//!   (`STREAM.INFO`, `STREAM.MSG.GET`), and never to a replica (no direct get).
+//! - I2: the client library reconnects by itself, and may send afterwards what it had buffered before.
+//!   Nothing here rests on the contrary: each message carries its condition.
+
+pub mod api;
+pub mod fetch;
+pub mod power;
+pub mod publish;
+mod server;
+pub mod stream;
+
+use std::time::Duration;
+
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use bytes::Bytes;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use self::server::Login;
+pub use self::server::Server;
+use crate::errors::Error;
+
+/// Time that one request may take.
+pub const REQUEST: Duration = Duration::from_secs(2);
+/// Time that a connection attempt may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What the client library tells of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The connection is gone; the library tries to get another one.
+    Disconnected,
+    /// There is a connection again.
+    Connected,
+    /// The library has given up.
+    Closed,
+}
+
+/// A connection to a server, which is replaced while it is away.
+pub struct Connection {
+    client: async_nats::Client,
+    /// What happened to the connection since it was made.
+    pub notices: UnboundedReceiver<Notice>,
+    /// Prefix of the subjects of JetStream's requests.
+    prefix: String,
+    address: String,
+}
+
+/// Why a request has no answer that it could use.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// No answer came, or the connection is gone. A later request may succeed.
+    Away(String),
+    /// JetStream refuses the request.
+    Refused {
+        /// Number of the error.
+        code: u64,
+        /// The error's text.
+        why: String,
+    },
+}
+
+impl Connection {
+    /// Connects to `server`, which must have JetStream. Fails at once if no server answers.
+    pub async fn open(server: &Server) -> Result<Connection, Error> {
+        let connection = Connection::open_any(server).await?;
+        if connection.client.server_info().jetstream {
+            Ok(connection)
+        } else {
+            Err(Error::NoJetStream { address: connection.address })
+        }
+    }
+
+    /// Connects to `server`, whatever it offers.
+    async fn open_any(server: &Server) -> Result<Connection, Error> {
+        let (sender, notices) = unbounded_channel();
+        let mut options = ConnectOptions::new()
+            .name(server.name.clone().unwrap_or_else(|| "slipring".into()))
+            .connection_timeout(CONNECT)
+            .request_timeout(Some(REQUEST))
+            .event_callback(move |event| {
+                let notice = match event {
+                    Event::Disconnected => Some(Notice::Disconnected),
+                    Event::Connected => Some(Notice::Connected),
+                    Event::Closed => Some(Notice::Closed),
+                    _ => None,
+                };
+                if let Some(notice) = notice {
+                    let _ = sender.send(notice);
+                }
+                std::future::ready(())
+            })
+            .reconnect_delay_callback(reconnect_delay)
+            .require_tls(server.require_tls);
+        if server.tls_first {
+            options = options.tls_first();
+        }
+        for file in &server.root_certificates {
+            options = options.add_root_certificates(file.clone());
+        }
+        if let Some((certificate, key)) = &server.client_certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        options = match &server.login {
+            Login::None => options,
+            Login::User { user, password } => {
+                options.user_and_password(user.clone(), password.clone())
+            }
+            Login::Token(token) => options.token(token.clone()),
+            Login::Nkey(seed) => options.nkey(seed.clone()),
+            Login::Credentials(file) => {
+                options.credentials_file(file).await.map_err(|error| Error::Option {
+                    what: format!("the credentials in {} cannot be read: {error}", file.display()),
+                })?
+            }
+        };
+        let address = server.address();
+        let connected = tokio::time::timeout(CONNECT * 2, options.connect(&server.urls)).await;
+        let client = match connected {
+            Ok(Ok(client)) => client,
+            Ok(Err(error)) => return Err(refused(address, &error)),
+            Err(_) => {
+                return Err(Error::Unreachable { address, why: "no answer in time".into() });
+            }
+        };
+        let prefix = match &server.domain {
+            Some(domain) => format!("$JS.{domain}.API"),
+            None => "$JS.API".into(),
+        };
+        Ok(Connection { client, notices, prefix, address })
+    }
+
+    /// Returns the greatest message that the server takes, in bytes, headers included.
+    pub fn max_payload(&self) -> usize {
+        self.client.max_payload()
+    }
+
+    /// Sends a request, and returns its answer.
+    async fn ask(&self, subject: String, body: Bytes) -> Result<async_nats::Message, Fault> {
+        // The client's own limit does not cover the time that it waits for room in its buffer.
+        match tokio::time::timeout(REQUEST * 2, self.client.request(subject, body)).await {
+            Ok(Ok(message)) => Ok(message),
+            Ok(Err(error)) => Err(Fault::Away(error.to_string())),
+            Err(_) => Err(Fault::Away("no answer in time".into())),
+        }
+    }
+
+    /// Sends a request below JetStream's prefix, and returns its answer.
+    async fn call(&self, subject: &str, body: Vec<u8>) -> Result<Bytes, Fault> {
+        let subject = format!("{}.{subject}", self.prefix);
+        Ok(self.ask(subject, body.into()).await?.payload)
+    }
+}
+
+/// Returns how long the library waits before its attempt `attempt`: at once, then twice as long each
+/// time, up to 2 s, and randomly up to a half more, so that not all clients come at once.
+fn reconnect_delay(attempt: usize) -> Duration {
+    if attempt <= 1 {
+        return Duration::ZERO;
+    }
+    let base = Duration::from_millis(20 << attempt.min(8)).min(Duration::from_secs(2));
+    base.mul_f64(1.0 + fastrand::f64() / 2.0)
+}
+
+/// Names the reason for which there is no connection.
+fn refused(address: String, error: &async_nats::ConnectError) -> Error {
+    // The library's errors have their reasons as sources.
+    let mut why = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(reason) = source {
+        let text = reason.to_string();
+        if !why.contains(&text) {
+            why = format!("{why}: {text}");
+        }
+        source = reason.source();
+    }
+    let why = why.replace('\n', " ");
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            Error::Denied { address, why }
+        }
+        _ => Error::Unreachable { address, why },
+    }
+}

@@ -1,0 +1,221 @@
+//! Conditional appends, and their acknowledgements.
+//!
+//! Invariants
+//! - I1: an acknowledgement counts only for the attempt in which its message was sent: the reply
+//!   subject has the attempt's number. What comes for an earlier attempt is passed over.
+//! - I2: the first message of an append names the stream's last sequence as the condition.
+
+use async_nats::{HeaderMap, Message, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use serde::Deserialize;
+
+use super::api::{
+    MESSAGE_TOO_LARGE, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
+    WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT,
+};
+use super::{Connection, Fault};
+use crate::message::{DESCRIPTION, POSITION};
+
+/// What one append carries.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// One message: a frame.
+    Frame(Bytes),
+    /// One message for each event, which the server stores together or not at all.
+    Batch(Vec<Single>),
+}
+
+/// A message with one event.
+#[derive(Clone, Debug)]
+pub struct Single {
+    pub subject: String,
+    /// The header [`DESCRIPTION`].
+    pub description: String,
+    /// The header [`POSITION`].
+    pub seq: u64,
+    pub payload: Bytes,
+}
+
+impl Body {
+    /// Returns the number of messages.
+    pub fn messages(&self) -> u64 {
+        match self {
+            Body::Frame(_) => 1,
+            Body::Batch(list) => list.len() as u64,
+        }
+    }
+
+    /// Returns the length of the payloads, in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Body::Frame(frame) => frame.len() as u64,
+            Body::Batch(list) => list.iter().map(|single| single.payload.len() as u64).sum(),
+        }
+    }
+}
+
+/// What the server says of an append.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It is stored. `sequence`: that of its last message.
+    Stored {
+        /// The sequence of its last message.
+        sequence: u64,
+    },
+    /// The condition does not hold.
+    WrongLastSequence,
+    /// The stream or the server has no room.
+    Full(String),
+    /// No later attempt will succeed.
+    Never(String),
+    /// A later attempt may succeed.
+    Later(String),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    error: Option<Refusal>,
+    #[serde(default)]
+    seq: u64,
+}
+
+/// Publishes to one stream.
+pub struct Publisher {
+    inbox: String,
+    answers: Subscriber,
+    /// Number of the attempt: each doubt begins another.
+    attempt: u64,
+    stream: String,
+    subject: String,
+    /// Random number in the names of batches.
+    writer: u64,
+}
+
+impl Publisher {
+    /// Makes a publisher to `subject` of the stream `stream`.
+    pub async fn new(
+        connection: &Connection,
+        stream: &str,
+        subject: &str,
+        writer: u64,
+    ) -> Result<Publisher, Fault> {
+        let inbox = connection.client.new_inbox();
+        let answers = connection.client.subscribe(format!("{inbox}.>")).await;
+        let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;
+        let (stream, subject) = (stream.to_string(), subject.to_string());
+        Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
+    }
+
+    /// Passes over the answers to all that was sent before (I1).
+    pub fn begin_attempt(&mut self) {
+        self.attempt += 1;
+    }
+
+    /// Hands an append to the client library. `number`: that under which its answer comes.
+    pub async fn send(
+        &self,
+        connection: &Connection,
+        number: u64,
+        body: &Body,
+        expected: u64,
+    ) -> Result<(), Fault> {
+        let reply = || format!("{}.{}.{number}", self.inbox, self.attempt);
+        let condition = |headers: &mut HeaderMap| {
+            headers.insert("Nats-Expected-Last-Sequence", expected.to_string()); // I2
+            headers.insert("Nats-Expected-Stream", self.stream.as_str());
+        };
+        match body {
+            Body::Frame(frame) => {
+                let mut headers = HeaderMap::new();
+                condition(&mut headers);
+                publish(connection, self.subject.clone(), Some(reply()), headers, frame.clone())
+                    .await
+            }
+            Body::Batch(list) => {
+                let id = format!("{:016x}-{}-{number}", self.writer, self.attempt);
+                for (at, single) in list.iter().enumerate() {
+                    let mut headers = HeaderMap::new();
+                    headers.insert(DESCRIPTION, single.description.as_str());
+                    headers.insert(POSITION, single.seq.to_string());
+                    let (first, last) = (at == 0, at + 1 == list.len());
+                    if first {
+                        condition(&mut headers);
+                    }
+                    if list.len() > 1 {
+                        headers.insert("Nats-Batch-Id", id.as_str());
+                        headers.insert("Nats-Batch-Sequence", (at + 1).to_string());
+                        if last {
+                            headers.insert("Nats-Batch-Commit", "1");
+                        }
+                    }
+                    // The server answers the first message, too: with nothing, or with an error.
+                    let reply = (first || last).then(reply);
+                    let payload = single.payload.clone();
+                    publish(connection, single.subject.clone(), reply, headers, payload).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for the next answer of this attempt, and returns the number of its append. `None`: the
+    /// connection's end.
+    pub async fn answer(&mut self) -> Option<(u64, Outcome)> {
+        loop {
+            let message = self.answers.next().await?;
+            if let Some(answer) = self.read(&message) {
+                return Some(answer);
+            }
+        }
+    }
+
+    fn read(&self, message: &Message) -> Option<(u64, Outcome)> {
+        let tags = message.subject.as_str().strip_prefix(self.inbox.as_str())?.strip_prefix('.')?;
+        let (attempt, number) = tags.split_once('.')?;
+        if attempt.parse() != Ok(self.attempt) {
+            return None;
+        }
+        let number = number.parse().ok()?;
+        if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
+            return Some((number, Outcome::Later("no stream takes the subject".into())));
+        }
+        if message.payload.is_empty() {
+            return None; // the answer to the first message of a batch
+        }
+        let outcome = match serde_json::from_slice::<Answer>(&message.payload) {
+            Ok(Answer { error: None, seq }) => Outcome::Stored { sequence: seq },
+            Ok(Answer { error: Some(error), .. }) => refusal(error),
+            Err(error) => Outcome::Later(format!("an answer that is none: {error}")),
+        };
+        Some((number, outcome))
+    }
+}
+
+fn refusal(error: Refusal) -> Outcome {
+    let why = error.description;
+    match error.err_code {
+        WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => Outcome::WrongLastSequence,
+        STORE_FAILED => Outcome::Full(why),
+        code if NO_RESOURCES.contains(&code) => Outcome::Full(why),
+        SEALED | OTHER_STREAM | MESSAGE_TOO_LARGE => Outcome::Never(why),
+        code => Outcome::Later(format!("{why} ({code})")),
+    }
+}
+
+async fn publish(
+    connection: &Connection,
+    subject: String,
+    reply: Option<String>,
+    headers: HeaderMap,
+    payload: Bytes,
+) -> Result<(), Fault> {
+    let client = &connection.client;
+    let sent = match reply {
+        Some(reply) => {
+            client.publish_with_reply_and_headers(subject, reply, headers, payload).await
+        }
+        None => client.publish_with_headers(subject, headers, payload).await,
+    };
+    sent.map_err(|error| Fault::Away(error.to_string()))
+}

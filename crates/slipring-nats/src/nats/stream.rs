@@ -1,0 +1,293 @@
+//! Streams: their settings as a journal needs them, and making one.
+
+use serde_json::{Value, json};
+
+use super::api::{Info, NO_STREAM, NOT_ENABLED};
+use super::{Connection, Fault};
+use crate::errors::Error;
+
+/// A stream that the sink creates if it does not exist.
+///
+/// The stream keeps all messages until a limit is reached, and then refuses new ones
+/// ([`Error::Full`]). Files hold it.
+///
+/// ```
+/// use slipring_nats::StreamSettings;
+/// let settings = StreamSettings::new("orders.frames").replicas(3).max_bytes(1 << 30);
+/// assert_eq!(settings, StreamSettings::new("orders.frames").max_bytes(1 << 30).replicas(3));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSettings {
+    subjects: Vec<String>,
+    replicas: usize,
+    memory: bool,
+    max_bytes: i64,
+    max_age_seconds: u64,
+    discard_old: bool,
+}
+
+impl StreamSettings {
+    /// A stream of one replica without limits, which holds the messages of `subject`.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn new(subject: impl Into<String>) -> StreamSettings {
+        StreamSettings {
+            subjects: vec![subject.into()],
+            replicas: 1,
+            memory: false,
+            max_bytes: -1,
+            max_age_seconds: 0,
+            discard_old: false,
+        }
+    }
+
+    /// Adds a subject.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn subject(mut self, subject: impl Into<String>) -> StreamSettings {
+        self.subjects.push(subject.into());
+        self
+    }
+
+    /// Number of servers that each have all messages: 1, 3 or 5.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn replicas(mut self, replicas: usize) -> StreamSettings {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Holds the messages in the servers' memory.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn in_memory(mut self) -> StreamSettings {
+        self.memory = true;
+        self
+    }
+
+    /// Greatest size of the stream, in bytes.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn max_bytes(mut self, bytes: u64) -> StreamSettings {
+        self.max_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// Removes messages that are older, in seconds.
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn max_age(mut self, seconds: u64) -> StreamSettings {
+        self.max_age_seconds = seconds;
+        self
+    }
+
+    /// Removes the oldest messages at the limit, instead of refusing new ones. A source that is
+    /// further behind than the limit ends with [`Error::Trimmed`].
+    ///
+    /// Example: [`StreamSettings`].
+    pub fn discard_old(mut self) -> StreamSettings {
+        self.discard_old = true;
+        self
+    }
+
+    fn to_json(&self, stream: &str, batches: bool) -> Value {
+        let mut config = json!({
+            "name": stream,
+            "subjects": self.subjects,
+            "retention": "limits",
+            "storage": if self.memory { "memory" } else { "file" },
+            "num_replicas": self.replicas,
+            "max_bytes": self.max_bytes,
+            "max_age": self.max_age_seconds.saturating_mul(1_000_000_000),
+            "max_msgs": -1,
+            "max_msgs_per_subject": -1,
+            "max_consumers": -1,
+            "max_msg_size": -1,
+            "discard": if self.discard_old { "old" } else { "new" },
+            "duplicate_window": 100_000_000,
+        });
+        if batches {
+            config["allow_atomic"] = json!(true);
+        }
+        config
+    }
+}
+
+/// A stream as the sink and the source use it.
+pub struct Stream {
+    pub name: String,
+    /// Greatest message, in bytes (0: as the server).
+    pub max_message: u64,
+    pub in_memory: bool,
+    pub asynchronous: bool,
+    pub subjects: Vec<String>,
+}
+
+impl Connection {
+    /// Returns the stream, after checking it, or creates it if it is missing and `create` says so.
+    /// `writes`: the sink's subject (empty: none chosen) and whether it publishes batches.
+    pub async fn stream(
+        &self,
+        name: &str,
+        create: Option<&StreamSettings>,
+        writes: Option<(&str, bool)>,
+    ) -> Result<Stream, Error> {
+        check_name(name)?;
+        let failed = |fault| self.failed(name, fault);
+        let info = match (self.info(name).await, create) {
+            (Err(Fault::Refused { code: NO_STREAM, .. }), Some(settings)) => {
+                let batches = writes.is_some_and(|(_, batches)| batches);
+                let config = settings.to_json(name, batches);
+                let created: Info =
+                    self.json(&format!("STREAM.CREATE.{name}"), config).await.map_err(failed)?;
+                created
+            }
+            (info, _) => info.map_err(failed)?,
+        };
+        let wrong = wrong(&info.config, writes);
+        if !wrong.is_empty() {
+            return Err(Error::WrongStream { stream: name.into(), wrong });
+        }
+        let config = &info.config;
+        Ok(Stream {
+            name: name.into(),
+            max_message: config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64),
+            in_memory: config["storage"] == "memory",
+            asynchronous: config["persist_mode"] == "async",
+            subjects: subjects(config),
+        })
+    }
+
+    /// Names a fault of a request about the stream `name`.
+    pub fn failed(&self, name: &str, fault: Fault) -> Error {
+        match fault {
+            Fault::Refused { code: NO_STREAM, .. } => Error::NoStream { stream: name.into() },
+            Fault::Refused { code, .. } if NOT_ENABLED.contains(&code) => {
+                Error::NoJetStream { address: self.address.clone() }
+            }
+            Fault::Refused { why, .. } => Error::Server { why },
+            // An account without JetStream has no party that answers its requests.
+            Fault::Away(why) if why.contains("no responders") => {
+                Error::NoJetStream { address: self.address.clone() }
+            }
+            Fault::Away(why) => Error::Unreachable { address: self.address.clone(), why },
+        }
+    }
+}
+
+/// Refuses names that no stream can have.
+fn check_name(name: &str) -> Result<(), Error> {
+    let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
+    if name.is_empty() || name.len() > 255 || name.contains(bad) {
+        let what = format!(
+            "{name:?} is no name of a stream: it has 1 to 255 characters, without blanks and . * > / \\"
+        );
+        return Err(Error::Option { what });
+    }
+    Ok(())
+}
+
+fn subjects(config: &Value) -> Vec<String> {
+    let list = config["subjects"].as_array();
+    list.into_iter().flatten().filter_map(|s| Some(s.as_str()?.to_string())).collect()
+}
+
+/// Returns each setting that does not suit a journal.
+fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut check = |fits: bool, text: String| {
+        if !fits {
+            wrong.push(text);
+        }
+    };
+    let set = |name: &str| config[name] == true;
+    let given = |name: &str| config.get(name).is_some_and(|value| !value.is_null());
+    let retention = config["retention"].as_str().unwrap_or("limits");
+    check(retention == "limits", format!("its retention is {retention}, and must be limits"));
+    let per_subject = config["max_msgs_per_subject"].as_i64().unwrap_or(-1);
+    check(
+        per_subject <= 0,
+        format!(
+            "it keeps {per_subject} messages of a subject, and must keep all (max_msgs_per_subject)"
+        ),
+    );
+    check(!given("mirror"), "it is a mirror, and must take messages itself".into());
+    check(!given("sources"), "it has sources, and must belong to one ring".into());
+    if let Some((subject, batches)) = writes {
+        check(!set("sealed"), "it is sealed, and must take messages".into());
+        check(!set("no_ack"), "it does not acknowledge (no_ack), and must".into());
+        check(!set("allow_msg_counter"), "it holds counters (allow_msg_counter)".into());
+        let has = subjects(config);
+        check(
+            subject.is_empty() || has.iter().any(|pattern| matches(pattern, subject)),
+            format!("its subjects are {}, and {subject} is none of them", has.join(", ")),
+        );
+        check(
+            !batches || set("allow_atomic"),
+            "it takes no atomic batches, and must (allow_atomic)".into(),
+        );
+    }
+    wrong
+}
+
+/// Returns whether `pattern` covers all subjects that `subject`, maybe itself a pattern, covers.
+fn matches(pattern: &str, subject: &str) -> bool {
+    let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
+    loop {
+        match (pattern.next(), subject.next()) {
+            (Some(">"), Some(_)) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(want), Some(token)) if want == token => {}
+            (None, None) => return true,
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_cover_subjects() {
+        for (pattern, subject, covered) in [
+            ("orders.>", "orders.a.b", true),
+            ("orders.>", "orders", false),
+            ("orders.*", "orders.a", true),
+            ("orders.*", "orders.a.b", false),
+            ("orders.*", "orders.>", false),
+            ("orders.>", "orders.*", true),
+            ("orders", "orders", true),
+            ("orders", "order", false),
+            (">", "orders", true),
+        ] {
+            assert_eq!(matches(pattern, subject), covered, "{pattern} {subject}");
+        }
+    }
+
+    #[test]
+    fn each_setting_that_does_not_suit_is_named() {
+        let config = json!({
+            "retention": "workqueue", "max_msgs_per_subject": 3, "mirror": {"name": "A"},
+            "sealed": true, "no_ack": true, "subjects": ["a"],
+        });
+        let found = wrong(&config, Some(("b", true)));
+        for word in
+            ["workqueue", "3 messages", "mirror", "sealed", "no_ack", "b is none", "allow_atomic"]
+        {
+            assert!(found.iter().any(|text| text.contains(word)), "{word}: {found:?}");
+        }
+        assert_eq!(
+            wrong(&json!({"subjects": ["a.>"]}), Some(("a.b", false))),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn names_that_no_stream_can_have_are_refused() {
+        for name in ["", "a.b", "a b", "a>", "a*", "a/b"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        check_name("ORDERS-1_x").unwrap();
+    }
+}

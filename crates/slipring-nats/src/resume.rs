@@ -1,0 +1,169 @@
+//! The resume rule: where a sink goes on after any doubt.
+//!
+//! A sink is in doubt when it starts, and after a disconnect, a time-out, a missing or unordered
+//! acknowledgement, or a refused condition. It then stops publishing, asks the engine for the end of
+//! the stream, and goes on by one of the two functions here. Both are pure, so that the model
+//! (`resume/model.rs`) searches over the very decisions that the sink makes.
+//!
+//! Invariants
+//! - I1: each append is conditional on the engine's last sequence, so the engine stores it only if
+//!   the stream's end is still the one that the sink decided by.
+//! - I2: a sink appends events only behind its own begin message, and only while the stream's last
+//!   message is its own. A later sink's begin message makes each condition of an earlier sink false.
+//! - I3: where a sink goes on is the end of the stream's last message, and never a note of its own.
+//!   Its notes only decide which error it ends with.
+
+use crate::errors::Error;
+use crate::frame::{Header, Id};
+
+/// The end of the stream, as the stream's leader tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tail {
+    /// Sequence of the last message that the stream ever had (0: none).
+    pub last_sequence: u64,
+    /// The last message that the stream still has.
+    pub last: Option<Header>,
+}
+
+/// A sink, as far as its decisions go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Party {
+    /// Number of the ring.
+    pub epoch: Id,
+    /// Random number of the sink.
+    pub writer: u64,
+    /// Fingerprint of the events' type.
+    pub fingerprint: u64,
+}
+
+/// What a sink knows of its ring when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// The ring is not made yet: it begins at the position that the engine names. `at`: the position
+    /// if the engine cannot name one.
+    New {
+        /// From [`Sink::resume_at`](crate::Sink::resume_at).
+        at: Option<u64>,
+    },
+    /// The ring is there, and has released the positions before this one.
+    Surviving {
+        /// The first position that the ring has not released.
+        released: u64,
+        /// Whether the sink goes on, with a hole, if the stream has lost acknowledged positions.
+        accepts_loss: bool,
+    },
+}
+
+/// Where a sink goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Point {
+    /// The sequence that the next message expects.
+    pub expected: u64,
+    /// The position behind the stream's last event.
+    pub after: u64,
+    /// The position of the next event.
+    pub next: u64,
+    /// Number of the journal.
+    pub ring: Id,
+    /// The incarnation of the sink.
+    pub incarnation: u64,
+}
+
+/// Returns where a sink begins: with a message without events, of the next incarnation.
+pub fn begin(tail: &Tail, party: &Party, start: Start) -> Result<Point, Error> {
+    let expected = tail.last_sequence;
+    let Some(last) = tail.last else {
+        let at = match start {
+            _ if expected == 0 => match start {
+                Start::New { at } => at.unwrap_or(0),
+                Start::Surviving { released, .. } => released,
+            },
+            Start::New { at: Some(at) } => at,
+            Start::Surviving { released, accepts_loss: true } => released,
+            _ => return Err(Error::Emptied { last_sequence: expected }),
+        };
+        return Ok(Point { expected, after: at, next: at, ring: party.epoch, incarnation: 1 });
+    };
+    check_type(&last, party)?;
+    let end = last.end();
+    let point = Point {
+        expected,
+        after: end,
+        next: end,
+        ring: last.ring,
+        incarnation: last.incarnation + 1,
+    };
+    match start {
+        Start::Surviving { released, accepts_loss } if released != end => {
+            if last.epoch != party.epoch {
+                Err(Error::WrongEpoch { ring: released, stream: end })
+            } else if released < end {
+                Ok(point)
+            } else if accepts_loss {
+                Ok(Point { next: released, ..point })
+            } else {
+                Err(Error::LostAcknowledged { acknowledged: released - 1, found: end })
+            }
+        }
+        _ => Ok(point),
+    }
+}
+
+/// What a sink that has begun knows of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Begun {
+    /// The journal that it writes.
+    pub ring: Id,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// The position behind the last event whose message was acknowledged.
+    pub acknowledged: u64,
+    /// The position behind the last event that was sent, acknowledged or not.
+    pub sent: u64,
+}
+
+/// Returns where a sink goes on that has begun, and whose begin message was acknowledged.
+pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error> {
+    let Some(last) = tail.last else {
+        return Err(Error::Emptied { last_sequence: tail.last_sequence });
+    };
+    check_type(&last, party)?;
+    let end = last.end();
+    if last.ring != begun.ring {
+        return Err(Error::WrongEpoch { ring: begun.acknowledged, stream: end });
+    }
+    let ours = last.writer == party.writer && last.epoch == party.epoch;
+    if !ours && last.incarnation >= begun.incarnation {
+        return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
+    }
+    if !ours || end < begun.acknowledged {
+        let acknowledged = begun.acknowledged.saturating_sub(1);
+        return Err(Error::LostAcknowledged { acknowledged, found: end });
+    }
+    if end > begun.sent {
+        return Err(Error::WrongEpoch { ring: begun.sent, stream: end });
+    }
+    Ok(Point {
+        expected: tail.last_sequence,
+        after: end,
+        next: end,
+        ring: begun.ring,
+        incarnation: begun.incarnation,
+    })
+}
+
+/// Returns whether the sink's own begin message is the stream's last one. After a lost
+/// acknowledgement of that message, the sink has begun if it is.
+pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
+    tail.last.is_some_and(|last| {
+        last.writer == party.writer && last.incarnation == point.incarnation && last.count == 0
+    })
+}
+
+fn check_type(last: &Header, party: &Party) -> Result<(), Error> {
+    if last.fingerprint == party.fingerprint {
+        Ok(())
+    } else {
+        Err(Error::WrongType { ours: party.fingerprint, theirs: last.fingerprint })
+    }
+}

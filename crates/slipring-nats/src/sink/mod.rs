@@ -1,0 +1,518 @@
+//! Sinks: stages that publish to a stream.
+
+mod open;
+mod run;
+mod stage;
+mod units;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+
+use self::open::Opened;
+use self::run::{Run, Stop};
+pub use self::stage::Stage;
+use crate::counters::{Counters, Shared, State};
+use crate::encoding::Encoding;
+use crate::errors::Error;
+use crate::frame::{Id, MAX_FRAME};
+use crate::nats::Server;
+use crate::nats::stream::StreamSettings;
+use crate::resume::Start;
+
+pub(crate) use self::run::panic_text;
+
+/// Name of the sink's thread.
+const THREAD: &str = "slipring-sink";
+/// Bytes of the headers of a message with a single event, at most.
+const MESSAGE_HEADERS: usize = 512;
+
+/// What a sink does while the engine is away, or the stream is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outage {
+    /// It waits. The ring fills, and the producers then wait by their own strategy.
+    #[default]
+    Wait,
+    /// It waits this long, and then ends with [`Error::Away`] or [`Error::Full`], which fails the
+    /// graph.
+    FailAfter(Duration),
+    /// It waits this long, and from then on drops the ring's events and counts them. The next frame
+    /// tells the hole. Frames that were in flight are kept.
+    ///
+    /// A ring of processes whose sink has dropped events and then died needs [`Sink::accept_loss`].
+    DropAfter(Duration),
+}
+
+/// What an acknowledged event survives. Each level survives what the levels before it do.
+///
+/// | failure | `Memory` | `Process` | `Power` |
+/// |---|---|---|---|
+/// | the sink's process is killed | kept | kept | kept |
+/// | the server's process is killed, one replica | **lost** | kept | kept |
+/// | the machine crashes or loses power, one replica | **lost** | **up to 2 minutes lost** | kept |
+/// | one of three replicas' machines loses power | kept | kept, unless it becomes the leader before it has caught up | kept |
+/// | all replicas' machines lose power at once | **lost** | **up to 2 minutes lost** | kept |
+/// | the only replica's disk is lost | **lost** | **lost** | **lost** |
+///
+/// JetStream acknowledges before it syncs to disk: it syncs each 2 minutes (`sync_interval`) unless
+/// told otherwise. Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
+/// (2025); nats-server issue 7564.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// The stream is in memory, or is written after its acknowledgements (`persist_mode: async`).
+    Memory,
+    /// The server has handed the event to its operating system.
+    #[default]
+    Process,
+    /// The server has synced the event to disk (`sync_interval: always`).
+    Power,
+}
+
+/// The options of a sink.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub server: Server,
+    pub stream: String,
+    pub subject: Option<String>,
+    pub create: Option<StreamSettings>,
+    pub outage: Outage,
+    pub durability: Durability,
+    pub confirmed: bool,
+    pub system: Option<Server>,
+    pub window: usize,
+    pub max_frame: usize,
+    pub linger: Duration,
+    pub ack_timeout: Duration,
+    pub resume_at: Option<u64>,
+    pub accept_loss: bool,
+}
+
+/// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
+///
+/// A stream belongs to one ring, or to rings that follow each other: each begins at the position
+/// behind the last event of the one before. The sink releases events only after the server has
+/// acknowledged them.
+///
+/// # A ring of threads
+///
+/// The ring ends with its process, and with it what was not acknowledged. The next one begins where
+/// the stream ends, and the program feeds again from there.
+///
+/// ```no_run
+/// use slipring_nats::{Encoding, Server, Sink, StreamSettings};
+///
+/// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS")
+///     .create(StreamSettings::new("orders"))
+///     .open(Encoding::<u64>::plain("order", 1))?;
+/// let next = sink.next_seq(); // where the stream ends
+/// let graph = slipring::Graph::new(1024, || 0u64).first_seq(next);
+/// let key = graph.reader("journal");
+/// let ring = graph.build()?;
+/// let (mut tx, journal) = (ring.producer(), ring.reader(key));
+/// let sink = sink.start(journal)?;
+/// for i in next..next + 1000 {
+///     tx.publish(|slot| *slot = i)?;
+/// }
+/// tx.close();
+/// let counters = sink.join()?;
+/// assert_eq!(counters.acknowledged, next + 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # A ring of processes
+///
+/// The ring outlives its sink. [`Sink::attach`] goes on where the killed one stopped; no program
+/// feeds again.
+#[derive(Clone)]
+pub struct Sink {
+    settings: Settings,
+}
+
+impl Sink {
+    /// A sink to the stream `stream` of `server`. The stream exists, unless
+    /// [`create`](Sink::create) is called.
+    ///
+    /// Example: [`Sink`].
+    pub fn to(server: Server, stream: impl Into<String>) -> Sink {
+        Sink {
+            settings: Settings {
+                server,
+                stream: stream.into(),
+                subject: None,
+                create: None,
+                outage: Outage::Wait,
+                durability: Durability::Memory,
+                confirmed: false,
+                system: None,
+                window: 8,
+                max_frame: MAX_FRAME,
+                linger: Duration::from_millis(1),
+                ack_timeout: Duration::from_secs(5),
+                resume_at: None,
+                accept_loss: false,
+            },
+        }
+    }
+
+    /// Creates the stream if it does not exist. Its subject is the one that the sink publishes to.
+    ///
+    /// Example: [`Sink`].
+    pub fn create(mut self, settings: StreamSettings) -> Sink {
+        self.settings.create = Some(settings);
+        self
+    }
+
+    /// The subject that frames go to, and begin messages. Unless called: the stream's only subject.
+    ///
+    /// Example: [`Sink`].
+    pub fn subject(mut self, subject: impl Into<String>) -> Sink {
+        self.settings.subject = Some(subject.into());
+        self
+    }
+
+    /// What the sink does while the engine is away. [`Outage::Wait`] unless called.
+    ///
+    /// Example: [`Sink`].
+    pub fn outage(mut self, outage: Outage) -> Sink {
+        self.settings.outage = outage;
+        self
+    }
+
+    /// Refuses a stream whose acknowledged events survive less. Unless called, the sink takes each
+    /// stream, and tells what holds ([`OpenSink::durability`]).
+    ///
+    /// [`Durability::Power`] needs [`check_power`](Sink::check_power) or
+    /// [`confirm_power`](Sink::confirm_power).
+    ///
+    /// Example: [`Sink`].
+    pub fn require(mut self, durability: Durability) -> Sink {
+        self.settings.durability = durability;
+        self
+    }
+
+    /// Asks all servers whether they sync before they acknowledge (`sync_interval: always`), by a user
+    /// of their system account.
+    ///
+    /// Example: [`Sink`].
+    pub fn check_power(mut self, system: Server) -> Sink {
+        self.settings.system = Some(system);
+        self
+    }
+
+    /// Says that the operator knows that all servers sync before they acknowledge. Nothing checks it.
+    ///
+    /// Example: [`Sink`].
+    pub fn confirm_power(mut self) -> Sink {
+        self.settings.confirmed = true;
+        self
+    }
+
+    /// Greatest number of frames in flight, from 1. 8 unless called. The sink holds so many frames
+    /// in memory, and two more.
+    ///
+    /// Example: [`Sink`].
+    pub fn window(mut self, frames: usize) -> Sink {
+        self.settings.window = frames;
+        self
+    }
+
+    /// Greatest length of a frame, in bytes. 512 KiB unless called, which is also the most; less if
+    /// the server or the stream takes less.
+    ///
+    /// Example: [`Sink`].
+    pub fn max_frame(mut self, bytes: usize) -> Sink {
+        self.settings.max_frame = bytes;
+        self
+    }
+
+    /// How long the oldest event of a frame waits for more events while other frames are in flight.
+    /// One millisecond unless called. An event that finds no frame in flight does not wait.
+    ///
+    /// Example: [`Sink`].
+    pub fn linger(mut self, time: Duration) -> Sink {
+        self.settings.linger = time;
+        self
+    }
+
+    /// How long the sink waits for an acknowledgement before it asks the engine what it has. Five
+    /// seconds unless called.
+    ///
+    /// Example: [`Sink`].
+    pub fn ack_timeout(mut self, time: Duration) -> Sink {
+        self.settings.ack_timeout = time;
+        self
+    }
+
+    /// The position at which a new ring begins if the stream cannot tell: it is unused, or
+    /// [emptied](Error::Emptied). 0 unless called, and no position if it is emptied.
+    ///
+    /// Example: [`Sink`].
+    pub fn resume_at(mut self, seq: u64) -> Sink {
+        self.settings.resume_at = Some(seq);
+        self
+    }
+
+    /// Goes on although the stream has lost positions that the ring has released
+    /// ([`Error::LostAcknowledged`]), or all of its messages. The stream then tells a hole.
+    ///
+    /// Example: [`Sink::attach`].
+    pub fn accept_loss(mut self) -> Sink {
+        self.settings.accept_loss = true;
+        self
+    }
+
+    /// Connects, checks the stream, and takes it over, for a ring that is made next. A sink that ran
+    /// before on the same stream ends as [`Error::Fenced`].
+    ///
+    /// Example: [`Sink`].
+    ///
+    /// # Errors
+    /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or an
+    /// event that is too large.
+    pub fn open<E: 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
+        let start = Start::New { at: self.settings.resume_at };
+        self.open_at(encoding, Id::random(), start)
+    }
+
+    /// Takes the stream over for a ring that is there, and goes on behind the last event that the
+    /// stream has of it. Events that the stream has already are released, not sent again.
+    ///
+    /// `epoch` is the ring's own number, which stays the same as long as the ring does:
+    /// `slipring_shm::Attached::id`.
+    ///
+    /// ```no_run
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_nats::{Encoding, Server, Sink};
+    /// use slipring_shm::Segment;
+    /// // SAFETY: only our programs open the segment.
+    /// let orders = unsafe { Segment::<u64>::open("orders")?.attach()? };
+    /// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS").attach(
+    ///     Encoding::plain("order", 1),
+    ///     orders.reader("journal")?,
+    ///     orders.id(),
+    /// )?;
+    /// sink.join()?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Sink::open`]; and [`Error::WrongEpoch`], [`Error::LostAcknowledged`].
+    pub fn attach<S>(
+        self,
+        encoding: Encoding<S::Event>,
+        stage: S,
+        epoch: [u8; 16],
+    ) -> Result<RunningSink, Error>
+    where
+        S: Stage<Event = <S as stage::sealed::Sealed>::Of>,
+        S::Event: 'static,
+    {
+        let released = stage.next();
+        let start = Start::Surviving { released, accepts_loss: self.settings.accept_loss };
+        self.open_at(encoding, Id(epoch), start)?.run(stage)
+    }
+
+    fn open_at<E: 'static>(
+        self,
+        encoding: Encoding<E>,
+        epoch: Id,
+        start: Start,
+    ) -> Result<OpenSink<E>, Error> {
+        check(&self.settings)?;
+        let runtime = runtime()?;
+        let opened = runtime.block_on(Opened::new(self.settings, encoding, epoch, start))?;
+        Ok(OpenSink { runtime, opened })
+    }
+}
+
+/// Refuses options without a meaning.
+fn check(settings: &Settings) -> Result<(), Error> {
+    let refused = |what: &str| Err(Error::Option { what: what.into() });
+    if settings.window == 0 || settings.window > 1024 {
+        return refused("the window has 1 to 1,024 frames: choose such a number (Sink::window)");
+    }
+    if settings.ack_timeout.is_zero() {
+        return refused("an acknowledgement takes time: choose one (Sink::ack_timeout)");
+    }
+    if settings.linger > Duration::from_secs(60) {
+        return refused("events wait a minute at most: choose less (Sink::linger)");
+    }
+    Ok(())
+}
+
+/// Makes the runtime of a sink's or source's thread.
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(Error::System)
+}
+
+/// A sink that has taken its stream over, and waits for its ring.
+///
+/// Example: [`Sink`].
+pub struct OpenSink<E> {
+    runtime: Runtime,
+    opened: Opened<E>,
+}
+
+impl<E: Send + 'static> OpenSink<E> {
+    /// Returns the position at which the ring must begin: behind the stream's last event.
+    ///
+    /// Example: [`Sink`].
+    pub fn next_seq(&self) -> u64 {
+        self.opened.point.next
+    }
+
+    /// Returns what acknowledged events survive, as far as the sink could find out.
+    ///
+    /// Example: [`Sink`].
+    pub fn durability(&self) -> Durability {
+        self.opened.durability
+    }
+
+    /// Starts the sink on a thread of its own, `slipring-sink`.
+    ///
+    /// Example: [`Sink`].
+    ///
+    /// # Errors
+    /// [`Error::WrongEpoch`]: the ring does not begin at [`next_seq`](OpenSink::next_seq).
+    /// [`Error::System`]: the system refuses the thread.
+    pub fn start<S>(self, stage: S) -> Result<RunningSink, Error>
+    where
+        S: Stage<Event = E> + stage::sealed::Sealed<Of = E>,
+    {
+        let (ring, stream) = (stage.next(), self.next_seq());
+        if ring != stream {
+            return Err(Error::WrongEpoch { ring, stream });
+        }
+        self.run(stage)
+    }
+}
+
+impl<E: 'static> OpenSink<E> {
+    fn run<S>(mut self, stage: S) -> Result<RunningSink, Error>
+    where
+        S: Stage<Event = E> + stage::sealed::Sealed<Of = E>,
+    {
+        self.opened.name = stage.name();
+        let OpenSink { runtime, opened } = self;
+        let (name, durability) = (opened.name.clone(), opened.durability);
+        let (shared, stop) = (Shared::default(), Arc::new(Stop::default()));
+        let mut run = Run::new(stage, opened, shared.clone(), stop.clone());
+        let counters = shared.clone();
+        let body = move || {
+            let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run.run())));
+            counters.change(|counters| counters.state = State::Ended);
+            // The stage's handle goes first: what waits for it learns of the end at once.
+            drop(run);
+            runtime.shutdown_background();
+            ended.unwrap_or_else(|panic| {
+                let (stage, why) = (name, panic_text(&*panic));
+                Err(Error::Function { stage, seq: counters.counters().acknowledged, why })
+            })
+        };
+        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
+        let thread = thread.map_err(Error::System)?;
+        Ok(RunningSink { shared, stop, thread: Some(thread), durability })
+    }
+}
+
+/// A sink that publishes.
+///
+/// Dropping it lets the sink go on: it ends with its ring.
+///
+/// Example: [`Sink`].
+pub struct RunningSink {
+    shared: Shared,
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    durability: Durability,
+}
+
+impl RunningSink {
+    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
+    ///
+    /// Example: [`Sink`].
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// Returns what acknowledged events survive, as far as the sink could find out.
+    ///
+    /// Example: [`Sink`].
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Returns whether the sink has ended.
+    ///
+    /// Example: [`Sink`].
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Asks the sink to end now, without waiting for acknowledgements. It ends with
+    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
+    /// processes.
+    ///
+    /// Example: [`Sink`].
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+
+    /// Waits for the sink's end, which is that of its ring, and returns its last counts.
+    ///
+    /// While the engine is away and the ring is closed, this waits until the engine is back, unless
+    /// [`Sink::outage`] says otherwise. [`RunningSink::join_by`] has a deadline.
+    ///
+    /// Example: [`Sink`].
+    ///
+    /// # Errors
+    /// What the sink ended with.
+    pub fn join(mut self) -> Result<Counters, Error> {
+        self.ended().map(|()| self.shared.counters())
+    }
+
+    /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still runs,
+    /// and can be stopped or waited for again.
+    ///
+    /// Example: [`Sink`].
+    ///
+    /// # Errors
+    /// What the sink ended with. A later call returns no error.
+    pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Counters>, Error> {
+        while !self.is_finished() {
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
+        }
+        self.ended().map(|()| Some(self.shared.counters()))
+    }
+
+    /// Waits for the thread, if no call has done so.
+    fn ended(&mut self) -> Result<(), Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| {
+            let (stage, seq) = (THREAD.into(), self.shared.counters().acknowledged);
+            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
+        })
+    }
+}
+
+impl fmt::Debug for RunningSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningSink").field("counters", &self.counters()).finish()
+    }
+}
+
+impl<E> fmt::Debug for OpenSink<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenSink").field("next_seq", &self.opened.point.next).finish()
+    }
+}

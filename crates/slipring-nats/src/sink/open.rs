@@ -1,0 +1,260 @@
+//! A sink that has a connection, has checked its stream, and has taken it over.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::{Durability, Settings};
+use crate::encoding::Encoding;
+use crate::errors::Error;
+use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
+use crate::message;
+use crate::nats::publish::{Body, Outcome, Publisher, Single};
+use crate::nats::stream::Stream;
+use crate::nats::{Connection, Fault, power};
+use crate::resume::{self, Party, Point, Start};
+
+/// Time within which the takeover succeeds or fails.
+const TAKEOVER: Duration = Duration::from_secs(15);
+/// Number of the begin message.
+const BEGIN: u64 = u64::MAX;
+/// Bytes that the server may count of a message beside its payload: headers, and their frame.
+const MESSAGE_OVERHEAD: usize = 256;
+
+/// All that a running sink needs beside its ring.
+pub struct Opened<E> {
+    pub connection: Connection,
+    pub publisher: Publisher,
+    pub stream: Stream,
+    pub party: Party,
+    pub point: Point,
+    pub encoding: Encoding<E>,
+    pub settings: Settings,
+    /// Greatest length of a frame, in bytes.
+    pub max_frame: usize,
+    pub durability: Durability,
+    /// Subject of frames and of begin messages.
+    pub subject: String,
+    /// Name of the ring's stage.
+    pub name: String,
+}
+
+impl<E> Opened<E> {
+    /// Connects, checks the stream, and takes it over for the ring `epoch`.
+    pub async fn new(
+        settings: Settings,
+        encoding: Encoding<E>,
+        epoch: Id,
+        start: Start,
+    ) -> Result<Opened<E>, Error> {
+        let connection = Connection::open(&settings.server).await?;
+        let chosen = settings.subject.clone().unwrap_or_default();
+        let writes = Some((chosen.as_str(), encoding.is_messages()));
+        let stream = connection.stream(&settings.stream, settings.create.as_ref(), writes).await?;
+        let max_frame = max_frame(&connection, &stream, &settings, &encoding)?;
+        let subject = subject(&stream, &settings, encoding.is_messages())?;
+        let durability = durability(&stream, &settings).await?;
+        let party = Party { epoch, writer: fastrand::u64(..), fingerprint: encoding.fingerprint() };
+        let publisher = Publisher::new(&connection, &stream.name, &subject, party.writer).await;
+        let publisher = publisher.map_err(|fault| connection.failed(&stream.name, fault))?;
+        let point = Point { expected: 0, after: 0, next: 0, ring: epoch, incarnation: 0 };
+        let mut opened = Opened {
+            connection,
+            publisher,
+            stream,
+            party,
+            point,
+            encoding,
+            settings,
+            max_frame,
+            durability,
+            subject,
+            name: String::new(),
+        };
+        opened.take_over(start).await?;
+        Ok(opened)
+    }
+
+    /// Returns what the header of each message says, but for its positions.
+    pub fn template(&self) -> Header {
+        Header {
+            ring: self.point.ring,
+            epoch: self.party.epoch,
+            incarnation: self.point.incarnation,
+            writer: self.party.writer,
+            fingerprint: self.party.fingerprint,
+            event_size: self.encoding.size().unwrap_or(0),
+            after: self.point.after,
+            first: self.point.next,
+            count: 0,
+        }
+    }
+
+    /// Begins: publishes a message without events, of the next incarnation. From then on the server
+    /// refuses what an earlier sink has in flight.
+    async fn take_over(&mut self, start: Start) -> Result<(), Error> {
+        let until = Instant::now() + TAKEOVER;
+        let name = self.stream.name.clone();
+        let mut why = String::from("no answer in time");
+        let mut begun: Option<Point> = None;
+        while Instant::now() < until {
+            self.publisher.begin_attempt();
+            let tail = match self.connection.tail(&name).await {
+                Ok(tail) => tail?,
+                Err(Fault::Away(reason)) => {
+                    why = reason;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Err(fault) => return Err(self.connection.failed(&name, fault)),
+            };
+            if let Some(point) = begun.take_if(|point| resume::has_begun(&tail, &self.party, point))
+            {
+                self.point = Point { expected: tail.last_sequence, ..point };
+                return Ok(());
+            }
+            let point = resume::begin(&tail, &self.party, start)?;
+            self.point = point;
+            let begin = self.begin_message();
+            let sent = self.publisher.send(&self.connection, BEGIN, &begin, point.expected);
+            match tokio::time::timeout(self.settings.ack_timeout, sent).await {
+                Ok(Ok(())) => begun = Some(point),
+                Ok(Err(Fault::Away(reason) | Fault::Refused { why: reason, .. })) => {
+                    why = reason;
+                    continue;
+                }
+                Err(_) => continue,
+            }
+            let answer = tokio::time::timeout(self.settings.ack_timeout, self.publisher.answer());
+            match answer.await {
+                Ok(Some((BEGIN, Outcome::Stored { sequence })))
+                    if sequence == point.expected + 1 =>
+                {
+                    self.point = Point { expected: sequence, ..point };
+                    return Ok(());
+                }
+                Ok(Some((_, Outcome::Full(why)))) => return Err(Error::Full { why }),
+                Ok(Some((_, Outcome::Never(reason)))) => {
+                    return Err(Error::WrongStream { stream: name, wrong: vec![reason] });
+                }
+                Ok(Some((_, Outcome::Later(reason)))) => {
+                    why = reason;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                _ => {}
+            }
+        }
+        Err(Error::Away { waited: TAKEOVER, why })
+    }
+
+    fn begin_message(&self) -> Body {
+        let header = self.template();
+        if self.encoding.is_messages() {
+            let description = message::describe(&header, b"");
+            let (subject, seq) = (self.subject.clone(), header.first);
+            return Body::Batch(vec![Single { subject, description, seq, payload: Bytes::new() }]);
+        }
+        let mut frame = vec![0; HEADER];
+        header.write(&mut frame);
+        Body::Frame(frame.into())
+    }
+
+    /// Makes a new connection in place of one that the client library has given up. Returns why there
+    /// is none.
+    pub async fn reconnect(&mut self) -> Result<Option<String>, Error> {
+        let connection = match Connection::open(&self.settings.server).await {
+            Ok(connection) => connection,
+            Err(error @ Error::Option { .. }) => return Err(error),
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        let publisher =
+            Publisher::new(&connection, &self.stream.name, &self.subject, self.party.writer).await;
+        match publisher {
+            Ok(publisher) => {
+                (self.connection, self.publisher) = (connection, publisher);
+                Ok(None)
+            }
+            Err(Fault::Away(why) | Fault::Refused { why, .. }) => Ok(Some(why)),
+        }
+    }
+}
+
+/// Returns the greatest length of a frame, and refuses events that do not fit into one.
+fn max_frame<E>(
+    connection: &Connection,
+    stream: &Stream,
+    settings: &Settings,
+    encoding: &Encoding<E>,
+) -> Result<usize, Error> {
+    let server = connection.max_payload();
+    let stream = match usize::try_from(stream.max_message).unwrap_or(usize::MAX) {
+        0 => usize::MAX,
+        limit => limit,
+    };
+    let limit =
+        settings.max_frame.min(MAX_FRAME).min(server.min(stream).saturating_sub(MESSAGE_OVERHEAD));
+    let needs = match encoding.size() {
+        Some(size) => HEADER + size as usize,
+        None if encoding.is_messages() => super::MESSAGE_HEADERS,
+        None => HEADER + LENGTH,
+    };
+    if needs > limit {
+        return Err(Error::TooLarge { needs: needs as u64, limit: limit as u64 });
+    }
+    Ok(limit)
+}
+
+/// Returns the subject of frames and begin messages: the chosen one, or the stream's.
+fn subject(stream: &Stream, settings: &Settings, messages: bool) -> Result<String, Error> {
+    if let Some(subject) = &settings.subject {
+        return Ok(subject.clone());
+    }
+    let is_pattern = |subject: &String| subject.contains(['*', '>']);
+    match stream.subjects.as_slice() {
+        [only] if !is_pattern(only) => Ok(only.clone()),
+        [first, ..] if messages => Ok(first.replace(['*', '>'], "begin")),
+        subjects => {
+            let what = format!(
+                "the stream {} has the subjects {}: say which one the sink publishes to (Sink::subject)",
+                stream.name,
+                subjects.join(", ")
+            );
+            Err(Error::Option { what })
+        }
+    }
+}
+
+/// Returns the durability that holds, and refuses one that is less than asked for.
+async fn durability(stream: &Stream, settings: &Settings) -> Result<Durability, Error> {
+    let holds = if stream.in_memory || stream.asynchronous {
+        Durability::Memory
+    } else if settings.confirmed {
+        Durability::Power
+    } else if let Some(system) = &settings.system {
+        match power::syncs_always(system).await? {
+            true => Durability::Power,
+            false => Durability::Process,
+        }
+    } else {
+        Durability::Process
+    };
+    if holds >= settings.durability {
+        return Ok(holds);
+    }
+    let why = match (holds, settings.durability) {
+        (Durability::Memory, _) => format!(
+            "the stream {} is in the server's memory, or is written after its acknowledgements: use \
+             file storage and the default persist_mode",
+            stream.name
+        ),
+        _ if settings.system.is_some() => {
+            "not each server has `sync_interval: always`: set it, or ask \
+                                           for Durability::Process"
+                .to_string()
+        }
+        _ => "nothing says that the servers sync before they acknowledge: let the sink check \
+              (Sink::check_power), or confirm it (Sink::confirm_power)"
+            .to_string(),
+    };
+    Err(Error::NotDurable { why })
+}

@@ -1,0 +1,646 @@
+//! The loop of a sink, on its own thread.
+//!
+//! Invariants
+//! - I1: the sink releases events only after the acknowledgement of their unit, or after the engine
+//!   has named their unit as stored. (Events that it drops on request are the exception.)
+//! - I2: in doubt, the sink sends nothing until it has asked the engine (`resume`).
+//! - I3: while units are in flight, no waker is armed at the ring: a publication then costs the
+//!   producer no more than with a stage that polls. The loop polls the ring at each answer, and at
+//!   least once in the linger time.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use slipring::{BatchError, WaitError};
+use tokio::sync::Notify;
+
+use super::open::Opened;
+use super::stage::Stage;
+use super::units::{Filling, Unit, Window};
+use super::{Outage, Settings};
+use crate::counters::{Shared, State};
+use crate::encoding::Encoding;
+use crate::errors::Error;
+use crate::frame::{HEADER, LENGTH};
+use crate::nats::publish::Outcome;
+use crate::nats::{Fault, Notice, REQUEST};
+use crate::resume::{self, Begun};
+
+/// Longest time between two attempts to reach the engine.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Time between two looks at the ring while the engine is away.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the engine must name the same loss, before it counts as one: a leader that has lost its
+/// place may answer for a while with what it knew.
+const LOSSES: u32 = 6;
+
+/// How other threads end a sink.
+#[derive(Default)]
+pub struct Stop {
+    asked: AtomicBool,
+    notify: Notify,
+}
+
+impl Stop {
+    pub fn ask(&self) {
+        self.asked.store(true, Relaxed);
+        self.notify.notify_one();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Relaxed)
+    }
+}
+
+/// A running sink.
+pub struct Run<S: Stage> {
+    stage: S,
+    opened: Opened<S::Event>,
+    begun: Begun,
+    /// The sequence that the next append expects.
+    expected: u64,
+    filling: Filling,
+    /// Units that are full, and for which the window has no room yet.
+    ready: VecDeque<Unit>,
+    window: Window,
+    shared: Shared,
+    stop: Arc<Stop>,
+    /// Whether the ring has ended, and all its events were taken.
+    ended: bool,
+    /// Start of the current time without an acknowledgement, and what the last attempt came back with.
+    outage: Option<(Instant, String)>,
+    /// Pause before the next attempt.
+    pause: Duration,
+    /// Before this moment the ring is not asked again: a process of it has died.
+    not_before: Option<Instant>,
+    scratch: Vec<u8>,
+    /// Greatest event of varying size so far, in bytes.
+    largest: usize,
+}
+
+/// Why a wait ended.
+enum Woken {
+    /// There may be something to do.
+    Look,
+    Answer(u64, Outcome),
+    Doubt(String),
+}
+
+/// What is in doubt, and what the sink does until it is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    Lost,
+    Full,
+}
+
+impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
+    pub fn new(stage: S, opened: Opened<S::Event>, shared: Shared, stop: Arc<Stop>) -> Run<S> {
+        let point = opened.point;
+        let begun = Begun {
+            ring: point.ring,
+            incarnation: point.incarnation,
+            acknowledged: point.next,
+            sent: point.next,
+        };
+        shared.change(|counters| {
+            counters.incarnation = point.incarnation;
+            counters.acknowledged = point.next;
+        });
+        Run {
+            stage,
+            begun,
+            expected: point.expected,
+            filling: Filling::new(opened.template(), point.next, opened.max_frame),
+            ready: VecDeque::new(),
+            window: Window::default(),
+            shared,
+            stop,
+            ended: false,
+            outage: None,
+            pause: Duration::ZERO,
+            not_before: None,
+            scratch: Vec::new(),
+            largest: 0,
+            opened,
+        }
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.opened.settings
+    }
+
+    /// Publishes until the ring's end.
+    pub async fn run(&mut self) -> Result<(), Error> {
+        self.pass_over_stored()?;
+        loop {
+            if self.stop.is_asked() {
+                return Err(Error::Stopped);
+            }
+            self.fill()?;
+            let sent = self.send().await;
+            if let Err(Fault::Away(why) | Fault::Refused { why, .. }) = sent {
+                self.resolve(Doubt::Lost, why).await?;
+                continue;
+            }
+            if self.ended
+                && self.filling.is_empty()
+                && self.ready.is_empty()
+                && self.window.is_empty()
+            {
+                return Ok(());
+            }
+            match self.wait().await {
+                Woken::Look => {}
+                Woken::Answer(number, outcome) => self.answer(number, outcome).await?,
+                Woken::Doubt(why) => self.resolve(Doubt::Lost, why).await?,
+            }
+        }
+    }
+
+    /// Releases the events of a surviving ring that the engine has already.
+    fn pass_over_stored(&mut self) -> Result<(), Error> {
+        let next = self.opened.point.next;
+        while self.stage.next() < next {
+            let ahead = usize::try_from(next - self.stage.next()).unwrap_or(usize::MAX);
+            match self.stage.hold(ahead, |_, _| ()) {
+                Ok(_) => self.stage.release(next),
+                // The engine has positions that the ring has not published.
+                Err(BatchError::Unavailable | BatchError::Wait(WaitError::Closed)) => {
+                    return Err(Error::WrongEpoch { ring: self.stage.next(), stream: next });
+                }
+                Err(error) => return Err(ring_error(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes events from the ring, as long as there is room for them.
+    fn fill(&mut self) -> Result<(), Error> {
+        if self.not_before.is_some_and(|moment| Instant::now() < moment) {
+            return Ok(());
+        }
+        self.not_before = None;
+        while !self.ended && self.window.len() + self.ready.len() <= self.settings().window {
+            match self.take() {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    self.ring_ended(error)?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what the ring says instead of lending events. Fails if no event will come any more, and
+    /// not all were lent.
+    fn ring_ended(&mut self, error: Taken) -> Result<(), Error> {
+        match error {
+            Taken::Failed(error) => return Err(error),
+            Taken::Ring(BatchError::Wait(WaitError::Closed)) => self.ended = true,
+            Taken::Ring(BatchError::Wait(WaitError::PeerDead(_))) => {
+                self.not_before = Some(Instant::now() + LOOK);
+            }
+            Taken::Ring(BatchError::Wait(WaitError::WaitsForItself(_))) => {}
+            Taken::Ring(error @ BatchError::Wait(_)) => return Err(ring_error(error)),
+            Taken::Ring(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Takes some events that are available, and seals units that are full.
+    fn take(&mut self) -> Result<usize, Taken> {
+        let Run { stage, opened, filling, ready, scratch, largest, .. } = self;
+        let (encoding, limit) = (&mut opened.encoding, opened.max_frame);
+        let name = || opened.name.clone();
+        let mut at = 0;
+        let taken = match encoding.size() {
+            Some(size) => {
+                if filling.room(size as usize) == 0 {
+                    ready.push_back(filling.seal());
+                }
+                let room = if filling.is_empty() {
+                    (limit - HEADER) / size as usize
+                } else {
+                    filling.room(size as usize)
+                };
+                stage.hold(room, |event, seq| {
+                    if filling.is_behind_hole(seq) {
+                        ready.push_back(filling.seal());
+                    }
+                    encoding.append(event, filling.plain(seq));
+                })
+            }
+            None => {
+                let room = filling.room(*largest + LENGTH).clamp(1, 256);
+                let mut too_large = None;
+                let held = catch_unwind(AssertUnwindSafe(|| {
+                    stage.hold(room, |event, seq| {
+                        at = seq;
+                        scratch.clear();
+                        encode(
+                            encoding,
+                            filling,
+                            ready,
+                            (event, seq),
+                            scratch,
+                            limit,
+                            &mut too_large,
+                        );
+                        *largest = (*largest).max(scratch.len());
+                    })
+                }));
+                if let Some(needs) = too_large {
+                    return Err(Taken::Failed(Error::TooLarge { needs, limit: limit as u64 }));
+                }
+                held.map_err(|panic| {
+                    let why = panic_text(&*panic);
+                    Taken::Failed(Error::Function { stage: name(), seq: at, why })
+                })?
+            }
+        };
+        match taken {
+            Err(BatchError::Unavailable) => Ok(0),
+            taken => taken.map_err(Taken::Ring),
+        }
+    }
+
+    /// Sends what is to be sent now: full units, and one that is not full if it is time for it.
+    async fn send(&mut self) -> Result<(), Fault> {
+        let limit = self.settings().window;
+        while self.window.len() < limit
+            && let Some(unit) = self.ready.pop_front()
+        {
+            self.send_unit(unit).await?;
+        }
+        let due = self.window.is_empty()
+            || self.ended
+            || self.filling.taken().elapsed() >= self.settings().linger;
+        if self.window.len() < limit && !self.filling.is_empty() && due {
+            let unit = self.filling.seal();
+            self.send_unit(unit).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a unit for the first time. It is in the window then, whether the call failed or not.
+    async fn send_unit(&mut self, mut unit: Unit) -> Result<(), Fault> {
+        unit.sent = Instant::now();
+        self.begun.sent = unit.end;
+        let (number, body) = (unit.number, unit.body.clone());
+        self.window.push(unit);
+        let expected = self.expected;
+        self.expected += body.messages();
+        let in_flight = self.window.len() as u64;
+        self.shared.change(|counters| counters.in_flight = in_flight);
+        let Opened { publisher, connection, .. } = &self.opened;
+        in_time(publisher.send(connection, number, &body, expected)).await
+    }
+
+    /// Waits until there may be something to do.
+    async fn wait(&mut self) -> Woken {
+        let settings = self.opened.settings.clone();
+        let now = Instant::now();
+        let oldest = self.window.oldest().map(|unit| unit.sent + settings.ack_timeout);
+        if oldest.is_some_and(|moment| now >= moment) {
+            return Woken::Doubt("an acknowledgement did not come in time".into());
+        }
+        let full = self.window.len() >= settings.window && !self.ready.is_empty();
+        let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
+        let look = match self.not_before {
+            Some(moment) => Some(moment),
+            None if idle || full || self.ended => None,
+            None => Some(now + settings.linger), // I3
+        };
+        let until = look.into_iter().chain(oldest).min();
+        let armed = idle && self.not_before.is_none();
+        if armed {
+            self.count_lag();
+        }
+        let stage = &mut self.stage;
+        let Opened { publisher, connection, .. } = &mut self.opened;
+        let ring = std::future::poll_fn(|context| {
+            if stage.arm(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let pause = async {
+            match until {
+                Some(moment) => tokio::time::sleep_until(moment.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let woken = tokio::select! {
+            biased;
+            notice = connection.notices.recv() => match notice {
+                Some(Notice::Connected) => Woken::Look,
+                Some(Notice::Disconnected) => {
+                    self.shared.change(|counters| counters.reconnects += 1);
+                    Woken::Doubt("the connection is lost".into())
+                }
+                Some(Notice::Closed) | None => Woken::Doubt("the connection is closed".into()),
+            },
+            answer = publisher.answer() => match answer {
+                Some((number, outcome)) => Woken::Answer(number, outcome),
+                None => Woken::Doubt("the connection is closed".into()),
+            },
+            () = self.stop.notify.notified() => Woken::Look,
+            () = ring, if armed => Woken::Look,
+            () = pause => Woken::Look,
+        };
+        if armed {
+            self.stage.disarm();
+        }
+        woken
+    }
+
+    /// Counts how far the engine is behind the ring.
+    fn count_lag(&mut self) {
+        let known = self.stage.known().unwrap_or(0) as u64;
+        let (next, acknowledged) = (self.stage.next(), self.begun.acknowledged);
+        let lag = (next + known).saturating_sub(acknowledged);
+        self.shared.change(|counters| counters.lag = lag);
+    }
+
+    async fn answer(&mut self, number: u64, outcome: Outcome) -> Result<(), Error> {
+        match outcome {
+            Outcome::Stored { sequence } => {
+                let behind: u64 = self.window.iter_mut().map(|unit| unit.body.messages()).sum();
+                let oldest = self.window.oldest().map(|unit| (unit.number, unit.body.messages()));
+                let Some((oldest, messages)) = oldest else { return Ok(()) };
+                if oldest != number || self.expected - behind + messages != sequence {
+                    let why = "an acknowledgement is missing, or came out of order";
+                    return self.resolve(Doubt::Lost, why.into()).await;
+                }
+                if let Some(unit) = self.window.pop() {
+                    self.acknowledge(unit, true);
+                }
+                self.outage = None;
+                self.pause = Duration::ZERO;
+                self.count_lag();
+                Ok(())
+            }
+            Outcome::WrongLastSequence => {
+                self.resolve(Doubt::Lost, "the stream's last sequence is another one".into()).await
+            }
+            Outcome::Full(why) => self.resolve(Doubt::Full, why).await,
+            Outcome::Later(why) => self.resolve(Doubt::Lost, why).await,
+            Outcome::Never(why) => {
+                let wrong = vec![why];
+                Err(Error::WrongStream { stream: self.opened.stream.name.clone(), wrong })
+            }
+        }
+    }
+
+    /// Releases the events of a unit that the engine has stored.
+    fn acknowledge(&mut self, unit: Unit, answered: bool) {
+        self.begun.acknowledged = unit.end;
+        self.stage.release(unit.end); // I1
+        if answered {
+            self.shared.latency(unit.sent.elapsed());
+        }
+        let in_flight = self.window.len() as u64;
+        self.shared.change(|counters| {
+            counters.state = State::Publishing;
+            counters.acknowledged = unit.end;
+            counters.events += unit.events;
+            counters.frames += 1;
+            counters.bytes += unit.body.bytes();
+            counters.in_flight = in_flight;
+        });
+        self.filling.recycle(unit.body);
+    }
+
+    /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
+    async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
+        let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
+        self.shared.change(|counters| {
+            counters.doubts += 1;
+            counters.state = state;
+        });
+        let since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
+        self.outage = Some((since, why));
+        let mut losses = 0;
+        loop {
+            self.opened.publisher.begin_attempt();
+            self.rest(doubt).await?;
+            match self.ask().await? {
+                Asked::Later(why) => {
+                    self.outage = Some((since, why));
+                    self.shared.change(|counters| counters.state = State::Away);
+                    continue;
+                }
+                Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
+                    Ok(point) => {
+                        self.expected = point.expected;
+                        self.forget_stored(point.next)?;
+                    }
+                    Err(error @ Error::LostAcknowledged { .. }) => {
+                        losses += 1;
+                        if losses == LOSSES {
+                            return Err(error);
+                        }
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+            match self.send_again().await {
+                Ok(()) => {
+                    self.shared.change(|counters| counters.state = state);
+                    return Ok(());
+                }
+                Err(Fault::Away(why) | Fault::Refused { why, .. }) => {
+                    self.outage = Some((since, why));
+                }
+            }
+        }
+    }
+
+    /// Waits before the next attempt, longer each time, and keeps an eye on the ring meanwhile.
+    async fn rest(&mut self, doubt: Doubt) -> Result<(), Error> {
+        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(5), LONGEST_PAUSE);
+        let until = Instant::now() + pause;
+        loop {
+            self.look_at_ring()?;
+            self.check_outage(doubt)?;
+            let now = Instant::now();
+            if now >= until {
+                return Ok(());
+            }
+            let stopped = self.stop.notify.notified();
+            let _ = tokio::time::timeout((until - now).min(LOOK), stopped).await;
+        }
+    }
+
+    /// Ends the sink, or drops events, if the engine has been away for as long as the user allows.
+    fn check_outage(&mut self, doubt: Doubt) -> Result<(), Error> {
+        let Some((since, why)) = &self.outage else { return Ok(()) };
+        let waited = since.elapsed();
+        match self.settings().outage {
+            Outage::FailAfter(limit) if waited >= limit => Err(match doubt {
+                Doubt::Full => Error::Full { why: why.clone() },
+                Doubt::Lost => Error::Away { waited, why: why.clone() },
+            }),
+            Outage::DropAfter(limit) if waited >= limit => self.drop_events(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops the events that the ring has, so that its producers do not wait.
+    fn drop_events(&mut self) -> Result<(), Error> {
+        let mut dropped = 0;
+        let end = loop {
+            match self.stage.hold(usize::MAX, |_, _| ()) {
+                Ok(0) => break Ok(()),
+                Ok(taken) => dropped += taken as u64,
+                Err(error) => break self.ring_ended(Taken::Ring(error)),
+            }
+        };
+        let next = self.stage.next();
+        self.stage.release(next);
+        self.shared.change(|counters| counters.dropped += dropped);
+        end
+    }
+
+    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to stop.
+    fn look_at_ring(&mut self) -> Result<(), Error> {
+        if self.stop.is_asked() {
+            return Err(Error::Stopped);
+        }
+        match self.stage.known() {
+            Err(BatchError::Wait(WaitError::Closed)) | Ok(_) => Ok(()),
+            Err(error) => self.ring_ended(Taken::Ring(error)),
+        }
+    }
+
+    /// Asks the engine for the stream's end.
+    async fn ask(&mut self) -> Result<Asked, Error> {
+        let mut closed = false;
+        while let Ok(notice) = self.opened.connection.notices.try_recv() {
+            closed |= notice == Notice::Closed;
+            if notice == Notice::Disconnected {
+                self.shared.change(|counters| counters.reconnects += 1);
+            }
+        }
+        if (closed || self.opened.connection.notices.is_closed())
+            && let Some(why) = self.opened.reconnect().await?
+        {
+            return Ok(Asked::Later(why));
+        }
+        let name = self.opened.stream.name.clone();
+        let asking = self.opened.connection.tail(&name);
+        match tokio::time::timeout(REQUEST * 2, asking).await {
+            Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
+            Ok(Err(fault @ Fault::Refused { .. })) => {
+                match self.opened.connection.failed(&name, fault) {
+                    error @ Error::NoStream { .. } => Err(error),
+                    error => Ok(Asked::Later(error.to_string())),
+                }
+            }
+            Err(_) => Ok(Asked::Later("no answer in time".into())),
+        }
+    }
+
+    /// Releases the units that the engine has, as it names its end.
+    fn forget_stored(&mut self, end: u64) -> Result<(), Error> {
+        while self.window.oldest().is_some_and(|unit| unit.end <= end) {
+            if let Some(unit) = self.window.pop() {
+                self.acknowledge(unit, false);
+            }
+        }
+        if self.begun.acknowledged == end {
+            Ok(())
+        } else {
+            // The stream ends in the middle of a unit, which no append of this sink can have left.
+            Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
+        }
+    }
+
+    async fn send_again(&mut self) -> Result<(), Fault> {
+        let resent = self.window.len() as u64;
+        self.shared.change(|counters| counters.resent += resent);
+        let Opened { publisher, connection, .. } = &self.opened;
+        let mut expected = self.expected;
+        for unit in self.window.iter_mut() {
+            unit.sent = Instant::now();
+            in_time(publisher.send(connection, unit.number, &unit.body, expected)).await?;
+            expected += unit.body.messages();
+        }
+        self.expected = expected;
+        Ok(())
+    }
+}
+
+/// What the engine says, or why it says nothing.
+enum Asked {
+    End(resume::Tail),
+    Later(String),
+}
+
+/// Why no event was taken.
+enum Taken {
+    Ring(BatchError),
+    Failed(Error),
+}
+
+fn ring_error(error: BatchError) -> Error {
+    match error {
+        BatchError::Wait(error) => Error::Ring(error),
+        other => Error::Server { why: format!("the ring lends nothing: {other}") },
+    }
+}
+
+/// Ends a call that the client library holds up, because its buffer is full.
+async fn in_time(sending: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    match tokio::time::timeout(REQUEST, sending).await {
+        Ok(sent) => sent,
+        Err(_) => Err(Fault::Away("the connection takes no more".into())),
+    }
+}
+
+/// Encodes an event of varying size, or one that becomes a message of its own.
+fn encode<E>(
+    encoding: &mut Encoding<E>,
+    filling: &mut Filling,
+    ready: &mut VecDeque<Unit>,
+    (event, seq): (&E, u64),
+    scratch: &mut Vec<u8>,
+    limit: usize,
+    too_large: &mut Option<u64>,
+) {
+    if too_large.is_some() {
+        return;
+    }
+    encoding.append(event, scratch);
+    let overhead = if encoding.is_messages() { super::MESSAGE_HEADERS } else { HEADER + LENGTH };
+    let needs = scratch.len() + overhead;
+    if needs > limit {
+        *too_large = Some(needs as u64);
+        return;
+    }
+    if encoding.is_messages() {
+        let subject = encoding.subject(event);
+        if filling.is_full_for_single(needs) {
+            ready.push_back(filling.seal());
+        }
+        filling.single(seq, subject, scratch);
+    } else {
+        if filling.is_behind_hole(seq) || filling.is_full_for(scratch.len()) {
+            ready.push_back(filling.seal());
+        }
+        filling.varied(seq, scratch);
+    }
+}
+
+/// Returns a panic's message.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
+}

@@ -1,0 +1,206 @@
+//! What a sink appends: units of events, being filled, and in flight.
+//!
+//! Invariants
+//! - I1: units follow each other: `after` of each is the end of the one before it.
+//! - I2: the window has the units in the order in which they were sent, and none that is acknowledged.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::frame::{HEADER, Header, LENGTH};
+use crate::message;
+use crate::nats::publish::{Body, Single};
+
+/// Greatest number of single events that the server stores together.
+pub const BATCH: usize = 1000;
+
+/// An append: a frame, or a batch of single events.
+pub struct Unit {
+    /// Number of the append, under which its answer comes.
+    pub number: u64,
+    /// The position behind the last event.
+    pub end: u64,
+    pub events: u64,
+    pub body: Body,
+    /// When it was handed to the client, the last time.
+    pub sent: Instant,
+}
+
+/// Events that are not sent yet.
+pub struct Filling {
+    /// What each header says, but for the positions.
+    pub template: Header,
+    /// The position behind the last event of the unit before.
+    after: u64,
+    first: u64,
+    count: u32,
+    bytes: Vec<u8>,
+    singles: Vec<Single>,
+    /// Length of the singles' payloads and headers, in bytes.
+    singles_length: usize,
+    taken: Instant,
+    /// Greatest length of a unit, in bytes.
+    max: usize,
+    next_number: u64,
+    /// Buffers of acknowledged frames, to be filled again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Filling {
+    /// Nothing yet, behind position `after`.
+    pub fn new(template: Header, after: u64, max: usize) -> Filling {
+        Filling {
+            template,
+            after,
+            first: after,
+            count: 0,
+            bytes: Vec::new(),
+            singles: Vec::new(),
+            singles_length: 0,
+            taken: Instant::now(),
+            max,
+            next_number: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// When the first event was taken from the ring.
+    pub fn taken(&self) -> Instant {
+        self.taken
+    }
+
+    /// The position behind the last event.
+    pub fn end(&self) -> u64 {
+        if self.count == 0 { self.after } else { self.first + u64::from(self.count) }
+    }
+
+    /// Number of events of `size` bytes for which there is room.
+    pub fn room(&self, size: usize) -> usize {
+        let used = self.bytes.len().max(HEADER);
+        self.max.saturating_sub(used) / size.max(1)
+    }
+
+    /// Whether an event at `seq` does not follow the last one directly.
+    pub fn is_behind_hole(&self, seq: u64) -> bool {
+        self.count != 0 && seq != self.end()
+    }
+
+    /// Whether a frame has no room for an event of varying size with `length` bytes.
+    pub fn is_full_for(&self, length: usize) -> bool {
+        self.count != 0 && self.bytes.len() + LENGTH + length > self.max
+    }
+
+    /// Whether a batch has no room for a message of `length` bytes.
+    pub fn is_full_for_single(&self, length: usize) -> bool {
+        self.singles.len() >= BATCH
+            || (!self.singles.is_empty() && self.singles_length + length > self.max)
+    }
+
+    /// Begins with the event at `seq`, if it is the first.
+    fn begin(&mut self, seq: u64) {
+        if self.count == 0 {
+            self.first = seq;
+            self.taken = Instant::now();
+        }
+        self.count += 1;
+    }
+
+    /// Returns where the bytes of the event at `seq` go.
+    pub fn plain(&mut self, seq: u64) -> &mut Vec<u8> {
+        self.begin_frame(seq);
+        &mut self.bytes
+    }
+
+    /// Adds an event of varying size.
+    pub fn varied(&mut self, seq: u64, event: &[u8]) {
+        self.begin_frame(seq);
+        self.bytes.extend_from_slice(&(event.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(event);
+    }
+
+    fn begin_frame(&mut self, seq: u64) {
+        if self.count == 0 {
+            self.bytes = self.spare.pop().unwrap_or_default();
+            self.bytes.clear();
+            self.bytes.resize(HEADER, 0);
+        }
+        self.begin(seq);
+    }
+
+    /// Adds an event that becomes a message of its own.
+    pub fn single(&mut self, seq: u64, subject: String, event: &[u8]) {
+        let after = self.end();
+        self.begin(seq);
+        let header = Header { after, first: seq, count: 1, event_size: 0, ..self.template };
+        let description = message::describe(&header, event);
+        self.singles_length += event.len() + description.len() + subject.len();
+        let payload = Bytes::copy_from_slice(event);
+        self.singles.push(Single { subject, description, seq, payload });
+    }
+
+    /// Ends the unit, and begins another behind it.
+    pub fn seal(&mut self) -> Unit {
+        let (end, events) = (self.end(), u64::from(self.count));
+        let body = if self.singles.is_empty() {
+            let header =
+                Header { after: self.after, first: self.first, count: self.count, ..self.template };
+            header.write(&mut self.bytes);
+            Body::Frame(Bytes::from(std::mem::take(&mut self.bytes)))
+        } else {
+            self.singles_length = 0;
+            Body::Batch(std::mem::take(&mut self.singles))
+        };
+        let number = self.next_number;
+        self.next_number += 1;
+        (self.after, self.count) = (end, 0);
+        Unit { number, end, events, body, sent: self.taken }
+    }
+
+    /// Takes the buffer of a frame back, if the client is done with it.
+    pub fn recycle(&mut self, body: Body) {
+        if let Body::Frame(frame) = body
+            && self.spare.len() < 4
+            && let Ok(buffer) = frame.try_into_mut().map(BytesMut::into)
+        {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// Units that are sent and not acknowledged, the oldest first.
+#[derive(Default)]
+pub struct Window {
+    units: VecDeque<Unit>,
+}
+
+impl Window {
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    pub fn oldest(&self) -> Option<&Unit> {
+        self.units.front()
+    }
+
+    pub fn push(&mut self, unit: Unit) {
+        self.units.push_back(unit);
+    }
+
+    pub fn pop(&mut self) -> Option<Unit> {
+        self.units.pop_front()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Unit> {
+        self.units.iter_mut()
+    }
+}

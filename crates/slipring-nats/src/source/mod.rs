@@ -1,0 +1,339 @@
+//! Sources: producers that fill a ring from a stream.
+
+mod find;
+mod ring;
+mod run;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use self::find::Extent;
+pub use self::ring::Feed;
+use self::run::Run;
+use crate::encoding::Decoding;
+use crate::errors::Error;
+use crate::frame::Id;
+use crate::nats::{Connection, Server};
+use crate::sink::{panic_text, runtime};
+
+/// Name of the source's thread.
+const THREAD: &str = "slipring-source";
+
+/// The options of a source.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub server: Server,
+    pub stream: String,
+    pub until_end: bool,
+    pub fail_after: Option<Duration>,
+    pub journal: Option<Id>,
+}
+
+/// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
+///
+/// The ring has the sink's positions. The ring's own next position is where the source goes on, so
+/// each event comes once, whichever process was killed: a surviving ring (`slipring_shm`) goes on
+/// behind its last event, and a new ring begins where its user says.
+///
+/// ```no_run
+/// use slipring_nats::{Decoding, Server, Source};
+///
+/// let source = Source::of(Server::at("nats://127.0.0.1:4222"), "ORDERS").until_end().open()?;
+/// let first = source.oldest().unwrap_or(0);
+/// let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(first);
+/// let key = graph.reader("print");
+/// let ring = graph.build()?;
+/// let (tx, mut print) = (ring.producer(), ring.reader(key));
+/// let source = source.start(Decoding::plain("order", 1), tx)?;
+/// print.for_each(|order, at| println!("{}: {order}", at.seq))?;
+/// source.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Holes
+///
+/// Where the sink's ring had no events, the stream tells a hole. A ring with room for several
+/// producers ([`Graph::shared`](slipring::Graph::shared)) leaves these positions out, too. A ring
+/// with a single producer cannot, and the source ends with [`Error::Hole`].
+///
+/// # The end
+///
+/// A source that ends with an error halts its ring, so that no stage takes a part of the stream for
+/// the whole. One that reaches the end, or is stopped, closes it.
+#[derive(Clone)]
+pub struct Source {
+    settings: Settings,
+}
+
+impl Source {
+    /// A source that reads the stream `stream` of `server`.
+    ///
+    /// Example: [`Source`].
+    pub fn of(server: Server, stream: impl Into<String>) -> Source {
+        let stream = stream.into();
+        let settings =
+            Settings { server, stream, until_end: false, fail_after: None, journal: None };
+        Source { settings }
+    }
+
+    /// Ends behind the last event that the stream has when the source is opened. Unless called, the
+    /// source follows the stream until it is stopped.
+    ///
+    /// Example: [`Source`].
+    pub fn until_end(mut self) -> Source {
+        self.settings.until_end = true;
+        self
+    }
+
+    /// Ends with [`Error::Away`] when the server has not answered for this long. Unless called, the
+    /// source waits.
+    ///
+    /// Example: [`Source`].
+    pub fn fail_after(mut self, time: Duration) -> Source {
+        self.settings.fail_after = Some(time);
+        self
+    }
+
+    /// Refuses messages of another journal than `number`, which [`OpenSource::journal`] returns: if
+    /// the stream was removed and made again, with other events at the same positions.
+    ///
+    /// Example: [`Source`].
+    pub fn expect_journal(mut self, number: [u8; 16]) -> Source {
+        self.settings.journal = Some(Id(number));
+        self
+    }
+
+    /// Connects, and looks which positions the stream has.
+    ///
+    /// Example: [`Source`].
+    ///
+    /// # Errors
+    /// Each of [`Error`]'s that tells of the server, the stream, or its messages.
+    pub fn open(self) -> Result<OpenSource, Error> {
+        let runtime = runtime()?;
+        let opened = runtime.block_on(async {
+            let connection = Connection::open(&self.settings.server).await?;
+            let name = &self.settings.stream;
+            connection.stream(name, None, None).await?;
+            let failed = |fault| connection.failed(name, fault);
+            let extent = find::extent(&connection, name).await.map_err(failed)??;
+            let journal = connection.last(name).await.map_err(failed)?;
+            let journal = journal.map(|last| last.header()).transpose()?.map(|header| header.ring);
+            Ok::<_, Error>((connection, extent, journal))
+        })?;
+        let (connection, extent, journal) = opened;
+        if let (Some(found), Some(expected)) = (journal, self.settings.journal)
+            && found != expected
+        {
+            let (ring, stream) = (0, extent.positions.map_or(0, |(_, end)| end));
+            return Err(Error::WrongEpoch { ring, stream });
+        }
+        Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
+    }
+}
+
+/// A source that is connected, and waits for its ring.
+///
+/// Example: [`Source`].
+pub struct OpenSource {
+    runtime: Runtime,
+    connection: Connection,
+    settings: Settings,
+    extent: Extent,
+    journal: Option<Id>,
+}
+
+impl OpenSource {
+    /// Returns the oldest position that the stream has. `None`: it has no message. Retention may
+    /// remove it at any time.
+    ///
+    /// Example: [`Source`].
+    pub fn oldest(&self) -> Option<u64> {
+        self.extent.positions.map(|(first, _)| first)
+    }
+
+    /// Returns the position behind the stream's last event, when the source was opened. `None`: it has
+    /// no message.
+    ///
+    /// Example: [`Source`].
+    pub fn end(&self) -> Option<u64> {
+        self.extent.positions.map(|(_, end)| end)
+    }
+
+    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    ///
+    /// Example: [`Source`].
+    pub fn journal(&self) -> Option<[u8; 16]> {
+        self.journal.map(|id| id.0)
+    }
+
+    /// Fills the ring of `producer`, from its next position on, on a thread of its own
+    /// (`slipring-source`).
+    ///
+    /// Example: [`Source`].
+    ///
+    /// # Errors
+    /// [`Error::System`]: the system refuses the thread. What the stream holds is looked at by the
+    /// thread, and [`RunningSource::join`] tells it.
+    pub fn start<P>(self, decoding: Decoding<P::Event>, producer: P) -> Result<RunningSource, Error>
+    where
+        P: Feed<Event = <P as ring::sealed::Sealed>::Of>,
+        P::Event: 'static,
+    {
+        let OpenSource { runtime, connection, settings, extent, journal } = self;
+        let shared = Arc::new(Shared::default());
+        let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
+        let journal = settings.journal.or(journal);
+        let for_thread = shared.clone();
+        let body = move || {
+            let shared = for_thread;
+            let mut run = Run::new(
+                producer,
+                decoding,
+                (connection, settings),
+                (until, journal),
+                shared.clone(),
+            );
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(async {
+                    tokio::select! {
+                        biased;
+                        () = shared.stop.notified() => Ok(()),
+                        ended = run.run() => ended,
+                    }
+                })
+            }));
+            let ended = ended.unwrap_or_else(|panic| {
+                let (stage, seq) = (THREAD.into(), run.next());
+                Err(Error::Function { stage, seq, why: panic_text(&*panic) })
+            });
+            run.end(ended.is_err());
+            runtime.shutdown_background();
+            ended
+        };
+        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
+        Ok(RunningSource { thread: Some(thread.map_err(Error::System)?), shared })
+    }
+}
+
+/// What the source's thread and its handle share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    stop: Notify,
+    progress: Mutex<Progress>,
+}
+
+impl Shared {
+    pub fn change(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What a source has done so far.
+///
+/// Example: [`Source`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The position behind the last event that the source has published.
+    pub next: u64,
+    /// Events that it has published.
+    pub events: u64,
+    /// Messages that it has read.
+    pub messages: u64,
+    /// Messages that it has passed over, because the ring had their events.
+    pub passed_over: u64,
+    /// Positions without events.
+    pub holes: u64,
+    /// Times that it had to begin anew at the server.
+    pub restarts: u64,
+}
+
+/// A source that fills its ring.
+///
+/// Dropping it lets the source go on: it ends with its ring, or at the stream's end if it was asked
+/// to.
+///
+/// Example: [`Source`].
+pub struct RunningSource {
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    shared: Arc<Shared>,
+}
+
+impl RunningSource {
+    /// Returns what the source has done so far.
+    ///
+    /// Example: [`Source`].
+    pub fn progress(&self) -> Progress {
+        *self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the source has ended.
+    ///
+    /// Example: [`Source`].
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends the source between two events, and closes the ring.
+    ///
+    /// Example: [`Source`].
+    pub fn stop(&self) {
+        self.shared.stop.notify_one();
+    }
+
+    /// Waits for the source's end.
+    ///
+    /// Example: [`Source`].
+    ///
+    /// # Errors
+    /// What the source ended with.
+    pub fn join(mut self) -> Result<Progress, Error> {
+        self.ended().map(|()| self.progress())
+    }
+
+    /// Waits as [`RunningSource::join`] does, but at most until `deadline`. `None`: the source still
+    /// runs.
+    ///
+    /// Example: [`Source`].
+    ///
+    /// # Errors
+    /// What the source ended with. A later call returns no error.
+    pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Progress>, Error> {
+        while !self.is_finished() {
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
+        }
+        self.ended().map(|()| Some(self.progress()))
+    }
+
+    /// Waits for the thread, if no call has done so.
+    fn ended(&mut self) -> Result<(), Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| {
+            let (stage, seq) = (THREAD.into(), self.progress().next);
+            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
+        })
+    }
+}
+
+impl fmt::Debug for RunningSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningSource").field("progress", &self.progress()).finish()
+    }
+}
+
+impl fmt::Debug for OpenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenSource").field("positions", &self.extent.positions).finish()
+    }
+}

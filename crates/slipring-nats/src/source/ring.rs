@@ -1,0 +1,81 @@
+//! The ring's side of a source: a producer's handle.
+
+use slipring::{Apart, ClaimError, Layout, Many, Producer, Single};
+
+use self::sealed::Sealed;
+
+/// A producer's handle that a source can own: that of a graph, with one producer or several, or of a
+/// segment (`slipring_shm::Producer`).
+///
+/// The source is the ring's only producer, whatever the ring has room for: the ring's positions are
+/// those of the stream.
+pub trait Feed: Sealed + Send + 'static {
+    /// The events of the ring.
+    type Event;
+}
+
+pub(super) mod sealed {
+    use super::ClaimError;
+
+    pub trait Sealed {
+        type Of;
+        fn next(&self) -> u64;
+        fn slots(&self) -> usize;
+        fn end_failed(&self);
+        /// Fills up to `len` slots by calls of `fill`, and publishes all of them, or none if a call
+        /// fails. Returns the position of the first, and what the last call returned.
+        fn fill<R>(
+            &mut self,
+            len: usize,
+            fill: impl FnMut(&mut Self::Of) -> Result<(), R>,
+        ) -> impl Future<Output = Result<Result<u64, R>, ClaimError>>;
+        /// Leaves out `len` positions. `false`: this ring cannot.
+        fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
+    }
+}
+
+macro_rules! feeds {
+    ($($sharing:ident $skips:literal)*) => {$(
+        impl<E: Send + Sync + 'static, L: Layout + 'static> Sealed for Producer<E, L, $sharing> {
+            type Of = E;
+            fn next(&self) -> u64 {
+                self.next_seq()
+            }
+            fn slots(&self) -> usize {
+                self.capacity()
+            }
+            fn end_failed(&self) {
+                self.halt();
+            }
+            async fn fill<R>(
+                &mut self,
+                len: usize,
+                mut fill: impl FnMut(&mut E) -> Result<(), R>,
+            ) -> Result<Result<u64, R>, ClaimError> {
+                let mut claim = self.claim_n_async(len).await?;
+                for slot in claim.iter_mut() {
+                    if let Err(error) = fill(slot) {
+                        return Ok(Err(error));
+                    }
+                }
+                Ok(Ok(claim.publish()))
+            }
+            async fn skip(&mut self, len: usize) -> Result<bool, ClaimError> {
+                if $skips {
+                    // A claim that is given up leaves its positions without events.
+                    drop(self.claim_n_async(len).await?);
+                }
+                Ok($skips)
+            }
+        }
+
+        impl<E: Send + Sync + 'static, L: Layout + 'static> Feed for Producer<E, L, $sharing>
+        where
+            Self: Send,
+        {
+            type Event = E;
+        }
+    )*};
+}
+
+feeds!(Single false Many true Apart true);

@@ -1,0 +1,304 @@
+//! The loop of a source, on its own thread.
+//!
+//! Invariants
+//! - I1: the ring's next position alone says where the source goes on. It keeps no other note.
+//! - I2: an event is published at its own position, or not at all.
+//! - I3: positions are left out only where a message says that the ring had no events there.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use slipring::ClaimError;
+
+use super::find;
+use super::ring::Feed;
+use super::{Settings, Shared, THREAD};
+use crate::encoding::Decoding;
+use crate::errors::Error;
+use crate::frame::{Bad, Events, Header, Id};
+use crate::message;
+use crate::nats::api::bad_message;
+use crate::nats::fetch::{Fetch, Fetched};
+use crate::nats::{Connection, Fault};
+use crate::sink::panic_text;
+
+/// Longest time between two attempts to reach the engine.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A running source.
+pub struct Run<P: Feed> {
+    /// `None` once the source has ended.
+    producer: Option<P>,
+    decoding: Decoding<P::Event>,
+    connection: Connection,
+    settings: Settings,
+    /// The position at which the source ends.
+    until: Option<u64>,
+    /// Number of the journal, once it is known.
+    journal: Option<Id>,
+    shared: Arc<Shared>,
+    /// Greatest number of slots that are claimed at once.
+    chunk: usize,
+}
+
+/// What a message does to the loop.
+enum Step {
+    Next,
+    /// Positions are missing in front of this message.
+    Missing {
+        found: u64,
+    },
+}
+
+impl<P: Feed<Event = <P as super::ring::sealed::Sealed>::Of>> Run<P> {
+    pub fn new(
+        producer: P,
+        decoding: Decoding<P::Event>,
+        (connection, settings): (Connection, Settings),
+        (until, journal): (Option<u64>, Option<Id>),
+        shared: Arc<Shared>,
+    ) -> Run<P> {
+        let chunk = (producer.slots() / 4).clamp(1, 4096);
+        shared.change(|progress| progress.next = producer.next());
+        let producer = Some(producer);
+        Run { producer, decoding, connection, settings, until, journal, shared, chunk }
+    }
+
+    /// Returns the ring's next position (I1).
+    pub fn next(&self) -> u64 {
+        self.producer.as_ref().map_or(0, |producer| producer.next())
+    }
+
+    /// Ends the ring: at once if the source failed, else by closing it.
+    pub fn end(&mut self, failed: bool) {
+        if let Some(producer) = self.producer.take()
+            && failed
+        {
+            producer.end_failed();
+        }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.until.is_some_and(|until| self.next() >= until)
+    }
+
+    /// Fills the ring until the end that was asked for.
+    pub async fn run(&mut self) -> Result<(), Error> {
+        let (mut away, mut pause) = (None, Duration::ZERO);
+        loop {
+            let before = self.next();
+            let Err(stopped) = self.follow().await else { return Ok(()) };
+            let why = match stopped {
+                Stopped::Failed(error) => return Err(error),
+                Stopped::Away(why) => why,
+            };
+            if self.next() != before {
+                (away, pause) = (None, Duration::ZERO);
+            }
+            let since = *away.get_or_insert_with(Instant::now);
+            if let Some(limit) = self.settings.fail_after
+                && since.elapsed() >= limit
+            {
+                return Err(Error::Away { waited: since.elapsed(), why });
+            }
+            self.shared.change(|progress| progress.restarts += 1);
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
+            self.reconnect().await?;
+        }
+    }
+
+    /// Makes a new connection if the client library has given up the one that was.
+    async fn reconnect(&mut self) -> Result<(), Error> {
+        while self.connection.notices.try_recv().is_ok() {}
+        if self.connection.notices.is_closed() {
+            match Connection::open(&self.settings.server).await {
+                Ok(connection) => self.connection = connection,
+                Err(error @ Error::Option { .. }) => return Err(error),
+                Err(_) => {} // the next attempt
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the ring's position in the stream, and reads on from there.
+    async fn follow(&mut self) -> Result<(), Stopped> {
+        let stream = self.settings.stream.clone();
+        let fault = |connection: &Connection, fault| match fault {
+            Fault::Away(why) => Stopped::Away(why),
+            fault @ Fault::Refused { .. } => match connection.failed(&stream, fault) {
+                error @ (Error::NoStream { .. } | Error::NoJetStream { .. }) => {
+                    Stopped::Failed(error)
+                }
+                error => Stopped::Away(error.to_string()),
+            },
+        };
+        if self.is_at_end() {
+            return Ok(());
+        }
+        let place = match find::find(&self.connection, &stream, self.next()).await {
+            Ok(place) => place.map_err(Stopped::Failed)?,
+            Err(error) => return Err(fault(&self.connection, error)),
+        };
+        let mut fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
+            Ok(fetch) => fetch,
+            Err(error) => return Err(fault(&self.connection, error)),
+        };
+        let mut asked_again = None;
+        while !self.is_at_end() {
+            let fetched = match fetch.next(&mut self.connection).await {
+                Ok(fetched) => fetched,
+                Err(error) => return Err(fault(&self.connection, error)),
+            };
+            let (sequence, expected) = (fetched.sequence, self.next());
+            match self.take(fetched).await? {
+                Step::Next => {}
+                // What is missing here may have been lost on the way: the search asks the leader.
+                Step::Missing { found } if asked_again == Some(sequence) => {
+                    return Err(Stopped::Failed(Error::Gap { expected, found, sequence }));
+                }
+                Step::Missing { .. } => {
+                    asked_again = Some(sequence);
+                    let place = match find::find(&self.connection, &stream, expected).await {
+                        Ok(place) => place.map_err(Stopped::Failed)?,
+                        Err(error) => return Err(fault(&self.connection, error)),
+                    };
+                    fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
+                        Ok(fetch) => fetch,
+                        Err(error) => return Err(fault(&self.connection, error)),
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the events of a message that the ring does not have.
+    async fn take(&mut self, fetched: Fetched) -> Result<Step, Stopped> {
+        let sequence = fetched.sequence;
+        let bad = |bad| Stopped::Failed(bad_message(bad, sequence));
+        let description = fetched.description.as_deref();
+        let (header, mut events) = message::read(description, &fetched.payload).map_err(bad)?;
+        self.check(&header)?;
+        self.shared.change(|progress| progress.messages += 1);
+        let next = self.next();
+        if header.end() <= next && !(header.first > next) {
+            self.shared.change(|progress| progress.passed_over += 1);
+            return Ok(Step::Next);
+        }
+        if header.after > next {
+            return Ok(Step::Missing { found: header.after });
+        }
+        self.leave_out(header.first).await?;
+        for _ in header.first..self.next() {
+            events.next().transpose().map_err(bad)?; // the ring has it
+        }
+        self.publish(&header, events, sequence).await?;
+        Ok(Step::Next)
+    }
+
+    /// Refuses a message of another type, or of another journal.
+    fn check(&mut self, header: &Header) -> Result<(), Stopped> {
+        let (ours, theirs) = (self.decoding.fingerprint(), header.fingerprint);
+        if ours != theirs {
+            return Err(Stopped::Failed(Error::WrongType { ours, theirs }));
+        }
+        if header.ring != *self.journal.get_or_insert(header.ring) {
+            let (ring, stream) = (self.next(), header.end());
+            return Err(Stopped::Failed(Error::WrongEpoch { ring, stream }));
+        }
+        Ok(())
+    }
+
+    /// Leaves out the positions up to `first`, at which the sink's ring had no events (I3).
+    async fn leave_out(&mut self, first: u64) -> Result<(), Stopped> {
+        while self.next() < first {
+            let (from, left) = (self.next(), first - self.next());
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.chunk);
+            let Some(producer) = &mut self.producer else { break };
+            match producer.skip(len).await {
+                Ok(true) => self.shared.change(|progress| {
+                    progress.holes += len as u64;
+                    progress.next = from + len as u64;
+                }),
+                Ok(false) => return Err(Stopped::Failed(Error::Hole { from, to: first })),
+                Err(error) => return Err(claim_failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes the rest of the events into the ring's slots.
+    async fn publish(
+        &mut self,
+        header: &Header,
+        mut events: Events<'_>,
+        sequence: u64,
+    ) -> Result<(), Stopped> {
+        let until = self.until.unwrap_or(u64::MAX).min(header.end());
+        while self.next() < until {
+            let (first, left) = (self.next(), until - self.next());
+            let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.chunk);
+            let Run { producer: Some(producer), decoding, .. } = self else { break };
+            let mut at = first;
+            let filled = producer.fill(len, |slot| {
+                let decoded = match events.next() {
+                    Some(Ok(event)) => {
+                        contained(|| decoding.decode(event, slot)).map_err(Refused::By)
+                    }
+                    Some(Err(bad)) => Err(Refused::Bad(bad)),
+                    None => Err(Refused::Bad(Bad::Damaged("it has fewer events than it names"))),
+                };
+                at += 1;
+                decoded
+            });
+            match filled.await {
+                Ok(Ok(published)) if published == first => {
+                    let len = len as u64;
+                    self.shared.change(|progress| {
+                        progress.events += len;
+                        progress.next = first + len;
+                    });
+                }
+                // Another producer of the ring has claimed a position.
+                Ok(Ok(published)) => {
+                    let error = Error::WrongEpoch { ring: published, stream: first };
+                    return Err(Stopped::Failed(error));
+                }
+                Ok(Err(Refused::Bad(bad))) => {
+                    return Err(Stopped::Failed(bad_message(bad, sequence)));
+                }
+                Ok(Err(Refused::By(why))) => {
+                    let (stage, seq) = (THREAD.into(), at - 1);
+                    return Err(Stopped::Failed(Error::Function { stage, seq, why }));
+                }
+                Err(error) => return Err(claim_failed(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the source stopped reading.
+enum Stopped {
+    Failed(Error),
+    Away(String),
+}
+
+/// Why an event was not decoded.
+enum Refused {
+    By(String),
+    Bad(Bad),
+}
+
+fn contained(decode: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| Err(panic_text(&*panic)))
+}
+
+fn claim_failed(error: ClaimError) -> Stopped {
+    Stopped::Failed(match error {
+        ClaimError::Wait(error) => Error::Ring(error),
+        other => Error::Server { why: format!("the ring gives no slot: {other}") },
+    })
+}

@@ -1,0 +1,107 @@
+//! The plain life of a journal: a sink, a restart, a source.
+
+mod common;
+
+use common::*;
+use slipring::Graph;
+use slipring_nats::{Decoding, Server as At, Source};
+
+#[test]
+fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    for round in 0..3 {
+        let open = sink(&server.url()).open(numbers()).unwrap();
+        assert_eq!(open.next_seq(), round * 10_000);
+        let (mut tx, running) = start(open, 1024);
+        feed(&mut tx, (round + 1) * 10_000).unwrap();
+        tx.close();
+        let counters = running.join().unwrap();
+        assert_eq!((counters.events, counters.incarnation), (10_000, round + 1));
+        assert_eq!((counters.acknowledged, counters.lag), ((round + 1) * 10_000, 0));
+    }
+    let frames = scan(&mut client(&server));
+    assert_eq!(frames.last().unwrap().end(), 30_000);
+    let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
+    assert_eq!(begun, 3);
+    // Each ring has an epoch of its own, and all are of one journal.
+    assert!(frames.iter().all(|frame| frame.ring == frames[0].epoch));
+    assert!(frames[0].epoch != frames.last().unwrap().epoch);
+}
+
+#[test]
+fn a_source_fills_a_ring_with_the_sinks_positions() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).resume_at(77).open(numbers()).unwrap(), 256);
+    feed(&mut tx, 50_077).unwrap();
+    tx.close();
+    running.join().unwrap();
+
+    for first in [77, 78, 30_000, 50_076] {
+        let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
+        assert_eq!((open.oldest(), open.end()), (Some(77), Some(50_077)));
+        let (tx, mut rx) = ring(first, 128);
+        let source = open.start(Decoding::plain("number", 1), tx).unwrap();
+        let mut next = first;
+        rx.for_each(|value, at| {
+            assert_eq!((*value, at.seq), (event(next), next));
+            next += 1;
+        })
+        .unwrap();
+        assert_eq!(next, 50_077);
+        assert_eq!(source.join().unwrap().events, 50_077 - first);
+    }
+}
+
+#[test]
+fn a_source_leaves_out_the_positions_that_had_no_events() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let open = sink(&server.url()).open(numbers()).unwrap();
+    let graph = Graph::new(64, || 0u64).shared();
+    let key = graph.reader("journal");
+    let ring = graph.build().unwrap();
+    let (mut tx, journal) = (ring.producer(), ring.reader(key));
+    let running = open.start(journal).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..500u64 {
+        // Some claims are given up, and leave holes of one to three positions.
+        drop(tx.claim_n(1 + round as usize % 3).unwrap());
+        let seq = tx.publish_at();
+        expected.push(seq);
+    }
+    drop(tx);
+    running.join().unwrap();
+    let frames = scan(&mut client(&server));
+    assert!(frames.iter().any(|frame| frame.first > frame.after));
+
+    let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
+    let graph = Graph::new(64, || 0u64).shared();
+    let key = graph.reader("replay");
+    let ring = graph.build().unwrap();
+    let mut replay = ring.reader(key);
+    let source = open.start(Decoding::plain("number", 1), ring.producer()).unwrap();
+    let mut seen = Vec::new();
+    replay
+        .for_each(|value, at| {
+            assert_eq!(*value, event(at.seq));
+            seen.push(at.seq);
+        })
+        .unwrap();
+    assert_eq!(seen, expected);
+    source.join().unwrap();
+}
+
+/// Publishes the event of its position, whatever the position is.
+trait PublishAt {
+    fn publish_at(&mut self) -> u64;
+}
+
+impl PublishAt for slipring::Producer<u64, slipring::Interleaved, slipring::Many> {
+    fn publish_at(&mut self) -> u64 {
+        let mut slot = self.claim().unwrap();
+        *slot = event(slot.seq());
+        slot.publish()
+    }
+}
