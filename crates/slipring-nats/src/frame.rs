@@ -56,8 +56,8 @@ struct Layout {
     payload_length: U32,
     /// CRC-32 (zlib) of the header without this field, and of the payload.
     checksum: U32,
-    /// 0.
-    reserved: U32,
+    /// Greatest number of messages that the sink has in flight.
+    window: U32,
 }
 
 /// The place of the checksum in the header.
@@ -108,6 +108,8 @@ pub struct Header {
     /// The position of the first event.
     pub first: u64,
     pub count: u32,
+    /// Greatest number of messages that the sink has in flight.
+    pub window: u32,
 }
 
 /// Why bytes are not a frame.
@@ -146,7 +148,7 @@ impl Header {
             count: self.count.into(),
             payload_length: (payload.len() as u32).into(),
             checksum: 0.into(),
-            reserved: 0.into(),
+            window: self.window.into(),
         };
         head.copy_from_slice(layout.as_bytes());
         let checksum = checksum(head, payload);
@@ -180,6 +182,7 @@ impl Header {
             after: layout.after.get(),
             first: layout.first.get(),
             count: layout.count.get(),
+            window: layout.window.get(),
         };
         header.check()?;
         let (length, count) = (payload.len() as u64, u64::from(header.count));

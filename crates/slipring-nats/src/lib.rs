@@ -64,6 +64,7 @@ mod frame;
 mod message;
 mod nats;
 mod resume;
+mod runtime;
 mod sink;
 mod source;
 

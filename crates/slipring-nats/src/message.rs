@@ -79,6 +79,7 @@ fn parse(text: &str) -> Option<Header> {
         after: word()?.parse().ok()?,
         first: word()?.parse().ok()?,
         count: word()?.parse().ok()?,
+        window: 1, // batches of single events go one by one
     };
     words.next().is_none().then_some(header)
 }

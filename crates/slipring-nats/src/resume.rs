@@ -6,15 +6,20 @@
 //! (`resume/model.rs`) searches over the very decisions that the sink makes.
 //!
 //! Invariants
-//! - I1: each append is conditional on the engine's last sequence, so the engine stores it only if
-//!   the stream's end is still the one that the sink decided by.
-//! - I2: a sink appends events only behind its own begin message, and only while the stream's last
-//!   message is its own. A later sink's begin message makes each condition of an earlier sink false.
+//! - I1: each append is conditional on the engine's last sequence. The condition of a message that
+//!   follows others in flight names the sequence that the sink predicts for the last of them.
+//! - I2: a sink appends events only behind its own begin messages. It begins by as many of them, in
+//!   one atomic batch, as the sink before may have messages in flight: so their last sequence is
+//!   behind each one that the other sink has predicted, and makes each of its conditions false. A
+//!   single begin message would not: it could itself take the sequence that a condition names.
 //! - I3: where a sink goes on is the end of the stream's last message, and never a note of its own.
 //!   Its notes only decide which error it ends with.
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
+
+/// Greatest number of messages that a sink has in flight.
+pub const MAX_WINDOW: u32 = 256;
 
 /// The end of the stream, as the stream's leader tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +72,16 @@ pub struct Point {
     pub ring: Id,
     /// The incarnation of the sink.
     pub incarnation: u64,
+    /// Number of begin messages (I2), for a sink that begins.
+    pub messages: u32,
 }
 
 /// Returns where a sink begins: with a message without events, of the next incarnation.
 pub fn begin(tail: &Tail, party: &Party, start: Start) -> Result<Point, Error> {
     let expected = tail.last_sequence;
     let Some(last) = tail.last else {
+        // An earlier sink may be alive, and no message is left that tells its window.
+        let messages = if expected == 0 { 1 } else { MAX_WINDOW };
         let at = match start {
             _ if expected == 0 => match start {
                 Start::New { at } => at.unwrap_or(0),
@@ -82,7 +91,14 @@ pub fn begin(tail: &Tail, party: &Party, start: Start) -> Result<Point, Error> {
             Start::Surviving { released, accepts_loss: true } => released,
             _ => return Err(Error::Emptied { last_sequence: expected }),
         };
-        return Ok(Point { expected, after: at, next: at, ring: party.epoch, incarnation: 1 });
+        return Ok(Point {
+            expected,
+            after: at,
+            next: at,
+            ring: party.epoch,
+            incarnation: 1,
+            messages,
+        });
     };
     check_type(&last, party)?;
     let end = last.end();
@@ -92,6 +108,7 @@ pub fn begin(tail: &Tail, party: &Party, start: Start) -> Result<Point, Error> {
         next: end,
         ring: last.ring,
         incarnation: last.incarnation + 1,
+        messages: last.window.max(1),
     };
     match start {
         Start::Surviving { released, accepts_loss } if released != end => {
@@ -149,6 +166,7 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         next: end,
         ring: begun.ring,
         incarnation: begun.incarnation,
+        messages: 0,
     })
 }
 
@@ -159,6 +177,9 @@ pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
         last.writer == party.writer && last.incarnation == point.incarnation && last.count == 0
     })
 }
+
+#[cfg(test)]
+mod model;
 
 fn check_type(last: &Header, party: &Party) -> Result<(), Error> {
     if last.fingerprint == party.fingerprint {

@@ -78,5 +78,7 @@ fn a_stream_that_takes_no_atomic_batches_is_refused() {
         .create_stream(serde_json::json!({"name": STREAM, "subjects": ["orders.*"]}))
         .unwrap();
     let error = Sink::to(At::at(server.url()), STREAM).open(by_market()).unwrap_err();
-    assert!(matches!(&error, Error::WrongStream { wrong, .. } if wrong[0].contains("allow_atomic")));
+    assert!(
+        matches!(&error, Error::WrongStream { wrong, .. } if wrong[0].contains("allow_atomic"))
+    );
 }

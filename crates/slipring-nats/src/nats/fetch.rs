@@ -86,6 +86,8 @@ impl Fetch {
 
     /// Returns the next message. Waits for one as long as it takes.
     pub async fn next(&mut self, connection: &mut Connection) -> Result<Fetched, Fault> {
+        // While the ring was full, no one listened.
+        self.heard = Instant::now();
         loop {
             self.ask(connection).await?;
             let silence = (self.heard + HEARTBEAT * 3).saturating_duration_since(Instant::now());
@@ -118,7 +120,8 @@ impl Fetch {
         }
         let body = json!({
             "batch": PULL_MESSAGES,
-            "max_bytes": PULL_BYTES,
+            // A message that does not fit would never come.
+            "max_bytes": PULL_BYTES.max(2 * connection.max_payload() as u64),
             "expires": EXPIRES.as_nanos() as u64,
             "idle_heartbeat": HEARTBEAT.as_nanos() as u64,
         });

@@ -26,14 +26,12 @@ pub enum Body {
     Batch(Vec<Single>),
 }
 
-/// A message with one event.
+/// A message of a batch: one with a single event, or one without events that begins.
 #[derive(Clone, Debug)]
 pub struct Single {
     pub subject: String,
-    /// The header [`DESCRIPTION`].
-    pub description: String,
-    /// The header [`POSITION`].
-    pub seq: u64,
+    /// The headers [`DESCRIPTION`] and [`POSITION`]. `None`: the payload is a frame.
+    pub description: Option<(String, u64)>,
     pub payload: Bytes,
 }
 
@@ -136,8 +134,10 @@ impl Publisher {
                 let id = format!("{:016x}-{}-{number}", self.writer, self.attempt);
                 for (at, single) in list.iter().enumerate() {
                     let mut headers = HeaderMap::new();
-                    headers.insert(DESCRIPTION, single.description.as_str());
-                    headers.insert(POSITION, single.seq.to_string());
+                    if let Some((description, seq)) = &single.description {
+                        headers.insert(DESCRIPTION, description.as_str());
+                        headers.insert(POSITION, seq.to_string());
+                    }
                     let (first, last) = (at == 0, at + 1 == list.len());
                     if first {
                         condition(&mut headers);

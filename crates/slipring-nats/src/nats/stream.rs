@@ -90,8 +90,8 @@ impl StreamSettings {
         self
     }
 
-    fn to_json(&self, stream: &str, batches: bool) -> Value {
-        let mut config = json!({
+    fn to_json(&self, stream: &str) -> Value {
+        json!({
             "name": stream,
             "subjects": self.subjects,
             "retention": "limits",
@@ -105,11 +105,8 @@ impl StreamSettings {
             "max_msg_size": -1,
             "discard": if self.discard_old { "old" } else { "new" },
             "duplicate_window": 100_000_000,
-        });
-        if batches {
-            config["allow_atomic"] = json!(true);
-        }
-        config
+            "allow_atomic": true,
+        })
     }
 }
 
@@ -120,6 +117,8 @@ pub struct Stream {
     pub max_message: u64,
     pub in_memory: bool,
     pub asynchronous: bool,
+    /// Whether it takes atomic batches.
+    pub atomic: bool,
     pub subjects: Vec<String>,
 }
 
@@ -136,8 +135,7 @@ impl Connection {
         let failed = |fault| self.failed(name, fault);
         let info = match (self.info(name).await, create) {
             (Err(Fault::Refused { code: NO_STREAM, .. }), Some(settings)) => {
-                let batches = writes.is_some_and(|(_, batches)| batches);
-                let config = settings.to_json(name, batches);
+                let config = settings.to_json(name);
                 let created: Info =
                     self.json(&format!("STREAM.CREATE.{name}"), config).await.map_err(failed)?;
                 created
@@ -154,6 +152,7 @@ impl Connection {
             max_message: config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64),
             in_memory: config["storage"] == "memory",
             asynchronous: config["persist_mode"] == "async",
+            atomic: config["allow_atomic"] == true,
             subjects: subjects(config),
         })
     }

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
-
 use self::open::Opened;
 use self::run::{Run, Stop};
 pub use self::stage::Stage;
@@ -22,9 +20,10 @@ use crate::errors::Error;
 use crate::frame::{Id, MAX_FRAME};
 use crate::nats::Server;
 use crate::nats::stream::StreamSettings;
-use crate::resume::Start;
+use crate::resume::{MAX_WINDOW, Start};
+use crate::runtime::Background;
 
-pub(crate) use self::run::panic_text;
+pub(crate) use self::run::{LOSSES, panic_text};
 
 /// Name of the sink's thread.
 const THREAD: &str = "slipring-sink";
@@ -211,8 +210,12 @@ impl Sink {
         self
     }
 
-    /// Greatest number of frames in flight, from 1. 8 unless called. The sink holds so many frames
+    /// Greatest number of frames in flight, 1 to 256. 8 unless called. The sink holds so many frames
     /// in memory, and two more.
+    ///
+    /// On a stream that takes no atomic batches (`allow_atomic`) one frame is in flight, whatever was
+    /// chosen: a later sink needs such a batch to fence several. Batches of single events
+    /// ([`Encoding::messages`]) go one by one, too. [`OpenSink::window`] tells the number.
     ///
     /// Example: [`Sink`].
     pub fn window(mut self, frames: usize) -> Sink {
@@ -273,7 +276,7 @@ impl Sink {
     /// # Errors
     /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or an
     /// event that is too large.
-    pub fn open<E: 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
+    pub fn open<E: Send + 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
         let start = Start::New { at: self.settings.resume_at };
         self.open_at(encoding, Id::random(), start)
     }
@@ -302,30 +305,26 @@ impl Sink {
     ///
     /// # Errors
     /// As [`Sink::open`]; and [`Error::WrongEpoch`], [`Error::LostAcknowledged`].
-    pub fn attach<S>(
+    pub fn attach<S: Stage>(
         self,
         encoding: Encoding<S::Event>,
         stage: S,
         epoch: [u8; 16],
-    ) -> Result<RunningSink, Error>
-    where
-        S: Stage<Event = <S as stage::sealed::Sealed>::Of>,
-        S::Event: 'static,
-    {
+    ) -> Result<RunningSink, Error> {
         let released = stage.next();
         let start = Start::Surviving { released, accepts_loss: self.settings.accept_loss };
         self.open_at(encoding, Id(epoch), start)?.run(stage)
     }
 
-    fn open_at<E: 'static>(
+    fn open_at<E: Send + 'static>(
         self,
         encoding: Encoding<E>,
         epoch: Id,
         start: Start,
     ) -> Result<OpenSink<E>, Error> {
         check(&self.settings)?;
-        let runtime = runtime()?;
-        let opened = runtime.block_on(Opened::new(self.settings, encoding, epoch, start))?;
+        let runtime = Background::new()?;
+        let opened = runtime.run(Opened::new(self.settings, encoding, epoch, start))?;
         Ok(OpenSink { runtime, opened })
     }
 }
@@ -333,8 +332,8 @@ impl Sink {
 /// Refuses options without a meaning.
 fn check(settings: &Settings) -> Result<(), Error> {
     let refused = |what: &str| Err(Error::Option { what: what.into() });
-    if settings.window == 0 || settings.window > 1024 {
-        return refused("the window has 1 to 1,024 frames: choose such a number (Sink::window)");
+    if !(1..=MAX_WINDOW as usize).contains(&settings.window) {
+        return refused("the window has 1 to 256 frames: choose such a number (Sink::window)");
     }
     if settings.ack_timeout.is_zero() {
         return refused("an acknowledgement takes time: choose one (Sink::ack_timeout)");
@@ -345,17 +344,11 @@ fn check(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the runtime of a sink's or source's thread.
-pub(crate) fn runtime() -> Result<Runtime, Error> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().map_err(Error::System)
-}
-
 /// A sink that has taken its stream over, and waits for its ring.
 ///
 /// Example: [`Sink`].
 pub struct OpenSink<E> {
-    runtime: Runtime,
+    runtime: Background,
     opened: Opened<E>,
 }
 
@@ -374,6 +367,13 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.durability
     }
 
+    /// Returns the greatest number of frames in flight.
+    ///
+    /// Example: [`Sink`].
+    pub fn window(&self) -> usize {
+        self.opened.window as usize
+    }
+
     /// Starts the sink on a thread of its own, `slipring-sink`.
     ///
     /// Example: [`Sink`].
@@ -381,10 +381,7 @@ impl<E: Send + 'static> OpenSink<E> {
     /// # Errors
     /// [`Error::WrongEpoch`]: the ring does not begin at [`next_seq`](OpenSink::next_seq).
     /// [`Error::System`]: the system refuses the thread.
-    pub fn start<S>(self, stage: S) -> Result<RunningSink, Error>
-    where
-        S: Stage<Event = E> + stage::sealed::Sealed<Of = E>,
-    {
+    pub fn start(self, stage: impl Stage<Event = E>) -> Result<RunningSink, Error> {
         let (ring, stream) = (stage.next(), self.next_seq());
         if ring != stream {
             return Err(Error::WrongEpoch { ring, stream });
@@ -393,11 +390,8 @@ impl<E: Send + 'static> OpenSink<E> {
     }
 }
 
-impl<E: 'static> OpenSink<E> {
-    fn run<S>(mut self, stage: S) -> Result<RunningSink, Error>
-    where
-        S: Stage<Event = E> + stage::sealed::Sealed<Of = E>,
-    {
+impl<E: Send + 'static> OpenSink<E> {
+    fn run(mut self, stage: impl Stage<Event = E>) -> Result<RunningSink, Error> {
         self.opened.name = stage.name();
         let OpenSink { runtime, opened } = self;
         let (name, durability) = (opened.name.clone(), opened.durability);
@@ -405,11 +399,11 @@ impl<E: 'static> OpenSink<E> {
         let mut run = Run::new(stage, opened, shared.clone(), stop.clone());
         let counters = shared.clone();
         let body = move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run.run())));
+            let ended = catch_unwind(AssertUnwindSafe(|| runtime.run_here(run.run())));
             counters.change(|counters| counters.state = State::Ended);
             // The stage's handle goes first: what waits for it learns of the end at once.
             drop(run);
-            runtime.shutdown_background();
+            drop(runtime);
             ended.unwrap_or_else(|panic| {
                 let (stage, why) = (name, panic_text(&*panic));
                 Err(Error::Function { stage, seq: counters.counters().acknowledged, why })

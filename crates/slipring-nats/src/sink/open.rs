@@ -33,6 +33,8 @@ pub struct Opened<E> {
     /// Greatest length of a frame, in bytes.
     pub max_frame: usize,
     pub durability: Durability,
+    /// Greatest number of messages in flight.
+    pub window: u32,
     /// Subject of frames and of begin messages.
     pub subject: String,
     /// Name of the ring's stage.
@@ -57,7 +59,11 @@ impl<E> Opened<E> {
         let party = Party { epoch, writer: fastrand::u64(..), fingerprint: encoding.fingerprint() };
         let publisher = Publisher::new(&connection, &stream.name, &subject, party.writer).await;
         let publisher = publisher.map_err(|fault| connection.failed(&stream.name, fault))?;
-        let point = Point { expected: 0, after: 0, next: 0, ring: epoch, incarnation: 0 };
+        let point =
+            Point { expected: 0, after: 0, next: 0, ring: epoch, incarnation: 0, messages: 0 };
+        // Without atomic batches a later sink could not pass several messages in flight (resume::I2).
+        let several = stream.atomic && !encoding.is_messages();
+        let window = if several { settings.window as u32 } else { 1 };
         let mut opened = Opened {
             connection,
             publisher,
@@ -68,6 +74,7 @@ impl<E> Opened<E> {
             settings,
             max_frame,
             durability,
+            window,
             subject,
             name: String::new(),
         };
@@ -87,6 +94,7 @@ impl<E> Opened<E> {
             after: self.point.after,
             first: self.point.next,
             count: 0,
+            window: self.window,
         }
     }
 
@@ -113,7 +121,13 @@ impl<E> Opened<E> {
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return Ok(());
             }
-            let point = resume::begin(&tail, &self.party, start)?;
+            let mut point = resume::begin(&tail, &self.party, start)?;
+            if point.messages > 1 && !self.stream.atomic {
+                if tail.last.is_some() {
+                    return Err(self.no_longer_atomic());
+                }
+                point.messages = 1; // no sink has more in flight on such a stream
+            }
             self.point = point;
             let begin = self.begin_message();
             let sent = self.publisher.send(&self.connection, BEGIN, &begin, point.expected);
@@ -128,7 +142,7 @@ impl<E> Opened<E> {
             let answer = tokio::time::timeout(self.settings.ack_timeout, self.publisher.answer());
             match answer.await {
                 Ok(Some((BEGIN, Outcome::Stored { sequence })))
-                    if sequence == point.expected + 1 =>
+                    if sequence == point.expected + u64::from(point.messages) =>
                 {
                     self.point = Point { expected: sequence, ..point };
                     return Ok(());
@@ -147,16 +161,24 @@ impl<E> Opened<E> {
         Err(Error::Away { waited: TAKEOVER, why })
     }
 
+    fn no_longer_atomic(&self) -> Error {
+        let wrong = "an earlier sink may have several messages in flight, which a new one passes only \
+                     by an atomic batch (allow_atomic)";
+        Error::WrongStream { stream: self.stream.name.clone(), wrong: vec![wrong.into()] }
+    }
+
+    /// Returns the begin messages: as many as the sink before may have in flight (resume::I2).
     fn begin_message(&self) -> Body {
         let header = self.template();
-        if self.encoding.is_messages() {
-            let description = message::describe(&header, b"");
-            let (subject, seq) = (self.subject.clone(), header.first);
-            return Body::Batch(vec![Single { subject, description, seq, payload: Bytes::new() }]);
-        }
-        let mut frame = vec![0; HEADER];
-        header.write(&mut frame);
-        Body::Frame(frame.into())
+        let single = if self.encoding.is_messages() {
+            let description = Some((message::describe(&header, b""), header.first));
+            Single { subject: self.subject.clone(), description, payload: Bytes::new() }
+        } else {
+            let mut frame = vec![0; HEADER];
+            header.write(&mut frame);
+            Single { subject: self.subject.clone(), description: None, payload: frame.into() }
+        };
+        Body::Batch(vec![single; self.point.messages as usize])
     }
 
     /// Makes a new connection in place of one that the client library has given up. Returns why there

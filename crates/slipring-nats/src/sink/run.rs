@@ -34,9 +34,9 @@ use crate::resume::{self, Begun};
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Time between two looks at the ring while the engine is away.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often the engine must name the same loss, before it counts as one: a leader that has lost its
-/// place may answer for a while with what it knew.
-const LOSSES: u32 = 6;
+/// How often a loss is asked about again before it counts as one: a leader that has lost its place
+/// may answer for a while with what it knew, and a server that just started with less than it has.
+pub const LOSSES: u32 = 8;
 
 /// How other threads end a sink.
 #[derive(Default)]
@@ -77,6 +77,8 @@ pub struct Run<S: Stage> {
     pause: Duration,
     /// Before this moment the ring is not asked again: a process of it has died.
     not_before: Option<Instant>,
+    /// When the lag was counted.
+    counted: Instant,
     scratch: Vec<u8>,
     /// Greatest event of varying size so far, in bytes.
     largest: usize,
@@ -97,7 +99,7 @@ enum Doubt {
     Full,
 }
 
-impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
+impl<S: Stage> Run<S> {
     pub fn new(stage: S, opened: Opened<S::Event>, shared: Shared, stop: Arc<Stop>) -> Run<S> {
         let point = opened.point;
         let begun = Begun {
@@ -123,6 +125,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
             outage: None,
             pause: Duration::ZERO,
             not_before: None,
+            counted: Instant::now(),
             scratch: Vec::new(),
             largest: 0,
             opened,
@@ -184,7 +187,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
             return Ok(());
         }
         self.not_before = None;
-        while !self.ended && self.window.len() + self.ready.len() <= self.settings().window {
+        while !self.ended && self.window.len() + self.ready.len() <= self.opened.window as usize {
             match self.take() {
                 Ok(0) => break,
                 Ok(_) => {}
@@ -272,7 +275,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
 
     /// Sends what is to be sent now: full units, and one that is not full if it is time for it.
     async fn send(&mut self) -> Result<(), Fault> {
-        let limit = self.settings().window;
+        let limit = self.opened.window as usize;
         while self.window.len() < limit
             && let Some(unit) = self.ready.pop_front()
         {
@@ -310,7 +313,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
         if oldest.is_some_and(|moment| now >= moment) {
             return Woken::Doubt("an acknowledgement did not come in time".into());
         }
-        let full = self.window.len() >= settings.window && !self.ready.is_empty();
+        let full = self.window.len() >= self.opened.window as usize && !self.ready.is_empty();
         let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
         let look = match self.not_before {
             Some(moment) => Some(moment),
@@ -357,8 +360,13 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
         woken
     }
 
-    /// Counts how far the engine is behind the ring.
+    /// Counts how far the engine is behind the ring, now and then: a look at all published events
+    /// takes cache lines from the producer.
     fn count_lag(&mut self) {
+        if self.counted.elapsed() < LOOK && !self.window.is_empty() {
+            return;
+        }
+        self.counted = Instant::now();
         let known = self.stage.known().unwrap_or(0) as u64;
         let (next, acknowledged) = (self.stage.next(), self.begun.acknowledged);
         let lag = (next + known).saturating_sub(acknowledged);
@@ -421,7 +429,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
             counters.doubts += 1;
             counters.state = state;
         });
-        let since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
+        let mut since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
         self.outage = Some((since, why));
         let mut losses = 0;
         loop {
@@ -436,20 +444,32 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
                 Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
                     Ok(point) => {
                         self.expected = point.expected;
-                        self.forget_stored(point.next)?;
-                    }
-                    Err(error @ Error::LostAcknowledged { .. }) => {
-                        losses += 1;
-                        if losses == LOSSES {
-                            return Err(error);
+                        if self.forget_stored(point.next)? {
+                            (since, self.pause) = (Instant::now(), Duration::ZERO);
                         }
+                    }
+                    Err(error @ Error::LostAcknowledged { .. }) if losses < LOSSES => {
+                        losses += 1;
+                        self.outage = Some((since, error.to_string()));
                         continue;
                     }
                     Err(error) => return Err(error),
                 },
+                Asked::Failed(error @ Error::NoStream { .. }) if losses < LOSSES => {
+                    losses += 1;
+                    self.outage = Some((since, error.to_string()));
+                    continue;
+                }
+                Asked::Failed(error) => return Err(error),
             }
             match self.send_again().await {
                 Ok(()) => {
+                    // Without units in flight nothing is left to be acknowledged.
+                    let (outage, state) = match self.window.is_empty() {
+                        true => (None, State::Publishing),
+                        false => (self.outage.take().map(|(_, why)| (since, why)), state),
+                    };
+                    self.outage = outage;
                     self.shared.change(|counters| counters.state = state);
                     return Ok(());
                 }
@@ -536,11 +556,11 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
         let asking = self.opened.connection.tail(&name);
         match tokio::time::timeout(REQUEST * 2, asking).await {
             Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
-            Ok(Ok(Err(error))) => Err(error),
+            Ok(Ok(Err(error))) => Ok(Asked::Failed(error)),
             Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
             Ok(Err(fault @ Fault::Refused { .. })) => {
                 match self.opened.connection.failed(&name, fault) {
-                    error @ Error::NoStream { .. } => Err(error),
+                    error @ Error::NoStream { .. } => Ok(Asked::Failed(error)),
                     error => Ok(Asked::Later(error.to_string())),
                 }
             }
@@ -548,15 +568,16 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
         }
     }
 
-    /// Releases the units that the engine has, as it names its end.
-    fn forget_stored(&mut self, end: u64) -> Result<(), Error> {
+    /// Releases the units that the engine has, as it names its end. Returns whether there were any.
+    fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
+        let before = self.begun.acknowledged;
         while self.window.oldest().is_some_and(|unit| unit.end <= end) {
             if let Some(unit) = self.window.pop() {
                 self.acknowledge(unit, false);
             }
         }
         if self.begun.acknowledged == end {
-            Ok(())
+            Ok(before != end)
         } else {
             // The stream ends in the middle of a unit, which no append of this sink can have left.
             Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
@@ -581,6 +602,7 @@ impl<S: Stage<Event = <S as super::stage::sealed::Sealed>::Of>> Run<S> {
 /// What the engine says, or why it says nothing.
 enum Asked {
     End(resume::Tail),
+    Failed(Error),
     Later(String),
 }
 

@@ -2,43 +2,44 @@
 
 use slipring::{BatchError, Consumer, Every, Layout, Reading, Seated, Waitable};
 
-use self::sealed::Sealed;
-
 /// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph, or one of a
 /// segment (`slipring_shm::Reader`).
 ///
 /// A sink is a required stage: the ring waits for it. So it takes no subscription of a tap.
-pub trait Stage: Sealed + Send + 'static {
+pub trait Stage: sealed::Sealed + Waitable + Send + 'static {
     /// The events of the ring.
-    type Event;
+    type Event: Send + 'static;
+    #[doc(hidden)]
+    fn name(&self) -> String;
+    #[doc(hidden)]
+    fn next(&self) -> u64;
+    /// Returns the number of events that are available now, beyond the held ones.
+    #[doc(hidden)]
+    fn known(&mut self) -> Result<usize, BatchError>;
+    /// Shows up to `max` events, and holds them.
+    #[doc(hidden)]
+    fn hold(
+        &mut self,
+        max: usize,
+        each: impl FnMut(&Self::Event, u64),
+    ) -> Result<usize, BatchError>;
+    #[doc(hidden)]
+    fn release(&mut self, end: u64);
 }
 
-pub(super) mod sealed {
-    use super::{BatchError, Waitable};
-
-    pub trait Sealed: Waitable {
-        type Of;
-        fn name(&self) -> String;
-        fn next(&self) -> u64;
-        /// Number of events that are available now, beyond the held ones.
-        fn known(&mut self) -> Result<usize, BatchError>;
-        /// Shows up to `max` events, and holds them.
-        fn hold(
-            &mut self,
-            max: usize,
-            each: impl FnMut(&Self::Of, u64),
-        ) -> Result<usize, BatchError>;
-        fn release(&mut self, end: u64);
-    }
+mod sealed {
+    pub trait Sealed {}
 }
 
 macro_rules! stages {
     ($($delivery:ident)*) => {$(
-        impl<E: Send + 'static, L: Layout + 'static> Sealed for Consumer<E, Reading, $delivery, L>
+        impl<E, L: Layout> sealed::Sealed for Consumer<E, Reading, $delivery, L> {}
+
+        impl<E: Send + 'static, L: Layout + 'static> Stage for Consumer<E, Reading, $delivery, L>
         where
-            Self: Waitable,
+            Self: Send,
         {
-            type Of = E;
+            type Event = E;
             fn name(&self) -> String {
                 self.stage().to_string()
             }
@@ -64,13 +65,6 @@ macro_rules! stages {
             fn release(&mut self, end: u64) {
                 self.release_until(end);
             }
-        }
-
-        impl<E: Send + 'static, L: Layout + 'static> Stage for Consumer<E, Reading, $delivery, L>
-        where
-            Self: Waitable + Send,
-        {
-            type Event = E;
         }
     )*};
 }

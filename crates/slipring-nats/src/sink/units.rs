@@ -140,8 +140,9 @@ impl Filling {
         let header = Header { after, first: seq, count: 1, event_size: 0, ..self.template };
         let description = message::describe(&header, event);
         self.singles_length += event.len() + description.len() + subject.len();
+        let description = Some((description, seq));
         let payload = Bytes::copy_from_slice(event);
-        self.singles.push(Single { subject, description, seq, payload });
+        self.singles.push(Single { subject, description, payload });
     }
 
     /// Ends the unit, and begins another behind it.

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use self::find::Extent;
@@ -20,7 +19,8 @@ use crate::encoding::Decoding;
 use crate::errors::Error;
 use crate::frame::Id;
 use crate::nats::{Connection, Server};
-use crate::sink::{panic_text, runtime};
+use crate::runtime::Background;
+use crate::sink::panic_text;
 
 /// Name of the source's thread.
 const THREAD: &str = "slipring-source";
@@ -116,8 +116,8 @@ impl Source {
     /// # Errors
     /// Each of [`Error`]'s that tells of the server, the stream, or its messages.
     pub fn open(self) -> Result<OpenSource, Error> {
-        let runtime = runtime()?;
-        let opened = runtime.block_on(async {
+        let runtime = Background::new()?;
+        let opened = runtime.run(async {
             let connection = Connection::open(&self.settings.server).await?;
             let name = &self.settings.stream;
             connection.stream(name, None, None).await?;
@@ -142,7 +142,7 @@ impl Source {
 ///
 /// Example: [`Source`].
 pub struct OpenSource {
-    runtime: Runtime,
+    runtime: Background,
     connection: Connection,
     settings: Settings,
     extent: Extent,
@@ -181,11 +181,11 @@ impl OpenSource {
     /// # Errors
     /// [`Error::System`]: the system refuses the thread. What the stream holds is looked at by the
     /// thread, and [`RunningSource::join`] tells it.
-    pub fn start<P>(self, decoding: Decoding<P::Event>, producer: P) -> Result<RunningSource, Error>
-    where
-        P: Feed<Event = <P as ring::sealed::Sealed>::Of>,
-        P::Event: 'static,
-    {
+    pub fn start<P: Feed>(
+        self,
+        decoding: Decoding<P::Event>,
+        producer: P,
+    ) -> Result<RunningSource, Error> {
         let OpenSource { runtime, connection, settings, extent, journal } = self;
         let shared = Arc::new(Shared::default());
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
@@ -201,7 +201,7 @@ impl OpenSource {
                 shared.clone(),
             );
             let ended = catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(async {
+                runtime.run_here(async {
                     tokio::select! {
                         biased;
                         () = shared.stop.notified() => Ok(()),
@@ -214,7 +214,7 @@ impl OpenSource {
                 Err(Error::Function { stage, seq, why: panic_text(&*panic) })
             });
             run.end(ended.is_err());
-            runtime.shutdown_background();
+            drop(runtime);
             ended
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);

@@ -2,42 +2,46 @@
 
 use slipring::{Apart, ClaimError, Layout, Many, Producer, Single};
 
-use self::sealed::Sealed;
-
 /// A producer's handle that a source can own: that of a graph, with one producer or several, or of a
 /// segment (`slipring_shm::Producer`).
 ///
 /// The source is the ring's only producer, whatever the ring has room for: the ring's positions are
 /// those of the stream.
-pub trait Feed: Sealed + Send + 'static {
+pub trait Feed: sealed::Sealed + Send + 'static {
     /// The events of the ring.
-    type Event;
+    type Event: Send + 'static;
+    #[doc(hidden)]
+    fn next(&self) -> u64;
+    #[doc(hidden)]
+    fn slots(&self) -> usize;
+    #[doc(hidden)]
+    fn end_failed(&self);
+    /// Fills `len` slots by calls of `fill`, and publishes all of them, or none if a call fails.
+    /// Returns the position of the first, or what the last call returned.
+    #[doc(hidden)]
+    fn fill<R>(
+        &mut self,
+        len: usize,
+        fill: impl FnMut(&mut Self::Event) -> Result<(), R>,
+    ) -> impl Future<Output = Result<Result<u64, R>, ClaimError>>;
+    /// Leaves out `len` positions. `false`: this ring cannot.
+    #[doc(hidden)]
+    fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
 }
 
-pub(super) mod sealed {
-    use super::ClaimError;
-
-    pub trait Sealed {
-        type Of;
-        fn next(&self) -> u64;
-        fn slots(&self) -> usize;
-        fn end_failed(&self);
-        /// Fills up to `len` slots by calls of `fill`, and publishes all of them, or none if a call
-        /// fails. Returns the position of the first, and what the last call returned.
-        fn fill<R>(
-            &mut self,
-            len: usize,
-            fill: impl FnMut(&mut Self::Of) -> Result<(), R>,
-        ) -> impl Future<Output = Result<Result<u64, R>, ClaimError>>;
-        /// Leaves out `len` positions. `false`: this ring cannot.
-        fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
-    }
+mod sealed {
+    pub trait Sealed {}
 }
 
 macro_rules! feeds {
     ($($sharing:ident $skips:literal)*) => {$(
-        impl<E: Send + Sync + 'static, L: Layout + 'static> Sealed for Producer<E, L, $sharing> {
-            type Of = E;
+        impl<E, L: Layout> sealed::Sealed for Producer<E, L, $sharing> {}
+
+        impl<E: Send + 'static, L: Layout + 'static> Feed for Producer<E, L, $sharing>
+        where
+            Self: Send,
+        {
+            type Event = E;
             fn next(&self) -> u64 {
                 self.next_seq()
             }
@@ -67,13 +71,6 @@ macro_rules! feeds {
                 }
                 Ok($skips)
             }
-        }
-
-        impl<E: Send + Sync + 'static, L: Layout + 'static> Feed for Producer<E, L, $sharing>
-        where
-            Self: Send,
-        {
-            type Event = E;
         }
     )*};
 }

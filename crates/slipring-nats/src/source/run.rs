@@ -21,7 +21,7 @@ use crate::message;
 use crate::nats::api::bad_message;
 use crate::nats::fetch::{Fetch, Fetched};
 use crate::nats::{Connection, Fault};
-use crate::sink::panic_text;
+use crate::sink::{LOSSES, panic_text};
 
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ enum Step {
     },
 }
 
-impl<P: Feed<Event = <P as super::ring::sealed::Sealed>::Of>> Run<P> {
+impl<P: Feed> Run<P> {
     pub fn new(
         producer: P,
         decoding: Decoding<P::Event>,
@@ -85,16 +85,22 @@ impl<P: Feed<Event = <P as super::ring::sealed::Sealed>::Of>> Run<P> {
 
     /// Fills the ring until the end that was asked for.
     pub async fn run(&mut self) -> Result<(), Error> {
-        let (mut away, mut pause) = (None, Duration::ZERO);
+        let (mut away, mut pause, mut losses) = (None, Duration::ZERO, 0);
         loop {
             let before = self.next();
             let Err(stopped) = self.follow().await else { return Ok(()) };
             let why = match stopped {
+                Stopped::Failed(
+                    error @ (Error::LostAcknowledged { .. } | Error::NoStream { .. }),
+                ) if losses < LOSSES => {
+                    losses += 1;
+                    error.to_string()
+                }
                 Stopped::Failed(error) => return Err(error),
                 Stopped::Away(why) => why,
             };
             if self.next() != before {
-                (away, pause) = (None, Duration::ZERO);
+                (away, pause, losses) = (None, Duration::ZERO, 0);
             }
             let since = *away.get_or_insert_with(Instant::now);
             if let Some(limit) = self.settings.fail_after
@@ -183,7 +189,7 @@ impl<P: Feed<Event = <P as super::ring::sealed::Sealed>::Of>> Run<P> {
         self.check(&header)?;
         self.shared.change(|progress| progress.messages += 1);
         let next = self.next();
-        if header.end() <= next && !(header.first > next) {
+        if header.end() <= next {
             self.shared.change(|progress| progress.passed_over += 1);
             return Ok(Step::Next);
         }

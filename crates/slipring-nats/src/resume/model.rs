@@ -1,0 +1,433 @@
+//! A model of the resume rule: it visits every state that two sinks, their network and a server can
+//! reach, message by message. Each decision of the sinks is made by [`begin`](super::begin),
+//! [`resume`](super::resume) and [`has_begun`](super::has_begun) themselves.
+//!
+//! # What the search found
+//!
+//! **A condition on the stream's last sequence alone does not fence a sink with two frames in
+//! flight** (`resume.rs` states the contrary as I1 and I2). The condition of the second frame names
+//! the sequence that the sink *predicts* for the first one:
+//!
+//! 1. Sink A's begin message has sequence 1. Sink A sends frame 0..1, which expects 1, and frame
+//!    1..2, which expects 2.
+//! 2. Sink B's begin message, which expects 1, arrives first and gets sequence 2.
+//! 3. The server refuses A's frame 0..1. It stores A's frame 1..2: the last sequence is 2.
+//!
+//! Sink B's journal then has a foreign event behind its begin message. [`Guard`] lists four
+//! remedies that the search accepts. The functions of `resume.rs` stay as they are under each of
+//! them.
+//!
+//! # What is modelled
+//!
+//! - The stream is a log. The server stores a message if its condition holds.
+//! - Two scenarios. *Rings of threads*: each sink has a ring of its own, which begins at the
+//!   position that the acknowledged begin message names. *A ring of processes*: sink B takes sink
+//!   A's place in the one ring; from then on sink A cannot read further events, and cannot release
+//!   any.
+//! - A sink has up to [`Model::window`] frames in flight, of one or two events each. The model
+//!   sends frames as soon as the window has room: a frame sent late is the same as a frame
+//!   delivered late.
+//! - A sink can time out at any moment, [`Model::timeouts`] times. It then asks the leader, and
+//!   goes on by the answer. A sink also asks after each refusal, as often as there are refusals.
+//! - A doubt leaves the messages of the attempt to the network, which holds them back: each may
+//!   reach the server at any later moment, in the order of its connection, or never. The replies of
+//!   the attempt are lost.
+//! - Sink B may start at any moment, with each released position up to the last one that was
+//!   acknowledged to sink A.
+//!
+//! Deaths, stops and losses need no step of their own. A sink that is dead or stopped is one whose
+//! steps come late or never, and a lost message is one that is held back for ever. So a state is
+//! checked for one sink without regard to what the other sink still waits for.
+//!
+//! # What is checked
+//!
+//! - The events of the log are contiguous, and each position is there once.
+//! - Behind a begin message there are only messages of its sink, up to the next begin message.
+//! - Each position that was acknowledged to a sink is in the log, with the epoch of its ring.
+//! - A sink ends only as fenced, by a sink that did take over, or because its place is taken. The
+//!   sink of the last begin message is never fenced, nor is the sink that has the place in the
+//!   ring.
+//! - A sink that has nothing left to wait for has all its events in the log.
+//! - A refusal means that the log has grown since the sink asked, and the log's length is limited.
+//!   So the number of doubts is limited as well, no state comes twice in a run, and each run comes
+//!   to an end as described by the line above.
+//!
+//! # What is not modelled
+//!
+//! - Streams that lose messages, retention, holes, wrong types of events, and third sinks.
+//! - Replies out of order. A sink answers them by a doubt, which the model has at any moment.
+//! - A time between a sink's question, the answer and the messages that follow from it. Messages
+//!   that are sent late are the same as messages that arrive late.
+//! - A cluster's refusal by a proposal that fails later. Sinks take it for any other refusal.
+//!
+//! # Bounds
+//!
+//! Each ring has three events: enough for two frames in flight, and for one more after the first
+//! acknowledgement. A window of two is the least with a predicted sequence. Two time-outs let
+//! messages of three attempts meet. They are divided among the sinks, because two rings with two
+//! time-outs of each sink have some millions of states. A search that exceeds its number of states
+//! fails.
+
+mod world;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
+
+use world::{A, B, Outcome, Step, World};
+
+/// The step that is weakened. The search must find what goes wrong then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Twin {
+    /// No step is weakened.
+    None,
+    /// Sinks go on behind the positions that were acknowledged, by their own or their predecessor's
+    /// note.
+    LocalMark,
+    /// The stream's last message is read from a replica that lags, and its last sequence is not.
+    DirectGet,
+    /// Conditions name the last sequence of the message's subject. Begin messages have one subject,
+    /// and frames another.
+    BySubject,
+    /// There are no conditions. The server drops messages whose id it knows: the first position.
+    DuplicateWindow,
+    /// Sink B sends no begin message.
+    NoTakeover,
+    /// After a doubt, a sink divides its events into frames anew.
+    Reframed,
+    /// Sink A begins anew without looking whether its place in the ring is taken.
+    HandleUnchecked,
+}
+
+impl Twin {
+    /// Returns whether conditions name the stream's last sequence.
+    fn names_the_stream(self) -> bool {
+        !matches!(self, Twin::BySubject | Twin::DuplicateWindow)
+    }
+
+    /// Returns whether frames can name the sink's begin message.
+    fn has_begin_messages(self) -> bool {
+        self.names_the_stream() && self != Twin::NoTakeover
+    }
+}
+
+/// What keeps a frame from being stored behind another sink's begin message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Guard {
+    /// The sequence in the condition, and nothing else. It suffices for a window of one frame.
+    Sequence,
+    /// The condition also names the id of the message before, if that message is of the same
+    /// attempt. Ids are unique: writer, attempt, end. (`Nats-Msg-Id`, `Nats-Expected-Last-Msg-Id`.)
+    Predecessor,
+    /// The condition also names the sequence of the sink's begin message as that of the last begin
+    /// message. (`Nats-Expected-Last-Subject-Sequence`, with the subject of begin messages in
+    /// `Nats-Expected-Last-Subject-Sequence-Subject`.)
+    LastBegin,
+    /// A begin message is stored as many times as the window has frames, in one atomic batch. So it
+    /// passes each sequence that another sink has predicted.
+    ///
+    /// The model's frames are one message each. Frames of several messages need as many begin
+    /// messages as a window has messages.
+    Batch,
+}
+
+/// The guards that suffice, each with its window.
+const GUARDS: [(Guard, usize); 4] =
+    [(Guard::Sequence, 1), (Guard::Predecessor, 2), LAST_BEGIN, (Guard::Batch, 2)];
+const LAST_BEGIN: (Guard, usize) = (Guard::LastBegin, 2);
+
+/// A model of two sinks and a server.
+#[derive(Clone, Copy)]
+struct Model {
+    guard: Guard,
+    /// Greatest number of a sink's frames in flight.
+    window: usize,
+    /// Whether both sinks serve the same ring.
+    one_ring: bool,
+    twin: Twin,
+    /// Number of events of each ring.
+    events: u8,
+    /// Number of time-outs of each sink.
+    timeouts: [u8; 2],
+    /// Whether sink B starts.
+    successor: bool,
+    /// Number of times that the server forgets the ids it knows.
+    passes: u8,
+    /// Greatest number of states.
+    most: usize,
+}
+
+/// What a search has come across.
+#[derive(Default, Debug)]
+struct Explored {
+    states: usize,
+    /// Number of steps in which a held-back message is stored.
+    held_stored: usize,
+    /// Number of steps in which a sink finds its begin message stored after a lost reply.
+    recognized: usize,
+    /// Number of steps in which a sink asks because of a refusal.
+    refusals: usize,
+    /// Number of states in which each sink is fenced, has lost its place, or has all events stored.
+    ends: [[usize; 3]; 2],
+}
+
+impl Model {
+    fn new(one_ring: bool, (guard, window): (Guard, usize), twin: Twin) -> Model {
+        let (events, timeouts, most) = (3, [1, 1], 500_000);
+        let (successor, passes) = (true, 0);
+        Model { guard, window, one_ring, twin, events, timeouts, successor, passes, most }
+    }
+
+    /// Returns how many messages of the log a begin message becomes.
+    fn copies(&self) -> usize {
+        if self.guard == Guard::Batch { self.window } else { 1 }
+    }
+
+    /// Explores every state, the nearest first. Returns a reason and the shortest run to it if a
+    /// state is wrong.
+    fn explore(&self) -> Result<Explored, String> {
+        let first = World::first(self);
+        let start = digest(&first);
+        // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
+        // less likely than a hardware fault.
+        let mut known = HashMap::from([(start, (start, Step::Starts { sink: A }))]);
+        let mut left = VecDeque::from([(start, first)]);
+        let mut explored = Explored::default();
+        while let Some((from, world)) = left.pop_front() {
+            explored.count_ends(&world);
+            for (step, world) in world.next(self) {
+                let failed = |reason| format!("{reason}: {}", run_to(&known, from, step));
+                let world = world.map_err(failed)?;
+                explored.count_step(step);
+                let digest = digest(&world);
+                if known.contains_key(&digest) {
+                    continue;
+                }
+                world.check(self).map_err(failed)?;
+                known.insert(digest, (from, step));
+                left.push_back((digest, world));
+            }
+            if known.len() > self.most {
+                return Err(format!("more than {} states", self.most));
+            }
+        }
+        explored.states = known.len();
+        Ok(explored)
+    }
+
+    /// Asserts that no state is wrong.
+    fn holds(&self) -> Explored {
+        let start = Instant::now();
+        let found = self.explore().unwrap_or_else(|reason| panic!("{reason}"));
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{:?}, {:?}: {found:?} in {seconds:.1} s", self.guard, self.timeouts);
+        found
+    }
+
+    /// Asserts that no state is wrong, and that the search has come across each kind of fault.
+    fn passes(&self, least: usize) {
+        let found = self.holds();
+        assert!(found.states >= least, "{found:?} are fewer states than the {least} expected");
+        assert!(found.refusals > 0, "{found:?}");
+        assert!(found.held_stored > 0, "{found:?}");
+        assert!(found.recognized > 0, "{found:?}");
+        let [[a_fenced, a_gone, a_all], [b_fenced, b_gone, b_all]] = found.ends;
+        assert!(a_fenced > 0 && a_all > 0 && b_all > 0 && b_gone == 0, "{found:?}");
+        assert_eq!((a_gone > 0, b_fenced > 0), (self.one_ring, !self.one_ring), "{found:?}");
+    }
+
+    /// Asserts that a state is wrong for a reason and by a run that contain `parts`.
+    fn fails(&self, parts: &[&str]) {
+        let found = self.explore().expect_err("the model must fail");
+        println!("{:?}, {:?}: {found}", self.guard, self.twin);
+        assert!(parts.iter().all(|part| found.contains(part)), "{found}");
+    }
+}
+
+impl Explored {
+    fn count_ends(&mut self, world: &World) {
+        for sink in [A, B] {
+            for (count, end) in self.ends[sink].iter_mut().zip(world.ends(sink)) {
+                *count += usize::from(end);
+            }
+        }
+    }
+
+    fn count_step(&mut self, step: Step) {
+        match step {
+            Step::Delivered { held: true, outcome: Outcome::Stored, .. } => self.held_stored += 1,
+            Step::TimesOut { recognized: true, .. } => self.recognized += 1,
+            Step::Refused { .. } => self.refusals += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Returns the steps from the first state to the state `from`, and `last`.
+fn run_to(known: &HashMap<u64, (u64, Step)>, from: u64, last: Step) -> String {
+    let (mut steps, mut at) = (vec![last.to_string()], from);
+    while known[&at].0 != at {
+        steps.push(known[&at].1.to_string());
+        at = known[&at].0;
+    }
+    steps.reverse();
+    steps.join("; ")
+}
+
+fn digest(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+// `Model::one_ring`.
+const RINGS_OF_THREADS: bool = false;
+const RING_OF_PROCESSES: bool = true;
+const PREDECESSOR: (Guard, usize) = (Guard::Predecessor, 2);
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn rings_of_threads_keep_each_event_once_if_both_sinks_time_out() {
+    Model::new(RINGS_OF_THREADS, PREDECESSOR, Twin::None).passes(300_000);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn rings_of_threads_keep_each_event_once_if_one_sink_times_out_twice() {
+    for timeouts in [[2, 0], [0, 2]] {
+        let model = Model::new(RINGS_OF_THREADS, PREDECESSOR, Twin::None);
+        assert!(Model { timeouts, ..model }.holds().states > 100_000);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn a_ring_of_processes_keeps_each_event_once() {
+    let model = Model::new(RING_OF_PROCESSES, PREDECESSOR, Twin::None);
+    Model { timeouts: [2, 2], ..model }.passes(100_000);
+    Model { events: 4, ..model }.passes(30_000);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn frames_that_name_the_last_begin_message_keep_each_event_once() {
+    let model = Model::new(RINGS_OF_THREADS, LAST_BEGIN, Twin::None);
+    model.passes(10_000);
+    Model { timeouts: [2, 1], ..model }.passes(10_000);
+    let model = Model::new(RING_OF_PROCESSES, LAST_BEGIN, Twin::None);
+    Model { timeouts: [2, 2], ..model }.passes(10_000);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn begin_messages_in_a_batch_of_the_window_keep_each_event_once() {
+    let batch = (Guard::Batch, 2);
+    Model::new(RINGS_OF_THREADS, batch, Twin::None).passes(70_000);
+    let model = Model::new(RING_OF_PROCESSES, batch, Twin::None);
+    Model { timeouts: [2, 2], ..model }.passes(10_000);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn one_frame_in_flight_needs_no_more_than_the_sequence() {
+    for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
+        let model = Model::new(one_ring, (Guard::Sequence, 1), Twin::None);
+        Model { timeouts: [2, 2], ..model }.passes(10_000);
+    }
+}
+
+/// Sink B's begin message takes the sequence that sink A has predicted for its first frame, so the
+/// server stores sink A's second frame behind it. Without a successor, nothing takes that sequence.
+#[test]
+fn the_sequence_alone_lets_a_second_frame_slip_behind_a_takeover() {
+    for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
+        let model = Model::new(one_ring, (Guard::Sequence, 2), Twin::None);
+        let model = Model { timeouts: [0, 0], ..model };
+        let run = "B's begin message at 0 is stored; A's frame 0..1 is refused; ";
+        model.fails(&["A's frame 1..2 is stored behind position 0: ", run]);
+        Model { successor: false, timeouts: [2, 0], ..model }.holds();
+    }
+}
+
+/// The server stores a frame, its acknowledgement is lost, and the sink sends the same events again
+/// with a condition that holds.
+#[test]
+fn a_local_note_stores_an_event_twice() {
+    for guard in GUARDS {
+        for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
+            let model = Model::new(one_ring, guard, Twin::LocalMark);
+            model.fails(&["A's frame 0..1 is stored behind position 1: "]);
+        }
+    }
+}
+
+/// The lagging replica still shows sink A's begin message as the last one, so sink A appends behind
+/// sink B's. In a ring of processes, sink B sees an old end, and takes it for a loss.
+#[test]
+fn a_lagging_replica_hides_a_takeover() {
+    for guard in GUARDS {
+        let model = Model::new(RINGS_OF_THREADS, guard, Twin::DirectGet);
+        model.fails(&["A's frame 0..1 is stored behind the begin message of its successor"]);
+        let model = Model::new(RING_OF_PROCESSES, guard, Twin::DirectGet);
+        model.fails(&["false alarm of B: the server acknowledged"]);
+    }
+}
+
+/// Sink B's begin message changes no sequence that sink A's frame names, so the server stores that
+/// frame after the takeover.
+#[test]
+fn conditions_by_subject_do_not_fence() {
+    for guard in GUARDS {
+        for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
+            let model = Model::new(one_ring, guard, Twin::BySubject);
+            model.fails(&["A's frame 0..1 is stored behind the begin message of its successor"]);
+        }
+    }
+}
+
+/// A frame is held back, and the sink stores it by a second attempt. After the window, the server
+/// takes the held-back frame for a new one.
+///
+/// With a successor there is no need to wait: the begin messages of both sinks are stored, and each
+/// sink believes that it is the only one of incarnation 1.
+#[test]
+fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
+    let model = Model::new(RINGS_OF_THREADS, (Guard::Sequence, 2), Twin::DuplicateWindow);
+    let alone = Model { successor: false, ..model };
+    alone.holds();
+    Model { passes: 1, ..alone }
+        .fails(&["stored behind position 1: ", "; the duplicate window passes; "]);
+    model.fails(&["A's begin message at 0 is stored; B's begin message at 0 is stored"]);
+}
+
+/// Nothing that sink B has done keeps the server from storing sink A's frame. If each sink has a
+/// ring of its own, sink B's ring has begun at the position that sink A's event then takes. In a
+/// ring of processes, sink A's frame stores a part of the events of a frame of sink B.
+#[test]
+fn without_a_begin_message_the_predecessor_still_writes() {
+    for guard in GUARDS {
+        let wrong = ["false alarm of B: the stream ends before position 1 with events of another"];
+        Model::new(RINGS_OF_THREADS, guard, Twin::NoTakeover).fails(&wrong);
+        let wrong = ["the stream ends within a frame of B"];
+        Model::new(RING_OF_PROCESSES, guard, Twin::NoTakeover).fails(&wrong);
+    }
+}
+
+/// The second attempt stores events 0 and 1 in one frame, at the sequence of the first attempt's
+/// frame of event 0. The held-back frame of event 1 names that sequence, and is stored as well.
+#[test]
+fn frames_divided_anew_store_an_event_twice() {
+    let model = Model::new(RINGS_OF_THREADS, (Guard::Sequence, 2), Twin::Reframed);
+    let alone = Model { successor: false, ..model };
+    alone.fails(&["A's frame 0..2 is stored; held-back A's frame 1..2 is stored"]);
+}
+
+/// Sink A, stopped while it began, begins anew after sink B has taken its place. Its begin message
+/// fences sink B, and sink A has no events to write.
+#[test]
+fn a_sink_without_its_place_in_the_ring_must_not_begin_anew() {
+    for guard in GUARDS {
+        let model = Model::new(RING_OF_PROCESSES, guard, Twin::HandleUnchecked);
+        model.fails(&["the newest sink B is fenced: "]);
+    }
+}

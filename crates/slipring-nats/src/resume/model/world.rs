@@ -1,0 +1,609 @@
+//! The model's state, and the steps that lead from one state to the next.
+
+mod check;
+
+use std::fmt;
+
+use super::super::{Begun, Party, Point, Start, Tail, begin, has_begun, resume};
+use super::{Guard, Model, Twin};
+use crate::errors::Error;
+use crate::frame::{Header, Id};
+
+/// Greatest number of events in a frame.
+const FRAME: u8 = 2;
+/// Indices of the two sinks. Sink B is the successor.
+pub(super) const A: usize = 0;
+pub(super) const B: usize = 1;
+
+/// A message: a begin message if `count` is 0, a frame otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Message {
+    /// The sequence that the message's condition names.
+    expected: u8,
+    /// Whether the condition also names the id of the message before, which the sink sent in the
+    /// same attempt.
+    chained: bool,
+    /// The attempt, if ids depend on it.
+    attempt: u8,
+    /// Sequence of the sink's begin message, if the condition names the last begin message.
+    token: u8,
+    ring: u8,
+    epoch: u8,
+    incarnation: u8,
+    writer: u8,
+    after: u8,
+    first: u8,
+    count: u8,
+}
+
+impl Message {
+    /// Returns the position behind the last event.
+    fn end(&self) -> u8 {
+        self.first + self.count
+    }
+
+    /// Returns whether `next` is the message that the same sink sent next in the same attempt.
+    fn precedes(&self, next: &Message) -> bool {
+        (self.writer, self.attempt, self.end()) == (next.writer, next.attempt, next.after)
+    }
+
+    fn begins(&self) -> bool {
+        self.count == 0
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            ring: id(self.ring),
+            epoch: id(self.epoch),
+            incarnation: self.incarnation.into(),
+            writer: self.writer.into(),
+            fingerprint: 0,
+            event_size: 8,
+            after: self.after.into(),
+            first: self.first.into(),
+            count: self.count.into(),
+            window: 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = name(self.writer.into());
+        match self.count {
+            0 => write!(f, "{name}'s begin message at {}", self.after),
+            _ => write!(f, "{name}'s frame {}..{}", self.first, self.end()),
+        }
+    }
+}
+
+/// How far a sink is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Phase {
+    /// The sink was not started yet.
+    Idle,
+    /// The sink has sent a begin message, and waits for its acknowledgement.
+    Beginning(Point),
+    /// The sink has begun, and its ring is there.
+    Running(Begun),
+    /// The sink ended with [`Error::Fenced`].
+    Fenced,
+    /// The sink ended because another sink has its place in the ring.
+    Gone,
+}
+
+/// One sink, the connections on which its messages travel, and its replies.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Sink {
+    phase: Phase,
+    /// The first position that the ring had not released when the sink started.
+    released: u8,
+    /// The positions of the events of the sink's ring.
+    events: (u8, u8),
+    /// Frames sent and not yet acknowledged. Their borders never change.
+    window: Vec<Message>,
+    /// The sequence that the next message expects.
+    expected: u8,
+    /// Number of further time-outs.
+    timeouts: u8,
+    /// The sequence of the stream's last message when the sink asked last.
+    asked: u8,
+    /// Number of the attempt, if ids depend on it.
+    attempt: u8,
+    /// Sequence of the sink's begin message, if conditions name the last begin message.
+    token: u8,
+    /// Messages of the current attempt that have not reached the server.
+    current: Vec<Message>,
+    /// Messages of earlier attempts that may still reach the server.
+    held: Vec<Vec<Message>>,
+    /// Replies of the current attempt: a sequence, or a refusal.
+    replies: Vec<Option<u8>>,
+}
+
+/// The server, the network and the two sinks.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    log: Vec<Message>,
+    sinks: [Sink; 2],
+    /// Message ids that the server knows, a bit each. Only [`Twin::DuplicateWindow`] uses them.
+    ids: u32,
+    /// Number of times that the server will still forget all ids.
+    passes: u8,
+}
+
+/// What leads from one state to the next.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    Starts { sink: usize },
+    Delivered { message: Message, held: bool, outcome: Outcome },
+    Acknowledged { sink: usize },
+    Refused { sink: usize },
+    TimesOut { sink: usize, recognized: bool },
+    WindowPasses,
+}
+
+/// What the server did with a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Stored,
+    Refused,
+    /// The server knows the message's id, and reports the message as stored.
+    Duplicate,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Step::Starts { sink } => write!(f, "{} starts", name(sink)),
+            Step::Delivered { message, held, outcome } => {
+                let verb = match outcome {
+                    Outcome::Stored => "stored",
+                    Outcome::Refused => "refused",
+                    Outcome::Duplicate => "taken for a duplicate",
+                };
+                write!(f, "{}{message} is {verb}", if held { "held-back " } else { "" })
+            }
+            Step::Acknowledged { sink } => write!(f, "{} gets an ack", name(sink)),
+            Step::Refused { sink } => write!(f, "{} gets a refusal and asks", name(sink)),
+            Step::TimesOut { sink, .. } => write!(f, "{} times out and asks", name(sink)),
+            Step::WindowPasses => f.write_str("the duplicate window passes"),
+        }
+    }
+}
+
+/// The states that follow a state, each with its step. `Err` of a state: a sink ended wrongly.
+pub(super) type Next = Vec<(Step, Result<World, String>)>;
+
+impl World {
+    /// Returns the state in which sink A has sent its first begin message.
+    pub(super) fn first(model: &Model) -> World {
+        let sink = |timeouts| Sink {
+            phase: Phase::Idle,
+            released: 0,
+            events: (0, 0),
+            window: Vec::new(),
+            expected: 0,
+            timeouts,
+            asked: 0,
+            attempt: 0,
+            token: 0,
+            current: Vec::new(),
+            held: Vec::new(),
+            replies: Vec::new(),
+        };
+        let sinks = [sink(model.timeouts[A]), sink(model.timeouts[B])];
+        let idle = World { log: Vec::new(), sinks, ids: 0, passes: model.passes };
+        let mut next = Next::new();
+        idle.ask(model, A, Step::Starts { sink: A }, &mut next);
+        match next.pop() {
+            Some((_, Ok(world))) if next.is_empty() => world,
+            _ => unreachable!("the first sink has one way to begin"),
+        }
+    }
+
+    /// Returns every state that follows.
+    pub(super) fn next(&self, model: &Model) -> Next {
+        let mut next = Next::new();
+        let first = model.twin == Twin::NoTakeover && self.log.is_empty();
+        if model.successor && self.sinks[B].phase == Phase::Idle && !first {
+            let released = if model.one_ring { self.acknowledged(A) } else { 0 };
+            for released in 0..=released {
+                let mut world = self.clone();
+                world.sinks[B].released = released;
+                world.ask(model, B, Step::Starts { sink: B }, &mut next);
+            }
+        }
+        for (at, sink) in self.sinks.iter().enumerate() {
+            if !sink.current.is_empty() {
+                let mut world = self.clone();
+                let message = world.sinks[at].current.remove(0);
+                let outcome = world.deliver(model, message);
+                let reply = (outcome != Outcome::Refused).then_some(world.log.len() as u8);
+                world.sinks[at].replies.push(reply);
+                let step = Step::Delivered { message, held: false, outcome };
+                world.settle(model, step, &mut next);
+            }
+            for connection in 0..sink.held.len() {
+                let mut world = self.clone();
+                let message = world.sinks[at].held[connection].remove(0);
+                let outcome = world.deliver(model, message);
+                let step = Step::Delivered { message, held: true, outcome };
+                world.settle(model, step, &mut next);
+            }
+            match sink.replies.first() {
+                Some(&Some(sequence)) => self.acknowledge(model, at, sequence, &mut next),
+                Some(None) => self.ask(model, at, Step::Refused { sink: at }, &mut next),
+                None => {}
+            }
+            let alive = matches!(sink.phase, Phase::Beginning(_) | Phase::Running(_));
+            if alive && sink.timeouts > 0 {
+                let mut world = self.clone();
+                world.sinks[at].timeouts -= 1;
+                let recognized = matches!(sink.phase, Phase::Beginning(point)
+                    if has_begun(&self.tail(self.log.len()), &model.party(at), &point));
+                world.ask(model, at, Step::TimesOut { sink: at, recognized }, &mut next);
+            }
+        }
+        if self.passes > 0 && self.ids != 0 {
+            let mut world = self.clone();
+            (world.passes, world.ids) = (self.passes - 1, 0);
+            world.settle(model, Step::WindowPasses, &mut next);
+        }
+        next
+    }
+
+    /// Returns the end of the stream after its first `stored` messages. The last sequence is always
+    /// that of the whole stream.
+    fn tail(&self, stored: usize) -> Tail {
+        let last = stored.checked_sub(1).map(|last| self.log[last].header());
+        Tail { last_sequence: self.log.len() as u64, last }
+    }
+
+    /// Returns the position behind the events that were acknowledged to a sink.
+    fn acknowledged(&self, sink: usize) -> u8 {
+        match self.sinks[sink].phase {
+            Phase::Running(begun) => begun.acknowledged as u8,
+            _ => self.sinks[sink].events.0,
+        }
+    }
+
+    /// Returns whether another sink has this sink's place in the ring.
+    fn is_gone(&self, model: &Model, sink: usize) -> bool {
+        model.one_ring && sink == A && self.sinks[B].phase != Phase::Idle
+    }
+
+    /// Returns the greatest sequence of the messages whose sequence `message` has to name.
+    fn last_sequence(&self, model: &Model, begins: bool) -> u8 {
+        if model.twin != Twin::BySubject {
+            return self.log.len() as u8;
+        }
+        self.last_of(begins)
+    }
+
+    /// Returns the greatest sequence of the begin messages, or of the frames.
+    fn last_of(&self, begins: bool) -> u8 {
+        let last = self.log.iter().rposition(|stored| stored.begins() == begins);
+        last.map_or(0, |last| last as u8 + 1)
+    }
+
+    /// Has the server take a message.
+    fn deliver(&mut self, model: &Model, message: Message) -> Outcome {
+        if model.twin == Twin::DuplicateWindow {
+            let begins = 16 + u32::from(message.writer);
+            let id = 1 << if message.begins() { begins } else { message.first.into() };
+            if self.ids & id != 0 {
+                return Outcome::Duplicate;
+            }
+            self.ids |= id;
+        } else {
+            let last = self.log.last();
+            let behind = !message.chained || last.is_some_and(|last| last.precedes(&message));
+            let fenced = message.token != 0 && message.token != self.last_of(true);
+            if fenced || !behind || message.expected != self.last_sequence(model, message.begins())
+            {
+                return Outcome::Refused;
+            }
+        }
+        if let Some(last) = self.log.last_mut() {
+            last.attempt = 0;
+        }
+        let copies = if message.begins() { model.copies() } else { 1 };
+        let stored = Message { expected: 0, chained: false, token: 0, ..message };
+        self.log.extend(std::iter::repeat_n(stored, copies));
+        Outcome::Stored
+    }
+
+    /// Has a sink ask for the stream's end and go on by it.
+    fn ask(&self, model: &Model, sink: usize, step: Step, next: &mut Next) {
+        if matches!(step, Step::Refused { .. }) && self.log.len() as u8 == self.sinks[sink].asked {
+            let reason = format!("{} was refused by the stream's end", name(sink));
+            return next.push((step, Err(reason)));
+        }
+        let stale = model.twin == Twin::DirectGet && !self.log.is_empty();
+        for stored in if stale { 1 } else { self.log.len() }..=self.log.len() {
+            let mut world = self.clone();
+            world.sinks[sink].disconnect();
+            world.sinks[sink].asked = self.log.len() as u8;
+            world.sinks[sink].attempt += u8::from(model.guard == Guard::Predecessor);
+            world.go_on(model, sink, &self.tail(stored), step, next);
+        }
+    }
+
+    /// Has a sink go on by the stream's end.
+    fn go_on(mut self, model: &Model, at: usize, tail: &Tail, step: Step, next: &mut Next) {
+        let party = model.party(at);
+        let point = match self.sinks[at].phase {
+            Phase::Beginning(point) if has_begun(tail, &party, &point) => {
+                let end = tail.last.map(|last| last.end());
+                if end != Some(point.next) {
+                    let reason = format!("{} begins at {} and not {end:?}", name(at), point.next);
+                    return next.push((step, Err(reason)));
+                }
+                let place = Point { expected: tail.last_sequence, ..point };
+                return self.run(model, at, &place, step, next);
+            }
+            // Without begin messages, the stream's last message may be the predecessor's.
+            Phase::Running(begun)
+                if model.twin == Twin::NoTakeover
+                    && tail.last.is_some_and(|last| last.writer < party.writer) =>
+            {
+                let released = begun.acknowledged;
+                begin(tail, &party, Start::Surviving { released, accepts_loss: false })
+            }
+            Phase::Running(begun) => resume(tail, &party, &begun),
+            _ if model.twin != Twin::HandleUnchecked && self.is_gone(model, at) => {
+                self.sinks[at].end(Phase::Gone);
+                return self.settle(model, step, next);
+            }
+            _ if model.one_ring => {
+                let released = self.sinks[at].released.into();
+                begin(tail, &party, Start::Surviving { released, accepts_loss: false })
+            }
+            _ => begin(tail, &party, Start::New { at: None }),
+        };
+        let mut point = match point {
+            Ok(point) => point,
+            Err(Error::Fenced { theirs, .. }) => {
+                let other = |stored: &Message| {
+                    usize::from(stored.writer) != at && u64::from(stored.incarnation) == theirs
+                };
+                if !self.log.iter().any(other) {
+                    return next.push((step, Err(format!("{} is fenced by none", name(at)))));
+                }
+                self.sinks[at].end(Phase::Fenced);
+                return self.settle(model, step, next);
+            }
+            Err(error) => {
+                return next.push((step, Err(format!("false alarm of {}: {error}", name(at)))));
+            }
+        };
+        if model.twin == Twin::LocalMark {
+            let note = match self.sinks[at].phase {
+                Phase::Running(begun) => begun.acknowledged,
+                _ => self.acknowledged(A).into(),
+            };
+            (point.after, point.next) = (note, note);
+        }
+        if matches!(self.sinks[at].phase, Phase::Running(_)) {
+            return self.resend(model, at, &point, step, next);
+        }
+        if model.twin == Twin::NoTakeover && at == B {
+            return self.run(model, at, &point, step, next);
+        }
+        let expected = self.last_sequence(model, true);
+        let sink = &mut self.sinks[at];
+        sink.phase = Phase::Beginning(point);
+        sink.expected = point.expected as u8 + 1;
+        let begins = Message { attempt: sink.attempt, ..message(&party, &point, expected) };
+        sink.current.push(begins);
+        self.settle(model, step, next);
+    }
+
+    /// Has a sink go on whose begin message is stored at the sequence that `point` expects.
+    fn run(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
+        let expected = self.expects(model, point.expected as u8);
+        let sink = &mut self.sinks[at];
+        if model.guard == Guard::LastBegin && model.twin.has_begin_messages() {
+            sink.token = point.expected as u8;
+        }
+        let first = point.next as u8;
+        sink.events =
+            if model.one_ring { (0, model.events) } else { (first, first + model.events) };
+        sink.expected = expected;
+        sink.phase = Phase::Running(Begun {
+            ring: point.ring,
+            incarnation: point.incarnation,
+            acknowledged: point.next,
+            sent: point.next,
+        });
+        self.fill(model, at, step, next);
+    }
+
+    /// Returns the sequence that a sink's first frame expects after the message of `sequence`.
+    fn expects(&self, model: &Model, sequence: u8) -> u8 {
+        if model.twin == Twin::BySubject { self.last_sequence(model, false) } else { sequence }
+    }
+
+    /// Has a sink that has begun drop the frames that the stream has, and send the rest again.
+    fn resend(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
+        let expected = self.expects(model, point.expected as u8);
+        let sink = &mut self.sinks[at];
+        let Phase::Running(begun) = &mut sink.phase else { unreachable!("the sink has begun") };
+        let end = point.next as u8;
+        begun.acknowledged = point.next;
+        sink.window.retain(|frame| frame.end() > end);
+        sink.expected = expected;
+        if model.twin == Twin::Reframed {
+            sink.window.clear();
+            begun.sent = point.next;
+        }
+        if sink.window.first().map_or(begun.sent, |frame| frame.first.into()) != point.next {
+            let reason = format!("the stream ends within a frame of {}", name(at));
+            return next.push((step, Err(reason)));
+        }
+        for (at, frame) in sink.window.iter_mut().enumerate() {
+            (frame.expected, frame.attempt) = (sink.expected, sink.attempt);
+            frame.chained = model.chains() && at > 0;
+            sink.expected += 1;
+        }
+        sink.current.clone_from(&sink.window);
+        self.fill(model, at, step, next);
+    }
+
+    /// Has a sink take the reply to its oldest message.
+    fn acknowledge(&self, model: &Model, at: usize, sequence: u8, next: &mut Next) {
+        let step = Step::Acknowledged { sink: at };
+        let mut world = self.clone();
+        let sink = &mut world.sinks[at];
+        sink.replies.remove(0);
+        match &mut sink.phase {
+            Phase::Beginning(point) => {
+                let place = Point { expected: sequence.into(), ..*point };
+                world.run(model, at, &place, step, next);
+            }
+            Phase::Running(begun) => {
+                let frame = sink.window.remove(0);
+                if model.twin.names_the_stream() && sequence != frame.expected + 1 {
+                    return next.push((step, Err("an acknowledgement out of order".to_owned())));
+                }
+                begun.acknowledged = frame.end().into();
+                if world.is_gone(model, at) {
+                    world.sinks[at].end(Phase::Gone);
+                }
+                world.fill(model, at, step, next);
+            }
+            _ => unreachable!("an ended sink has no replies"),
+        }
+    }
+
+    /// Has a sink send frames until its window is full, in each way to divide its events.
+    fn fill(self, model: &Model, at: usize, step: Step, next: &mut Next) {
+        let sink = &self.sinks[at];
+        let Phase::Running(begun) = sink.phase else { return self.settle(model, step, next) };
+        let left = sink.events.1.saturating_sub(begun.sent as u8);
+        if sink.window.len() == model.window || left == 0 || self.is_gone(model, at) {
+            return self.settle(model, step, next);
+        }
+        for count in 1..=left.min(FRAME) {
+            let mut world = self.clone();
+            let sink = &mut world.sinks[at];
+            let point = Point {
+                expected: 0,
+                after: begun.sent,
+                next: begun.sent,
+                ring: begun.ring,
+                incarnation: begun.incarnation,
+                messages: 0,
+            };
+            let chained = model.chains() && sink.expected != sink.asked;
+            let frame = Message {
+                count,
+                chained,
+                attempt: sink.attempt,
+                token: sink.token,
+                ..message(&model.party(at), &point, sink.expected)
+            };
+            sink.expected += 1;
+            sink.window.push(frame);
+            sink.current.push(frame);
+            sink.phase = Phase::Running(Begun { sent: frame.end().into(), ..begun });
+            world.fill(model, at, step, next);
+        }
+    }
+
+    /// Removes what can make no difference any more, and adds the state to `next`.
+    ///
+    /// If conditions name sequences, a held message that names one which has passed is refused
+    /// whenever it arrives. Two connections that hold the same messages are as good as one.
+    fn settle(mut self, model: &Model, step: Step, next: &mut Next) {
+        let passed = |begins| match model.twin {
+            Twin::DuplicateWindow => 0,
+            _ => self.last_sequence(model, begins),
+        };
+        let passed = [passed(false), passed(true)];
+        let (last, last_begin) = (self.log.last().copied(), self.last_of(true));
+        let end = self.log.len() as u8;
+        for sink in &mut self.sinks {
+            for connection in &mut sink.held {
+                let live = |message: &Message| {
+                    let fenced = message.token != 0 && message.token < last_begin;
+                    let precedes = last.is_some_and(|last| last.precedes(message));
+                    message.expected >= passed[usize::from(message.begins())]
+                        && !fenced
+                        && (!message.chained || (message.expected == end && precedes))
+                };
+                let dead = connection.iter().position(live).unwrap_or(connection.len());
+                connection.drain(..dead);
+            }
+            sink.held.retain(|connection| !connection.is_empty());
+            sink.held.sort();
+            if model.twin != Twin::DuplicateWindow {
+                sink.held.dedup();
+            }
+        }
+        next.push((step, Ok(self)));
+    }
+}
+
+impl Sink {
+    /// Leaves the messages of the current attempt to the network, and ignores its replies.
+    fn disconnect(&mut self) {
+        self.held.push(std::mem::take(&mut self.current));
+        self.replies.clear();
+    }
+
+    /// Ends the sink. Its messages live on.
+    fn end(&mut self, phase: Phase) {
+        self.disconnect();
+        self.window.clear();
+        self.phase = phase;
+        (self.expected, self.asked, self.attempt, self.timeouts) = (0, 0, 0, 0);
+        self.token = 0;
+    }
+}
+
+impl Model {
+    fn epoch(&self, sink: usize) -> u8 {
+        if self.one_ring { 1 } else { sink as u8 + 1 }
+    }
+
+    fn party(&self, sink: usize) -> Party {
+        Party { epoch: id(self.epoch(sink)), writer: sink as u64, fingerprint: 0 }
+    }
+
+    /// Returns whether a frame's condition names the message that the sink sent before it.
+    fn chains(&self) -> bool {
+        self.guard == Guard::Predecessor && self.twin.names_the_stream()
+    }
+
+    /// Returns the greatest number of messages in the log: events, and begin messages.
+    fn longest(&self) -> usize {
+        let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B]);
+        2 * usize::from(self.events) + begins * self.copies()
+    }
+}
+
+/// Returns a message without events.
+fn message(party: &Party, point: &Point, expected: u8) -> Message {
+    Message {
+        expected,
+        chained: false,
+        attempt: 0,
+        token: 0,
+        ring: point.ring.0[0],
+        epoch: party.epoch.0[0],
+        incarnation: point.incarnation as u8,
+        writer: party.writer as u8,
+        after: point.after as u8,
+        first: point.next as u8,
+        count: 0,
+    }
+}
+
+fn id(number: u8) -> Id {
+    Id([number; 16])
+}
+
+fn name(sink: usize) -> &'static str {
+    ["A", "B"][sink]
+}
