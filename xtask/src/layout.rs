@@ -37,8 +37,13 @@ pub const SEGMENT_TABLES: [&str; 21] = [
 /// The list of the public functions without an example, one a line.
 pub const WITHOUT_EXAMPLES: &str = "crates/slipring/without-examples.txt";
 /// The folders whose tests wait for other threads.
-pub const WAITING_TESTS: [&str; 3] =
-    ["crates/slipring/tests", "crates/slipring-eventfd/tests", "crates/slipring-shm/tests"];
+pub const WAITING_TESTS: [&str; 5] = [
+    "crates/slipring/tests",
+    "crates/slipring-eventfd/tests",
+    "crates/slipring-nats/tests",
+    "crates/slipring-nats-server/tests",
+    "crates/slipring-shm/tests",
+];
 /// The file of [`WAITING_TESTS`] whose tests wait for the compiler alone.
 pub const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
 /// The name of the module that chooses between the processor's and the model checker's atomics.

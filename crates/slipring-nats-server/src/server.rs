@@ -19,8 +19,8 @@ const PORTS: usize = 5;
 
 /// A running server, or one that was killed and can be started again.
 ///
-/// Dropping it kills the process and deletes the folder. A test process that is killed itself leaves
-/// its servers running.
+/// Dropping it kills the process and deletes the folder. If the test process is killed itself, a shell
+/// that waits for its end kills the server; the folder is left.
 ///
 /// ```no_run
 /// use slipring_nats_server::{Client, Options, Server};
@@ -43,6 +43,8 @@ pub struct Server {
     port: u16,
     /// `None` while the server is killed.
     child: Option<Child>,
+    /// Ends the server if this process ends without doing so.
+    guard: Option<Child>,
 }
 
 impl Server {
@@ -62,7 +64,7 @@ impl Server {
             None => fresh_dir()?,
         };
         let name = options.name.clone().unwrap_or_else(|| format!("n{:08x}", fastrand::u32(..)));
-        let mut server = Self { options, name, program, dir, port: 0, child: None };
+        let mut server = Self { options, name, program, dir, port: 0, child: None, guard: None };
         let fixed = server.options.port;
         let mut attempt = 1;
         loop {
@@ -109,7 +111,11 @@ impl Server {
 
     /// Returns whether the process runs. A paused process counts as running.
     pub fn is_running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        let running = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !running {
+            self.dismiss_guard();
+        }
+        running
     }
 
     /// Kills the process with SIGKILL and waits for its end. Does nothing if it is killed already.
@@ -118,6 +124,7 @@ impl Server {
     ///
     /// The system refuses.
     pub fn kill(&mut self) -> io::Result<()> {
+        self.dismiss_guard();
         let Some(mut child) = self.child.take() else { return Ok(()) };
         // An error means that the process has ended by itself.
         let _ = child.kill();
@@ -156,6 +163,7 @@ impl Server {
             .spawn()?;
         let pid = child.id();
         self.child = Some(child);
+        self.guard = guard(pid);
         let ready = wait_for(&format!("start of nats-server {pid}"), LIMIT, || {
             if !self.is_running() {
                 return Ok(false);
@@ -266,6 +274,29 @@ enum Signal {
     Continue,
     LameDuck,
     Terminate,
+}
+
+impl Server {
+    /// Ends the guard, before the server's process id can be another process's.
+    fn dismiss_guard(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
+    }
+}
+
+/// Starts a shell that kills the process `pid` when this process has ended, whatever ended it: then
+/// its standard input comes to an end. Without a shell there is no guard.
+fn guard(pid: u32) -> Option<Child> {
+    let script = "read -r line; kill -9 \"$0\"";
+    Command::new("sh")
+        .args(["-c", script, &pid.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()
 }
 
 impl Drop for Server {

@@ -13,6 +13,9 @@ use std::str::FromStr;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+#[cfg(test)]
+mod page;
+
 /// First bytes of a frame.
 pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
 /// Version of the layout.

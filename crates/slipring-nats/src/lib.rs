@@ -40,10 +40,14 @@
 //! condition that the stream's last sequence is the one that the sink expects. So a frame is stored
 //! once, behind the frame before it, or not at all, however often it was sent and however late it
 //! arrives. After any doubt the sink asks the stream's leader for the last frame, and goes on behind
-//! it. A sink begins with an empty frame of the next *incarnation*: from then on each condition of an
+//! it. A sink begins with empty frames of the next *incarnation*: from then on each condition of an
 //! earlier sink is false.
 //!
-//! Nothing rests on message ids, or on the server's window for duplicates.
+//! A sink has several frames in flight, whose conditions name sequences that it predicts. So a sink
+//! begins with as many empty frames as its predecessor may have in flight, in one atomic batch.
+//!
+//! Nothing rests on message ids, or on the server's window for duplicates. [`frames`] describes the
+//! bytes to programs in other languages.
 //!
 //! # What survives what
 //!
@@ -56,6 +60,10 @@
 //! [`Sink::outage`] says otherwise.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
+
+/// The bytes of frames and messages, for programs in other languages.
+#[doc = include_str!("../FRAMES.md")]
+pub mod frames {}
 
 mod counters;
 mod encoding;
