@@ -16,13 +16,18 @@
 #[path = "orders/mod.rs"]
 mod orders;
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use orders::{Order, Shown, arguments};
 use slipring::Graph;
 use slipring_nats::{Encoding, RunningSink, Server, Sink, StreamSettings};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    orders::ended(run())
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = arguments()?;
     let own = match &arguments.url {
         Some(_) => None,

@@ -11,11 +11,17 @@
 #[path = "orders/mod.rs"]
 mod orders;
 
+use std::process::ExitCode;
+
 use orders::{Order, Shown, arguments};
 use slipring::{Graph, WaitError};
 use slipring_nats::{Decoding, Server, Source};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    orders::ended(run())
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = arguments()?;
     let url = arguments.url.ok_or("say the address that `journal` has printed")?;
     let mut source = Source::of(Server::at(url), orders::STREAM);

@@ -1,6 +1,7 @@
 //! What the two sides of the journal share.
 #![allow(dead_code, reason = "each side uses a part")]
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -38,6 +39,17 @@ impl Order {
         let words =
             self.number ^ (self.price as u64).rotate_left(17) ^ self.quantity.rotate_left(41);
         (sum.rotate_left(5) ^ words).wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// Says on stderr what a side ended with.
+pub fn ended(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
