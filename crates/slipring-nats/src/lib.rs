@@ -81,5 +81,5 @@ pub use encoding::{Decoding, Encoding};
 pub use errors::Error;
 pub use nats::Server;
 pub use nats::stream::StreamSettings;
-pub use sink::{Durability, OpenSink, Outage, RunningSink, Sink, Stage};
+pub use sink::{Durability, OpenSink, Outage, RunningSink, Sink, Stage, Watch};
 pub use source::{Feed, OpenSource, Progress, RunningSource, Source};

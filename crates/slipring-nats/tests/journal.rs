@@ -106,3 +106,42 @@ impl PublishAt for slipring::Producer<u64, slipring::Interleaved, slipring::Many
         slot.publish()
     }
 }
+
+#[test]
+fn a_sink_is_a_stage_of_a_chain() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    for round in 0..2 {
+        let open = sink(&server.url()).open(numbers()).unwrap();
+        let (next, watch) = (open.next_seq(), open.watch());
+        slipring::ring(256, || 0u64)
+            .first_seq(next)
+            .write("mix", |value, at| {
+                assert_eq!(*value, at.seq);
+                *value = event(*value);
+            })
+            .read_by("journal", |rx| open.run(rx).map(drop))
+            .feed(next..next + 3_000, |slot, seq| *slot = seq)
+            .unwrap();
+        assert_eq!(watch.counters().acknowledged, (round + 1) * 3_000);
+    }
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), 6_000);
+}
+
+#[test]
+fn a_chain_whose_sink_is_stopped_fails_with_the_stages_name() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let open = sink(&server.url()).open(numbers()).unwrap();
+    let watch = open.watch();
+    let error = slipring::ring(256, || 0u64)
+        .read_by("journal", |rx| open.run(rx).map(drop))
+        .run(|tx| {
+            tx.publish(|slot| *slot = event(0))?;
+            watch.stop();
+            while tx.publish(|slot| *slot = 1).is_ok() {}
+            Ok(())
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("`journal` failed"), "{error}");
+}

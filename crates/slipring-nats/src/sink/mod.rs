@@ -305,7 +305,7 @@ impl Sink {
     ///
     /// # Errors
     /// As [`Sink::open`]; and [`Error::WrongEpoch`], [`Error::LostAcknowledged`].
-    pub fn attach<S: Stage>(
+    pub fn attach<S: Stage + 'static>(
         self,
         encoding: Encoding<S::Event>,
         stage: S,
@@ -313,7 +313,7 @@ impl Sink {
     ) -> Result<RunningSink, Error> {
         let released = stage.next();
         let start = Start::Surviving { released, accepts_loss: self.settings.accept_loss };
-        self.open_at(encoding, Id(epoch), start)?.run(stage)
+        self.open_at(encoding, Id(epoch), start)?.spawn(stage)
     }
 
     fn open_at<E: Send + 'static>(
@@ -325,7 +325,8 @@ impl Sink {
         check(&self.settings)?;
         let runtime = Background::new()?;
         let opened = runtime.run(Opened::new(self.settings, encoding, epoch, start))?;
-        Ok(OpenSink { runtime, opened })
+        let (shared, stop) = (Shared::default(), Arc::new(Stop::default()));
+        Ok(OpenSink { runtime, opened, watch: Watch { shared, stop } })
     }
 }
 
@@ -350,6 +351,40 @@ fn check(settings: &Settings) -> Result<(), Error> {
 pub struct OpenSink<E> {
     runtime: Background,
     opened: Opened<E>,
+    watch: Watch,
+}
+
+/// Looks at a sink, and can end it, from any thread. [`OpenSink::watch`] returns it.
+///
+/// Example: [`OpenSink::run`].
+#[derive(Clone)]
+pub struct Watch {
+    shared: Shared,
+    stop: Arc<Stop>,
+}
+
+impl Watch {
+    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
+    ///
+    /// Example: [`OpenSink::run`].
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// Asks the sink to end now, without waiting for acknowledgements. It ends with
+    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
+    /// processes.
+    ///
+    /// Example: [`OpenSink::run`].
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("counters", &self.counters()).finish()
+    }
 }
 
 impl<E: Send + 'static> OpenSink<E> {
@@ -367,6 +402,13 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.durability
     }
 
+    /// Returns a value that looks at the sink while it runs.
+    ///
+    /// Example: [`OpenSink::run`].
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
+    }
+
     /// Returns the greatest number of frames in flight.
     ///
     /// Example: [`Sink`].
@@ -381,37 +423,67 @@ impl<E: Send + 'static> OpenSink<E> {
     /// # Errors
     /// [`Error::WrongEpoch`]: the ring does not begin at [`next_seq`](OpenSink::next_seq).
     /// [`Error::System`]: the system refuses the thread.
-    pub fn start(self, stage: impl Stage<Event = E>) -> Result<RunningSink, Error> {
-        let (ring, stream) = (stage.next(), self.next_seq());
-        if ring != stream {
-            return Err(Error::WrongEpoch { ring, stream });
-        }
-        self.run(stage)
+    pub fn start(self, stage: impl Stage<Event = E> + 'static) -> Result<RunningSink, Error> {
+        self.check_start(&stage)?;
+        self.spawn(stage)
     }
-}
 
-impl<E: Send + 'static> OpenSink<E> {
-    fn run(mut self, stage: impl Stage<Event = E>) -> Result<RunningSink, Error> {
+    /// Runs the sink on this thread until the ring's end: in a stage of a chain, for instance.
+    ///
+    /// ```no_run
+    /// use slipring_nats::{Encoding, Server, Sink};
+    /// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS")
+    ///     .open(Encoding::<u64>::plain("order", 1))?;
+    /// let (next, watch) = (sink.next_seq(), sink.watch());
+    /// slipring::ring(1024, || 0u64)
+    ///     .first_seq(next)
+    ///     .write("double", |order, _| *order *= 2)
+    ///     .read_by("journal", |orders| sink.run(orders).map(drop))
+    ///     .feed(0..1000, |slot, order| *slot = order)?;
+    /// assert_eq!(watch.counters().events, 1000);
+    /// watch.stop(); // it has ended already
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the sink ended with, and [`Error::WrongEpoch`] as of [`start`](OpenSink::start).
+    ///
+    /// # Panics
+    /// Panics on a thread that runs the tasks of a runtime of tokio, which must not be blocked.
+    pub fn run(mut self, mut stage: impl Stage<Event = E>) -> Result<Counters, Error> {
+        self.check_start(&stage)?;
         self.opened.name = stage.name();
-        let OpenSink { runtime, opened } = self;
+        let OpenSink { runtime, opened, watch } = self;
+        let ended = runtime.run_here(Run::new(&mut stage, opened, watch.clone()).run());
+        watch.shared.change(|counters| counters.state = State::Ended);
+        ended.map(|()| watch.counters())
+    }
+
+    fn check_start(&self, stage: &impl Stage) -> Result<(), Error> {
+        let (ring, stream) = (stage.next(), self.next_seq());
+        if ring == stream { Ok(()) } else { Err(Error::WrongEpoch { ring, stream }) }
+    }
+
+    fn spawn(mut self, stage: impl Stage<Event = E> + 'static) -> Result<RunningSink, Error> {
+        self.opened.name = stage.name();
+        let OpenSink { runtime, opened, watch } = self;
         let (name, durability) = (opened.name.clone(), opened.durability);
-        let (shared, stop) = (Shared::default(), Arc::new(Stop::default()));
-        let mut run = Run::new(stage, opened, shared.clone(), stop.clone());
-        let counters = shared.clone();
+        let mut run = Run::new(stage, opened, watch.clone());
+        let shared = watch.shared.clone();
         let body = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| runtime.run_here(run.run())));
-            counters.change(|counters| counters.state = State::Ended);
+            shared.change(|counters| counters.state = State::Ended);
             // The stage's handle goes first: what waits for it learns of the end at once.
             drop(run);
             drop(runtime);
             ended.unwrap_or_else(|panic| {
                 let (stage, why) = (name, panic_text(&*panic));
-                Err(Error::Function { stage, seq: counters.counters().acknowledged, why })
+                Err(Error::Function { stage, seq: shared.counters().acknowledged, why })
             })
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
         let thread = thread.map_err(Error::System)?;
-        Ok(RunningSink { shared, stop, thread: Some(thread), durability })
+        Ok(RunningSink { watch, thread: Some(thread), durability })
     }
 }
 
@@ -421,8 +493,7 @@ impl<E: Send + 'static> OpenSink<E> {
 ///
 /// Example: [`Sink`].
 pub struct RunningSink {
-    shared: Shared,
-    stop: Arc<Stop>,
+    watch: Watch,
     thread: Option<JoinHandle<Result<(), Error>>>,
     durability: Durability,
 }
@@ -432,7 +503,7 @@ impl RunningSink {
     ///
     /// Example: [`Sink`].
     pub fn counters(&self) -> Counters {
-        self.shared.counters()
+        self.watch.counters()
     }
 
     /// Returns what acknowledged events survive, as far as the sink could find out.
@@ -455,7 +526,7 @@ impl RunningSink {
     ///
     /// Example: [`Sink`].
     pub fn stop(&self) {
-        self.stop.ask();
+        self.watch.stop();
     }
 
     /// Waits for the sink's end, which is that of its ring, and returns its last counts.
@@ -468,7 +539,7 @@ impl RunningSink {
     /// # Errors
     /// What the sink ended with.
     pub fn join(mut self) -> Result<Counters, Error> {
-        self.ended().map(|()| self.shared.counters())
+        self.ended().map(|()| self.watch.counters())
     }
 
     /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still runs,
@@ -486,14 +557,14 @@ impl RunningSink {
             }
             std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
         }
-        self.ended().map(|()| Some(self.shared.counters()))
+        self.ended().map(|()| Some(self.watch.counters()))
     }
 
     /// Waits for the thread, if no call has done so.
     fn ended(&mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|panic| {
-            let (stage, seq) = (THREAD.into(), self.shared.counters().acknowledged);
+            let (stage, seq) = (THREAD.into(), self.watch.counters().acknowledged);
             Err(Error::Function { stage, seq, why: panic_text(&*panic) })
         })
     }

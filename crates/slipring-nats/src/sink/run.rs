@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use super::open::Opened;
 use super::stage::Stage;
 use super::units::{Filling, Unit, Window};
-use super::{Outage, Settings};
+use super::{Outage, Settings, Watch};
 use crate::counters::{Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
@@ -100,7 +100,8 @@ enum Doubt {
 }
 
 impl<S: Stage> Run<S> {
-    pub fn new(stage: S, opened: Opened<S::Event>, shared: Shared, stop: Arc<Stop>) -> Run<S> {
+    pub fn new(stage: S, opened: Opened<S::Event>, watch: Watch) -> Run<S> {
+        let Watch { shared, stop } = watch;
         let point = opened.point;
         let begun = Begun {
             ring: point.ring,

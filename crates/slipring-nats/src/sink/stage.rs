@@ -1,12 +1,14 @@
 //! The ring's side of a sink: a handle that reads each event and releases late.
 
+use std::task::Waker;
+
 use slipring::{BatchError, Consumer, Every, Layout, Reading, Seated, Waitable};
 
 /// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph, or one of a
 /// segment (`slipring_shm::Reader`).
 ///
 /// A sink is a required stage: the ring waits for it. So it takes no subscription of a tap.
-pub trait Stage: sealed::Sealed + Waitable + Send + 'static {
+pub trait Stage: sealed::Sealed + Send {
     /// The events of the ring.
     type Event: Send + 'static;
     #[doc(hidden)]
@@ -25,6 +27,37 @@ pub trait Stage: sealed::Sealed + Waitable + Send + 'static {
     ) -> Result<usize, BatchError>;
     #[doc(hidden)]
     fn release(&mut self, end: u64);
+    #[doc(hidden)]
+    fn arm(&mut self, waker: &Waker) -> bool;
+    #[doc(hidden)]
+    fn disarm(&mut self);
+}
+
+impl<S: Stage> sealed::Sealed for &mut S {}
+
+impl<S: Stage> Stage for &mut S {
+    type Event = S::Event;
+    fn name(&self) -> String {
+        (**self).name()
+    }
+    fn next(&self) -> u64 {
+        (**self).next()
+    }
+    fn known(&mut self) -> Result<usize, BatchError> {
+        (**self).known()
+    }
+    fn hold(&mut self, max: usize, each: impl FnMut(&S::Event, u64)) -> Result<usize, BatchError> {
+        (**self).hold(max, each)
+    }
+    fn release(&mut self, end: u64) {
+        (**self).release(end);
+    }
+    fn arm(&mut self, waker: &Waker) -> bool {
+        (**self).arm(waker)
+    }
+    fn disarm(&mut self) {
+        (**self).disarm();
+    }
 }
 
 mod sealed {
@@ -64,6 +97,12 @@ macro_rules! stages {
             }
             fn release(&mut self, end: u64) {
                 self.release_until(end);
+            }
+            fn arm(&mut self, waker: &Waker) -> bool {
+                Waitable::arm(self, waker)
+            }
+            fn disarm(&mut self) {
+                Waitable::disarm(self);
             }
         }
     )*};
