@@ -4,13 +4,13 @@ mod common;
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use common::{SOON, has_server, server};
 use serde_json::json;
-use slipring_nats_server::{ApiError, Client, Options, Purge, Server, binary};
+use slipring_nats_server::{ApiError, Client, HOST, Options, Purge, Server, binary, wait_for};
 
 #[test]
 fn a_restarted_server_has_its_port_and_its_streams() {
@@ -207,4 +207,38 @@ fn a_server_asks_for_tls() {
     first.restart().unwrap();
     let missing = Server::start(Options::new().tls("no-cert.pem", "no-key.pem")).unwrap_err();
     assert!(missing.to_string().contains("no-cert.pem"), "{missing}");
+}
+
+/// Set in the process that starts a server and is killed.
+const CHILD: &str = "SLIPRING_NATS_CHILD";
+
+#[test]
+fn a_server_ends_with_a_process_that_is_killed() {
+    let _watched = common::watched();
+    if std::env::var_os(CHILD).is_some() {
+        let server = Server::start(Options::new()).unwrap();
+        println!("\nport {}", server.port());
+        loop {
+            std::thread::park();
+        }
+    }
+    if !common::has_server() {
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_server_ends_with_a_process_that_is_killed", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| line.unwrap().strip_prefix("port ")?.parse::<u16>().ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let port = port.unwrap();
+    wait_for("end of the server", common::SOON, || match TcpStream::connect((HOST, port)) {
+        Ok(_) => Err(std::io::Error::other("it runs")),
+        Err(_) => Ok(()),
+    })
+    .unwrap();
 }
