@@ -3,7 +3,8 @@
 //! Invariants
 //! - I1: a fetch returns each message of the stream from its first sequence on, once and in order, or
 //!   an error. A message that the server counts and that did not arrive is an error.
-//! - I2: at most [`PULLS`] requests are open, so at most so many times [`PULL_BYTES`] are on the way.
+//! - I2: at most [`PULLS`] requests are open, of which all but one are half answered. So at most
+//!   `(PULLS + 1) / 2` times [`PULL_BYTES`] are on the way.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ const PULL_MESSAGES: u64 = 1024;
 /// Bytes that one request asks for.
 const PULL_BYTES: u64 = 4 << 20;
 /// Greatest number of open requests.
-const PULLS: usize = 2;
+const PULLS: usize = 4;
 /// Time after which the server answers a request that found too few messages.
 const EXPIRES: Duration = Duration::from_secs(20);
 /// Time between two signs of life while no message comes.
@@ -170,7 +171,7 @@ impl Fetch {
         if let Some(pull) = pull {
             pull.messages = pull.messages.saturating_sub(1);
             pull.bytes = pull.bytes.saturating_sub(message.length as u64);
-            if pull.messages == 0 {
+            if pull.messages == 0 || pull.bytes == 0 {
                 self.pulls.retain(|pull| Some(pull.number) != number);
             }
         }
