@@ -2,36 +2,47 @@
 //! reach, message by message. Each decision of the sinks is made by [`begin`](super::begin),
 //! [`resume`](super::resume) and [`has_begun`](super::has_begun) themselves.
 //!
-//! # What the search found
+//! # Why a begin message comes as often as the window is large
 //!
-//! **A condition on the stream's last sequence alone does not fence a sink with two frames in
-//! flight** (`resume.rs` states the contrary as I1 and I2). The condition of the second frame names
-//! the sequence that the sink *predicts* for the first one:
+//! A single begin message does not fence a sink with two frames in flight. The condition of the
+//! second frame names the sequence that the sink *predicts* for the first one:
 //!
 //! 1. Sink A's begin message has sequence 1. Sink A sends frame 0..1, which expects 1, and frame
 //!    1..2, which expects 2.
 //! 2. Sink B's begin message, which expects 1, arrives first and gets sequence 2.
 //! 3. The server refuses A's frame 0..1. It stores A's frame 1..2: the last sequence is 2.
 //!
-//! Sink B's journal then has a foreign event behind its begin message. [`Guard`] lists four
-//! remedies that the search accepts. The functions of `resume.rs` stay as they are under each of
-//! them.
+//! Sink B's journal then has a foreign event behind its begin message. So sink B sends as many
+//! begin messages as sink A's window has frames, in one atomic batch. The last of them is behind
+//! each sequence that sink A has predicted. Streams without atomic batches get a window of one
+//! frame.
+//!
+//! Two other remedies fail on a real server, so sinks do not use them:
+//!
+//! - Frames that name the last begin message's sequence, as a condition by subject: a cluster
+//!   refuses a second append in flight with such a condition (error 10164), and retention may
+//!   remove the begin message.
+//! - Frames that name the id of the message before (`Nats-Expected-Last-Msg-Id`): atomic batches
+//!   refuse that header, and a cluster may check it after its decision.
 //!
 //! # What is modelled
 //!
-//! - The stream is a log. The server stores a message if its condition holds.
+//! - The stream is a log. The server stores a message if its condition holds, and a batch of begin
+//!   messages as a whole.
+//! - A sink sends the number of begin messages that `begin` returns. `begin` reads it from the
+//!   window in the header of the log's last message.
 //! - Two scenarios. *Rings of threads*: each sink has a ring of its own, which begins at the
 //!   position that the acknowledged begin message names. *A ring of processes*: sink B takes sink
 //!   A's place in the one ring; from then on sink A cannot read further events, and cannot release
 //!   any.
-//! - A sink has up to [`Model::window`] frames in flight, of one or two events each. The model
-//!   sends frames as soon as the window has room: a frame sent late is the same as a frame
-//!   delivered late.
+//! - A sink has up to [`Model::windows`] frames in flight, of one message and one or two events
+//!   each. The model sends frames as soon as the window has room: a frame sent late is the same as
+//!   a frame delivered late.
 //! - A sink can time out at any moment, [`Model::timeouts`] times. It then asks the leader, and
 //!   goes on by the answer. A sink also asks after each refusal, as often as there are refusals.
-//! - A doubt leaves the messages of the attempt to the network, which holds them back: each may
-//!   reach the server at any later moment, in the order of its connection, or never. The replies of
-//!   the attempt are lost.
+//! - A doubt leaves the messages of the attempt to the network, which holds them back: each may be
+//!   stored at any later moment, or never. Their conditions alone keep them in order. The replies
+//!   of the attempt are lost.
 //! - Sink B may start at any moment, with each released position up to the last one that was
 //!   acknowledged to sink A.
 //!
@@ -47,14 +58,18 @@
 //! - A sink ends only as fenced, by a sink that did take over, or because its place is taken. The
 //!   sink of the last begin message is never fenced, nor is the sink that has the place in the
 //!   ring.
+//! - Sinks with windows of one frame begin by one message, which needs no atomic batch.
+//! - A sink that has asked goes on with a condition that holds.
 //! - A sink that has nothing left to wait for has all its events in the log.
-//! - A refusal means that the log has grown since the sink asked, and the log's length is limited.
-//!   So the number of doubts is limited as well, no state comes twice in a run, and each run comes
-//!   to an end as described by the line above.
+//!
+//! Each run comes to an end. A refusal means that the log has grown since the sink asked, and the
+//! log's length is limited. So the number of doubts is limited as well, and no state comes twice in
+//! a run.
 //!
 //! # What is not modelled
 //!
-//! - Streams that lose messages, retention, holes, wrong types of events, and third sinks.
+//! - Streams that lose messages or are emptied, retention, holes, wrong types of events, and third
+//!   sinks.
 //! - Replies out of order. A sink answers them by a doubt, which the model has at any moment.
 //! - A time between a sink's question, the answer and the messages that follow from it. Messages
 //!   that are sent late are the same as messages that arrive late.
@@ -62,11 +77,11 @@
 //!
 //! # Bounds
 //!
-//! Each ring has three events: enough for two frames in flight, and for one more after the first
-//! acknowledgement. A window of two is the least with a predicted sequence. Two time-outs let
-//! messages of three attempts meet. They are divided among the sinks, because two rings with two
-//! time-outs of each sink have some millions of states. A search that exceeds its number of states
-//! fails.
+//! Each ring has at least three events: enough for three frames in flight, or for two and for one
+//! more after the first acknowledgement. A window of two is the least with a predicted sequence.
+//! The windows of the sinks also differ, since each begin depends on the window of the sink before.
+//! Two time-outs of each sink let messages of three attempts meet. A search that exceeds its number
+//! of states fails.
 
 mod world;
 
@@ -93,6 +108,8 @@ enum Twin {
     DuplicateWindow,
     /// Sink B sends no begin message.
     NoTakeover,
+    /// A sink sends one begin message, however large the window of the sink before.
+    OneBegin,
     /// After a doubt, a sink divides its events into frames anew.
     Reframed,
     /// Sink A begins anew without looking whether its place in the ring is taken.
@@ -104,44 +121,13 @@ impl Twin {
     fn names_the_stream(self) -> bool {
         !matches!(self, Twin::BySubject | Twin::DuplicateWindow)
     }
-
-    /// Returns whether frames can name the sink's begin message.
-    fn has_begin_messages(self) -> bool {
-        self.names_the_stream() && self != Twin::NoTakeover
-    }
 }
-
-/// What keeps a frame from being stored behind another sink's begin message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Guard {
-    /// The sequence in the condition, and nothing else. It suffices for a window of one frame.
-    Sequence,
-    /// The condition also names the id of the message before, if that message is of the same
-    /// attempt. Ids are unique: writer, attempt, end. (`Nats-Msg-Id`, `Nats-Expected-Last-Msg-Id`.)
-    Predecessor,
-    /// The condition also names the sequence of the sink's begin message as that of the last begin
-    /// message. (`Nats-Expected-Last-Subject-Sequence`, with the subject of begin messages in
-    /// `Nats-Expected-Last-Subject-Sequence-Subject`.)
-    LastBegin,
-    /// A begin message is stored as many times as the window has frames, in one atomic batch. So it
-    /// passes each sequence that another sink has predicted.
-    ///
-    /// The model's frames are one message each. Frames of several messages need as many begin
-    /// messages as a window has messages.
-    Batch,
-}
-
-/// The guards that suffice, each with its window.
-const GUARDS: [(Guard, usize); 4] =
-    [(Guard::Sequence, 1), (Guard::Predecessor, 2), LAST_BEGIN, (Guard::Batch, 2)];
-const LAST_BEGIN: (Guard, usize) = (Guard::LastBegin, 2);
 
 /// A model of two sinks and a server.
 #[derive(Clone, Copy)]
 struct Model {
-    guard: Guard,
-    /// Greatest number of a sink's frames in flight.
-    window: usize,
+    /// Greatest number of each sink's frames in flight.
+    windows: [u32; 2],
     /// Whether both sinks serve the same ring.
     one_ring: bool,
     twin: Twin,
@@ -172,15 +158,10 @@ struct Explored {
 }
 
 impl Model {
-    fn new(one_ring: bool, (guard, window): (Guard, usize), twin: Twin) -> Model {
+    fn new(one_ring: bool, windows: [u32; 2], twin: Twin) -> Model {
         let (events, timeouts, most) = (3, [1, 1], 500_000);
         let (successor, passes) = (true, 0);
-        Model { guard, window, one_ring, twin, events, timeouts, successor, passes, most }
-    }
-
-    /// Returns how many messages of the log a begin message becomes.
-    fn copies(&self) -> usize {
-        if self.guard == Guard::Batch { self.window } else { 1 }
+        Model { windows, one_ring, twin, events, timeouts, successor, passes, most }
     }
 
     /// Explores every state, the nearest first. Returns a reason and the shortest run to it if a
@@ -219,8 +200,12 @@ impl Model {
     fn holds(&self) -> Explored {
         let start = Instant::now();
         let found = self.explore().unwrap_or_else(|reason| panic!("{reason}"));
-        let seconds = start.elapsed().as_secs_f64();
-        println!("{:?}, {:?}: {found:?} in {seconds:.1} s", self.guard, self.timeouts);
+        let Model { windows, one_ring, timeouts, .. } = self;
+        let (states, seconds) = (found.states, start.elapsed().as_secs_f64());
+        println!(
+            "windows {windows:?}, time-outs {timeouts:?}, one ring {one_ring}: {states} states in \
+             {seconds:.1} s"
+        );
         found
     }
 
@@ -239,7 +224,6 @@ impl Model {
     /// Asserts that a state is wrong for a reason and by a run that contain `parts`.
     fn fails(&self, parts: &[&str]) {
         let found = self.explore().expect_err("the model must fail");
-        println!("{:?}, {:?}: {found}", self.guard, self.twin);
         assert!(parts.iter().all(|part| found.contains(part)), "{found}");
     }
 }
@@ -283,79 +267,70 @@ fn digest(world: &World) -> u64 {
 // `Model::one_ring`.
 const RINGS_OF_THREADS: bool = false;
 const RING_OF_PROCESSES: bool = true;
-const PREDECESSOR: (Guard, usize) = (Guard::Predecessor, 2);
+
+// `Model::windows`.
+const NO_BATCHES: [u32; 2] = [1, 1];
+const BATCHES: [u32; 2] = [2, 2];
 
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn rings_of_threads_keep_each_event_once_if_both_sinks_time_out() {
-    Model::new(RINGS_OF_THREADS, PREDECESSOR, Twin::None).passes(300_000);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn rings_of_threads_keep_each_event_once_if_one_sink_times_out_twice() {
-    for timeouts in [[2, 0], [0, 2]] {
-        let model = Model::new(RINGS_OF_THREADS, PREDECESSOR, Twin::None);
-        assert!(Model { timeouts, ..model }.holds().states > 100_000);
-    }
+fn rings_of_threads_keep_each_event_once() {
+    let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::None);
+    Model { timeouts: [2, 2], ..model }.passes(150_000);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_ring_of_processes_keeps_each_event_once() {
-    let model = Model::new(RING_OF_PROCESSES, PREDECESSOR, Twin::None);
-    Model { timeouts: [2, 2], ..model }.passes(100_000);
-    Model { events: 4, ..model }.passes(30_000);
+    let model = Model::new(RING_OF_PROCESSES, BATCHES, Twin::None);
+    Model { timeouts: [3, 3], events: 4, ..model }.passes(100_000);
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn frames_that_name_the_last_begin_message_keep_each_event_once() {
-    let model = Model::new(RINGS_OF_THREADS, LAST_BEGIN, Twin::None);
-    model.passes(10_000);
-    Model { timeouts: [2, 1], ..model }.passes(10_000);
-    let model = Model::new(RING_OF_PROCESSES, LAST_BEGIN, Twin::None);
-    Model { timeouts: [2, 2], ..model }.passes(10_000);
+fn sinks_with_different_windows_keep_each_event_once() {
+    for windows in [[2, 1], [1, 2], [3, 2]] {
+        for (one_ring, least) in [(RINGS_OF_THREADS, 80_000), (RING_OF_PROCESSES, 10_000)] {
+            let model = Model::new(one_ring, windows, Twin::None);
+            Model { timeouts: [2, 2], ..model }.passes(least);
+        }
+    }
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn begin_messages_in_a_batch_of_the_window_keep_each_event_once() {
-    let batch = (Guard::Batch, 2);
-    Model::new(RINGS_OF_THREADS, batch, Twin::None).passes(70_000);
-    let model = Model::new(RING_OF_PROCESSES, batch, Twin::None);
-    Model { timeouts: [2, 2], ..model }.passes(10_000);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn one_frame_in_flight_needs_no_more_than_the_sequence() {
-    for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
-        let model = Model::new(one_ring, (Guard::Sequence, 1), Twin::None);
-        Model { timeouts: [2, 2], ..model }.passes(10_000);
+fn a_window_of_one_frame_needs_no_batch() {
+    for (one_ring, least) in [(RINGS_OF_THREADS, 100_000), (RING_OF_PROCESSES, 15_000)] {
+        let model = Model::new(one_ring, NO_BATCHES, Twin::None);
+        Model { timeouts: [3, 3], ..model }.passes(least);
     }
 }
 
 /// Sink B's begin message takes the sequence that sink A has predicted for its first frame, so the
-/// server stores sink A's second frame behind it. Without a successor, nothing takes that sequence.
+/// server stores sink A's second frame behind it. A window of one frame needs no second message.
 #[test]
-fn the_sequence_alone_lets_a_second_frame_slip_behind_a_takeover() {
+fn one_begin_message_lets_a_second_frame_slip_behind_a_takeover() {
     for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
-        let model = Model::new(one_ring, (Guard::Sequence, 2), Twin::None);
-        let model = Model { timeouts: [0, 0], ..model };
-        let run = "B's begin message at 0 is stored; A's frame 0..1 is refused; ";
-        model.fails(&["A's frame 1..2 is stored behind position 0: ", run]);
-        Model { successor: false, timeouts: [2, 0], ..model }.holds();
+        for windows in [BATCHES, [2, 1], [3, 2]] {
+            let model = Model::new(one_ring, windows, Twin::OneBegin);
+            let run = "B's begin message at 0 is stored; A's frame 0..1 is refused; ";
+            Model { timeouts: [0, 0], ..model }
+                .fails(&["A's frame 1..2 is stored behind position 0: ", run]);
+        }
     }
+    // Sink A begins last if sink B's begin message is stored first.
+    Model::new(RINGS_OF_THREADS, [1, 2], Twin::OneBegin)
+        .fails(&["B's frame 1..2 is stored behind position 0: "]);
+    Model::new(RING_OF_PROCESSES, [1, 2], Twin::OneBegin).holds();
 }
 
 /// The server stores a frame, its acknowledgement is lost, and the sink sends the same events again
 /// with a condition that holds.
 #[test]
 fn a_local_note_stores_an_event_twice() {
-    for guard in GUARDS {
+    for windows in [NO_BATCHES, BATCHES] {
         for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
-            let model = Model::new(one_ring, guard, Twin::LocalMark);
+            let model = Model::new(one_ring, windows, Twin::LocalMark);
             model.fails(&["A's frame 0..1 is stored behind position 1: "]);
         }
     }
@@ -365,10 +340,10 @@ fn a_local_note_stores_an_event_twice() {
 /// sink B's. In a ring of processes, sink B sees an old end, and takes it for a loss.
 #[test]
 fn a_lagging_replica_hides_a_takeover() {
-    for guard in GUARDS {
-        let model = Model::new(RINGS_OF_THREADS, guard, Twin::DirectGet);
+    for windows in [NO_BATCHES, BATCHES] {
+        let model = Model::new(RINGS_OF_THREADS, windows, Twin::DirectGet);
         model.fails(&["A's frame 0..1 is stored behind the begin message of its successor"]);
-        let model = Model::new(RING_OF_PROCESSES, guard, Twin::DirectGet);
+        let model = Model::new(RING_OF_PROCESSES, windows, Twin::DirectGet);
         model.fails(&["false alarm of B: the server acknowledged"]);
     }
 }
@@ -377,9 +352,9 @@ fn a_lagging_replica_hides_a_takeover() {
 /// frame after the takeover.
 #[test]
 fn conditions_by_subject_do_not_fence() {
-    for guard in GUARDS {
+    for windows in [NO_BATCHES, BATCHES] {
         for one_ring in [RINGS_OF_THREADS, RING_OF_PROCESSES] {
-            let model = Model::new(one_ring, guard, Twin::BySubject);
+            let model = Model::new(one_ring, windows, Twin::BySubject);
             model.fails(&["A's frame 0..1 is stored behind the begin message of its successor"]);
         }
     }
@@ -392,7 +367,7 @@ fn conditions_by_subject_do_not_fence() {
 /// sink believes that it is the only one of incarnation 1.
 #[test]
 fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
-    let model = Model::new(RINGS_OF_THREADS, (Guard::Sequence, 2), Twin::DuplicateWindow);
+    let model = Model::new(RINGS_OF_THREADS, NO_BATCHES, Twin::DuplicateWindow);
     let alone = Model { successor: false, ..model };
     alone.holds();
     Model { passes: 1, ..alone }
@@ -405,11 +380,11 @@ fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
 /// ring of processes, sink A's frame stores a part of the events of a frame of sink B.
 #[test]
 fn without_a_begin_message_the_predecessor_still_writes() {
-    for guard in GUARDS {
+    for windows in [NO_BATCHES, BATCHES] {
         let wrong = ["false alarm of B: the stream ends before position 1 with events of another"];
-        Model::new(RINGS_OF_THREADS, guard, Twin::NoTakeover).fails(&wrong);
+        Model::new(RINGS_OF_THREADS, windows, Twin::NoTakeover).fails(&wrong);
         let wrong = ["the stream ends within a frame of B"];
-        Model::new(RING_OF_PROCESSES, guard, Twin::NoTakeover).fails(&wrong);
+        Model::new(RING_OF_PROCESSES, windows, Twin::NoTakeover).fails(&wrong);
     }
 }
 
@@ -417,7 +392,7 @@ fn without_a_begin_message_the_predecessor_still_writes() {
 /// frame of event 0. The held-back frame of event 1 names that sequence, and is stored as well.
 #[test]
 fn frames_divided_anew_store_an_event_twice() {
-    let model = Model::new(RINGS_OF_THREADS, (Guard::Sequence, 2), Twin::Reframed);
+    let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::Reframed);
     let alone = Model { successor: false, ..model };
     alone.fails(&["A's frame 0..2 is stored; held-back A's frame 1..2 is stored"]);
 }
@@ -426,8 +401,8 @@ fn frames_divided_anew_store_an_event_twice() {
 /// fences sink B, and sink A has no events to write.
 #[test]
 fn a_sink_without_its_place_in_the_ring_must_not_begin_anew() {
-    for guard in GUARDS {
-        let model = Model::new(RING_OF_PROCESSES, guard, Twin::HandleUnchecked);
+    for windows in [NO_BATCHES, BATCHES] {
+        let model = Model::new(RING_OF_PROCESSES, windows, Twin::HandleUnchecked);
         model.fails(&["the newest sink B is fenced: "]);
     }
 }

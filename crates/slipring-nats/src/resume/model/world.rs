@@ -5,7 +5,7 @@ mod check;
 use std::fmt;
 
 use super::super::{Begun, Party, Point, Start, Tail, begin, has_begun, resume};
-use super::{Guard, Model, Twin};
+use super::{Model, NO_BATCHES, Twin};
 use crate::errors::Error;
 use crate::frame::{Header, Id};
 
@@ -20,13 +20,8 @@ pub(super) const B: usize = 1;
 pub(super) struct Message {
     /// The sequence that the message's condition names.
     expected: u8,
-    /// Whether the condition also names the id of the message before, which the sink sent in the
-    /// same attempt.
-    chained: bool,
-    /// The attempt, if ids depend on it.
-    attempt: u8,
-    /// Sequence of the sink's begin message, if the condition names the last begin message.
-    token: u8,
+    /// Number of the stream's messages that this becomes: [`Point::messages`] for a begin message.
+    messages: u8,
     ring: u8,
     epoch: u8,
     incarnation: u8,
@@ -42,16 +37,11 @@ impl Message {
         self.first + self.count
     }
 
-    /// Returns whether `next` is the message that the same sink sent next in the same attempt.
-    fn precedes(&self, next: &Message) -> bool {
-        (self.writer, self.attempt, self.end()) == (next.writer, next.attempt, next.after)
-    }
-
     fn begins(&self) -> bool {
         self.count == 0
     }
 
-    fn header(&self) -> Header {
+    fn header(&self, model: &Model) -> Header {
         Header {
             ring: id(self.ring),
             epoch: id(self.epoch),
@@ -62,7 +52,7 @@ impl Message {
             after: self.after.into(),
             first: self.first.into(),
             count: self.count.into(),
-            window: 1,
+            window: model.windows[usize::from(self.writer)],
         }
     }
 }
@@ -92,7 +82,7 @@ enum Phase {
     Gone,
 }
 
-/// One sink, the connections on which its messages travel, and its replies.
+/// One sink, the messages on its connection, and its replies.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Sink {
     phase: Phase,
@@ -106,16 +96,8 @@ struct Sink {
     expected: u8,
     /// Number of further time-outs.
     timeouts: u8,
-    /// The sequence of the stream's last message when the sink asked last.
-    asked: u8,
-    /// Number of the attempt, if ids depend on it.
-    attempt: u8,
-    /// Sequence of the sink's begin message, if conditions name the last begin message.
-    token: u8,
     /// Messages of the current attempt that have not reached the server.
     current: Vec<Message>,
-    /// Messages of earlier attempts that may still reach the server.
-    held: Vec<Vec<Message>>,
     /// Replies of the current attempt: a sequence, or a refusal.
     replies: Vec<Option<u8>>,
 }
@@ -125,6 +107,8 @@ struct Sink {
 pub(super) struct World {
     log: Vec<Message>,
     sinks: [Sink; 2],
+    /// Messages of earlier attempts that may still be stored.
+    held: Vec<Message>,
     /// Message ids that the server knows, a bit each. Only [`Twin::DuplicateWindow`] uses them.
     ids: u32,
     /// Number of times that the server will still forget all ids.
@@ -184,19 +168,17 @@ impl World {
             window: Vec::new(),
             expected: 0,
             timeouts,
-            asked: 0,
-            attempt: 0,
-            token: 0,
             current: Vec::new(),
-            held: Vec::new(),
             replies: Vec::new(),
         };
         let sinks = [sink(model.timeouts[A]), sink(model.timeouts[B])];
-        let idle = World { log: Vec::new(), sinks, ids: 0, passes: model.passes };
+        let (log, held) = (Vec::new(), Vec::new());
+        let idle = World { log, sinks, held, ids: 0, passes: model.passes };
         let mut next = Next::new();
         idle.ask(model, A, Step::Starts { sink: A }, &mut next);
         match next.pop() {
             Some((_, Ok(world))) if next.is_empty() => world,
+            Some((_, Err(reason))) => panic!("{reason}"),
             _ => unreachable!("the first sink has one way to begin"),
         }
     }
@@ -223,13 +205,6 @@ impl World {
                 let step = Step::Delivered { message, held: false, outcome };
                 world.settle(model, step, &mut next);
             }
-            for connection in 0..sink.held.len() {
-                let mut world = self.clone();
-                let message = world.sinks[at].held[connection].remove(0);
-                let outcome = world.deliver(model, message);
-                let step = Step::Delivered { message, held: true, outcome };
-                world.settle(model, step, &mut next);
-            }
             match sink.replies.first() {
                 Some(&Some(sequence)) => self.acknowledge(model, at, sequence, &mut next),
                 Some(None) => self.ask(model, at, Step::Refused { sink: at }, &mut next),
@@ -240,8 +215,18 @@ impl World {
                 let mut world = self.clone();
                 world.sinks[at].timeouts -= 1;
                 let recognized = matches!(sink.phase, Phase::Beginning(point)
-                    if has_begun(&self.tail(self.log.len()), &model.party(at), &point));
+                    if has_begun(&self.tail(model, self.log.len()), &model.party(at), &point));
                 world.ask(model, at, Step::TimesOut { sink: at, recognized }, &mut next);
+            }
+        }
+        for at in 0..self.held.len() {
+            let mut world = self.clone();
+            let message = world.held.remove(at);
+            let outcome = world.deliver(model, message);
+            // A refusal changes nothing but what the network holds back.
+            if outcome != Outcome::Refused {
+                let step = Step::Delivered { message, held: true, outcome };
+                world.settle(model, step, &mut next);
             }
         }
         if self.passes > 0 && self.ids != 0 {
@@ -254,8 +239,8 @@ impl World {
 
     /// Returns the end of the stream after its first `stored` messages. The last sequence is always
     /// that of the whole stream.
-    fn tail(&self, stored: usize) -> Tail {
-        let last = stored.checked_sub(1).map(|last| self.log[last].header());
+    fn tail(&self, model: &Model, stored: usize) -> Tail {
+        let last = stored.checked_sub(1).map(|last| self.log[last].header(model));
         Tail { last_sequence: self.log.len() as u64, last }
     }
 
@@ -272,17 +257,10 @@ impl World {
         model.one_ring && sink == A && self.sinks[B].phase != Phase::Idle
     }
 
-    /// Returns the greatest sequence of the messages whose sequence `message` has to name.
+    /// Returns the last sequence that the condition of a begin message, or of a frame, has to name.
     fn last_sequence(&self, model: &Model, begins: bool) -> u8 {
-        if model.twin != Twin::BySubject {
-            return self.log.len() as u8;
-        }
-        self.last_of(begins)
-    }
-
-    /// Returns the greatest sequence of the begin messages, or of the frames.
-    fn last_of(&self, begins: bool) -> u8 {
-        let last = self.log.iter().rposition(|stored| stored.begins() == begins);
+        let counts = |stored: &Message| model.twin != Twin::BySubject || stored.begins() == begins;
+        let last = self.log.iter().rposition(counts);
         last.map_or(0, |last| last as u8 + 1)
     }
 
@@ -295,37 +273,21 @@ impl World {
                 return Outcome::Duplicate;
             }
             self.ids |= id;
-        } else {
-            let last = self.log.last();
-            let behind = !message.chained || last.is_some_and(|last| last.precedes(&message));
-            let fenced = message.token != 0 && message.token != self.last_of(true);
-            if fenced || !behind || message.expected != self.last_sequence(model, message.begins())
-            {
-                return Outcome::Refused;
-            }
+        } else if message.expected != self.last_sequence(model, message.begins()) {
+            return Outcome::Refused;
         }
-        if let Some(last) = self.log.last_mut() {
-            last.attempt = 0;
-        }
-        let copies = if message.begins() { model.copies() } else { 1 };
-        let stored = Message { expected: 0, chained: false, token: 0, ..message };
-        self.log.extend(std::iter::repeat_n(stored, copies));
+        let stored = Message { expected: 0, messages: 1, ..message };
+        self.log.extend(std::iter::repeat_n(stored, message.messages.into()));
         Outcome::Stored
     }
 
     /// Has a sink ask for the stream's end and go on by it.
     fn ask(&self, model: &Model, sink: usize, step: Step, next: &mut Next) {
-        if matches!(step, Step::Refused { .. }) && self.log.len() as u8 == self.sinks[sink].asked {
-            let reason = format!("{} was refused by the stream's end", name(sink));
-            return next.push((step, Err(reason)));
-        }
         let stale = model.twin == Twin::DirectGet && !self.log.is_empty();
         for stored in if stale { 1 } else { self.log.len() }..=self.log.len() {
             let mut world = self.clone();
-            world.sinks[sink].disconnect();
-            world.sinks[sink].asked = self.log.len() as u8;
-            world.sinks[sink].attempt += u8::from(model.guard == Guard::Predecessor);
-            world.go_on(model, sink, &self.tail(stored), step, next);
+            world.disconnect(sink);
+            world.go_on(model, sink, &self.tail(model, stored), step, next);
         }
     }
 
@@ -352,7 +314,7 @@ impl World {
             }
             Phase::Running(begun) => resume(tail, &party, &begun),
             _ if model.twin != Twin::HandleUnchecked && self.is_gone(model, at) => {
-                self.sinks[at].end(Phase::Gone);
+                self.end(at, Phase::Gone);
                 return self.settle(model, step, next);
             }
             _ if model.one_ring => {
@@ -370,13 +332,17 @@ impl World {
                 if !self.log.iter().any(other) {
                     return next.push((step, Err(format!("{} is fenced by none", name(at)))));
                 }
-                self.sinks[at].end(Phase::Fenced);
+                self.end(at, Phase::Fenced);
                 return self.settle(model, step, next);
             }
             Err(error) => {
                 return next.push((step, Err(format!("false alarm of {}: {error}", name(at)))));
             }
         };
+        if point.expected != self.log.len() as u64 {
+            let reason = format!("{} expects {}: not the last sequence", name(at), point.expected);
+            return next.push((step, Err(reason)));
+        }
         if model.twin == Twin::LocalMark {
             let note = match self.sinks[at].phase {
                 Phase::Running(begun) => begun.acknowledged,
@@ -390,12 +356,16 @@ impl World {
         if model.twin == Twin::NoTakeover && at == B {
             return self.run(model, at, &point, step, next);
         }
+        if model.twin == Twin::OneBegin {
+            point.messages = 1;
+        }
+        if point.messages > 1 && model.windows == NO_BATCHES {
+            return next.push((step, Err(format!("{} begins by a batch", name(at)))));
+        }
         let expected = self.last_sequence(model, true);
-        let sink = &mut self.sinks[at];
-        sink.phase = Phase::Beginning(point);
-        sink.expected = point.expected as u8 + 1;
-        let begins = Message { attempt: sink.attempt, ..message(&party, &point, expected) };
-        sink.current.push(begins);
+        let begins = message(&party, &point, expected);
+        self.sinks[at].phase = Phase::Beginning(point);
+        self.sinks[at].current.push(begins);
         self.settle(model, step, next);
     }
 
@@ -403,9 +373,6 @@ impl World {
     fn run(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
         let expected = self.expects(model, point.expected as u8);
         let sink = &mut self.sinks[at];
-        if model.guard == Guard::LastBegin && model.twin.has_begin_messages() {
-            sink.token = point.expected as u8;
-        }
         let first = point.next as u8;
         sink.events =
             if model.one_ring { (0, model.events) } else { (first, first + model.events) };
@@ -441,9 +408,8 @@ impl World {
             let reason = format!("the stream ends within a frame of {}", name(at));
             return next.push((step, Err(reason)));
         }
-        for (at, frame) in sink.window.iter_mut().enumerate() {
-            (frame.expected, frame.attempt) = (sink.expected, sink.attempt);
-            frame.chained = model.chains() && at > 0;
+        for frame in &mut sink.window {
+            frame.expected = sink.expected;
             sink.expected += 1;
         }
         sink.current.clone_from(&sink.window);
@@ -458,6 +424,10 @@ impl World {
         sink.replies.remove(0);
         match &mut sink.phase {
             Phase::Beginning(point) => {
+                let last = point.expected + u64::from(point.messages);
+                if model.twin.names_the_stream() && u64::from(sequence) != last {
+                    return next.push((step, Err("an acknowledgement out of order".to_owned())));
+                }
                 let place = Point { expected: sequence.into(), ..*point };
                 world.run(model, at, &place, step, next);
             }
@@ -468,7 +438,7 @@ impl World {
                 }
                 begun.acknowledged = frame.end().into();
                 if world.is_gone(model, at) {
-                    world.sinks[at].end(Phase::Gone);
+                    world.end(at, Phase::Gone);
                 }
                 world.fill(model, at, step, next);
             }
@@ -481,7 +451,7 @@ impl World {
         let sink = &self.sinks[at];
         let Phase::Running(begun) = sink.phase else { return self.settle(model, step, next) };
         let left = sink.events.1.saturating_sub(begun.sent as u8);
-        if sink.window.len() == model.window || left == 0 || self.is_gone(model, at) {
+        if sink.window.len() == model.windows[at] as usize || left == 0 || self.is_gone(model, at) {
             return self.settle(model, step, next);
         }
         for count in 1..=left.min(FRAME) {
@@ -493,16 +463,9 @@ impl World {
                 next: begun.sent,
                 ring: begun.ring,
                 incarnation: begun.incarnation,
-                messages: 0,
+                messages: 1,
             };
-            let chained = model.chains() && sink.expected != sink.asked;
-            let frame = Message {
-                count,
-                chained,
-                attempt: sink.attempt,
-                token: sink.token,
-                ..message(&model.party(at), &point, sink.expected)
-            };
+            let frame = Message { count, ..message(&model.party(at), &point, sink.expected) };
             sink.expected += 1;
             sink.window.push(frame);
             sink.current.push(frame);
@@ -511,54 +474,34 @@ impl World {
         }
     }
 
+    /// Leaves the messages of the current attempt to the network, and ignores its replies.
+    fn disconnect(&mut self, sink: usize) {
+        let sink = &mut self.sinks[sink];
+        self.held.append(&mut sink.current);
+        sink.replies.clear();
+    }
+
+    /// Ends a sink. Its messages live on.
+    fn end(&mut self, sink: usize, phase: Phase) {
+        self.disconnect(sink);
+        let sink = &mut self.sinks[sink];
+        sink.window.clear();
+        sink.phase = phase;
+        (sink.expected, sink.timeouts) = (0, 0);
+    }
+
     /// Removes what can make no difference any more, and adds the state to `next`.
     ///
     /// If conditions name sequences, a held message that names one which has passed is refused
-    /// whenever it arrives. Two connections that hold the same messages are as good as one.
+    /// whenever it arrives. Of equal messages, one is as good as several.
     fn settle(mut self, model: &Model, step: Step, next: &mut Next) {
-        let passed = |begins| match model.twin {
-            Twin::DuplicateWindow => 0,
-            _ => self.last_sequence(model, begins),
-        };
-        let passed = [passed(false), passed(true)];
-        let (last, last_begin) = (self.log.last().copied(), self.last_of(true));
-        let end = self.log.len() as u8;
-        for sink in &mut self.sinks {
-            for connection in &mut sink.held {
-                let live = |message: &Message| {
-                    let fenced = message.token != 0 && message.token < last_begin;
-                    let precedes = last.is_some_and(|last| last.precedes(message));
-                    message.expected >= passed[usize::from(message.begins())]
-                        && !fenced
-                        && (!message.chained || (message.expected == end && precedes))
-                };
-                let dead = connection.iter().position(live).unwrap_or(connection.len());
-                connection.drain(..dead);
-            }
-            sink.held.retain(|connection| !connection.is_empty());
-            sink.held.sort();
-            if model.twin != Twin::DuplicateWindow {
-                sink.held.dedup();
-            }
+        if model.twin != Twin::DuplicateWindow {
+            let last = [false, true].map(|begins| self.last_sequence(model, begins));
+            self.held.retain(|held| held.expected >= last[usize::from(held.begins())]);
         }
+        self.held.sort_unstable();
+        self.held.dedup();
         next.push((step, Ok(self)));
-    }
-}
-
-impl Sink {
-    /// Leaves the messages of the current attempt to the network, and ignores its replies.
-    fn disconnect(&mut self) {
-        self.held.push(std::mem::take(&mut self.current));
-        self.replies.clear();
-    }
-
-    /// Ends the sink. Its messages live on.
-    fn end(&mut self, phase: Phase) {
-        self.disconnect();
-        self.window.clear();
-        self.phase = phase;
-        (self.expected, self.asked, self.attempt, self.timeouts) = (0, 0, 0, 0);
-        self.token = 0;
     }
 }
 
@@ -571,25 +514,18 @@ impl Model {
         Party { epoch: id(self.epoch(sink)), writer: sink as u64, fingerprint: 0 }
     }
 
-    /// Returns whether a frame's condition names the message that the sink sent before it.
-    fn chains(&self) -> bool {
-        self.guard == Guard::Predecessor && self.twin.names_the_stream()
-    }
-
     /// Returns the greatest number of messages in the log: events, and begin messages.
     fn longest(&self) -> usize {
         let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B]);
-        2 * usize::from(self.events) + begins * self.copies()
+        2 * usize::from(self.events) + begins * self.windows[A].max(self.windows[B]) as usize
     }
 }
 
-/// Returns a message without events.
+/// Returns a begin message, or a frame that has no events yet.
 fn message(party: &Party, point: &Point, expected: u8) -> Message {
     Message {
         expected,
-        chained: false,
-        attempt: 0,
-        token: 0,
+        messages: point.messages as u8,
         ring: point.ring.0[0],
         epoch: party.epoch.0[0],
         incarnation: point.incarnation as u8,
