@@ -180,6 +180,8 @@ pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
 
 fn check_type(last: &Header, party: &Party) -> Result<(), Error> {
     if last.fingerprint == party.fingerprint {

@@ -105,6 +105,12 @@ impl Publisher {
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
 
+    /// Counts its attempts on from those of `before`, so that no name of a batch comes twice.
+    pub fn after(mut self, before: &Publisher) -> Publisher {
+        self.attempt = before.attempt;
+        self
+    }
+
     /// Passes over the answers to all that was sent before (I1).
     pub fn begin_attempt(&mut self) {
         self.attempt += 1;

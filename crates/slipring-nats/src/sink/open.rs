@@ -193,7 +193,8 @@ impl<E> Opened<E> {
             Publisher::new(&connection, &self.stream.name, &self.subject, self.party.writer).await;
         match publisher {
             Ok(publisher) => {
-                (self.connection, self.publisher) = (connection, publisher);
+                self.publisher = publisher.after(&self.publisher);
+                self.connection = connection;
                 Ok(None)
             }
             Err(Fault::Away(why) | Fault::Refused { why, .. }) => Ok(Some(why)),
