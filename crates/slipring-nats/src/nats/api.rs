@@ -145,7 +145,25 @@ impl Connection {
 
     /// Returns the stream's last message.
     pub async fn last(&self, stream: &str) -> Result<Option<Stored>, Fault> {
-        self.get(stream, json!({ "last_by_subj": ">" })).await
+        let asked = json!({ "last_by_subj": ">" });
+        if let Some(last) = self.get(stream, asked).await? {
+            return Ok(Some(last));
+        }
+        // The server finds none, too, if the message of the last sequence was deleted.
+        let state = self.info(stream).await?.state;
+        let (mut low, mut high, mut last) = (state.first_seq.max(1), state.last_seq + 1, None);
+        // `last` is the last message before `low`; from `high` on there is none.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.next_from(stream, middle).await? {
+                Some(message) => {
+                    low = message.sequence + 1;
+                    last = Some(message);
+                }
+                None => high = middle,
+            }
+        }
+        Ok(last)
     }
 
     /// Returns the end of the stream.
