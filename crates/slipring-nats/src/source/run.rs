@@ -40,6 +40,8 @@ pub struct Run<P: Feed> {
     shared: Arc<Shared>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
+    /// Whether the server has answered since the last attempt, maybe without an event.
+    answered: bool,
 }
 
 /// What a message does to the loop.
@@ -62,7 +64,17 @@ impl<P: Feed> Run<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.change(|progress| progress.next = producer.next());
         let producer = Some(producer);
-        Run { producer, decoding, connection, settings, until, journal, shared, chunk }
+        Run {
+            producer,
+            decoding,
+            connection,
+            settings,
+            until,
+            journal,
+            shared,
+            chunk,
+            answered: false,
+        }
     }
 
     /// Returns the ring's next position (I1).
@@ -99,6 +111,9 @@ impl<P: Feed> Run<P> {
                 Stopped::Failed(error) => return Err(error),
                 Stopped::Away(why) => why,
             };
+            if std::mem::take(&mut self.answered) {
+                (away, losses) = (None, 0);
+            }
             if self.next() != before {
                 (away, pause, losses) = (None, Duration::ZERO, 0);
             }
@@ -151,6 +166,7 @@ impl<P: Feed> Run<P> {
             Ok(fetch) => fetch,
             Err(error) => return Err(fault(&self.connection, error)),
         };
+        self.answered = true;
         let mut asked_again = None;
         while !self.is_at_end() {
             let fetched = match fetch.next(&mut self.connection).await {
