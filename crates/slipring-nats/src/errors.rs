@@ -25,6 +25,14 @@ pub enum Error {
         /// What the connection attempt came back with.
         why: String,
     },
+    /// There is a server, and no connection by TLS to it: it is not the expected one, does not accept
+    /// the client's certificate, or has no TLS.
+    Tls {
+        /// The addresses that were tried.
+        address: String,
+        /// What the connection attempt came back with.
+        why: String,
+    },
     /// The server refuses the credentials, or the user may not use what the call needs.
     Denied {
         /// The addresses that were tried.
@@ -174,6 +182,11 @@ impl fmt::Display for Error {
             Error::Unreachable { address, why } => write!(
                 f,
                 "no NATS server answers at {address} ({why}): check the address, and that the server runs"
+            ),
+            Error::Tls { address, why } => write!(
+                f,
+                "no connection by TLS to the server at {address} ({why}): check that it has \
+                 TLS, and the certificates (Server::root_certificates, Server::client_certificate)"
             ),
             Error::Denied { address, why } => write!(
                 f,

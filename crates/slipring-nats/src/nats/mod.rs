@@ -15,9 +15,11 @@ pub mod publish;
 mod server;
 pub mod stream;
 
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -49,6 +51,8 @@ pub struct Connection {
     /// Prefix of the subjects of JetStream's requests.
     prefix: String,
     address: String,
+    /// The last thing that the server said the user may not do.
+    denied: Arc<Mutex<Option<String>>>,
 }
 
 /// Why a request has no answer that it could use.
@@ -79,6 +83,8 @@ impl Connection {
     /// Connects to `server`, whatever it offers.
     async fn open_any(server: &Server) -> Result<Connection, Error> {
         let (sender, notices) = unbounded_channel();
+        let denied = Arc::new(Mutex::new(None));
+        let note = denied.clone();
         let mut options = ConnectOptions::new()
             .name(server.name.clone().unwrap_or_else(|| "slipring".into()))
             .connection_timeout(CONNECT)
@@ -88,6 +94,12 @@ impl Connection {
                     Event::Disconnected => Some(Notice::Disconnected),
                     Event::Connected => Some(Notice::Connected),
                     Event::Closed => Some(Notice::Closed),
+                    Event::ServerError(ServerError::Other(why)) => {
+                        if why.to_ascii_lowercase().starts_with("permissions violation") {
+                            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                        }
+                        None
+                    }
                     _ => None,
                 };
                 if let Some(notice) = notice {
@@ -101,9 +113,12 @@ impl Connection {
             options = options.tls_first();
         }
         for file in &server.root_certificates {
+            check_pem(file, "CERTIFICATE", "Server::root_certificates")?;
             options = options.add_root_certificates(file.clone());
         }
         if let Some((certificate, key)) = &server.client_certificate {
+            check_pem(certificate, "CERTIFICATE", "Server::client_certificate")?;
+            check_pem(key, "PRIVATE KEY", "Server::client_certificate")?;
             options = options.add_client_certificate(certificate.clone(), key.clone());
         }
         options = match &server.login {
@@ -115,7 +130,11 @@ impl Connection {
             Login::Nkey(seed) => options.nkey(seed.clone()),
             Login::Credentials(file) => {
                 options.credentials_file(file).await.map_err(|error| Error::Option {
-                    what: format!("the credentials in {} cannot be read: {error}", file.display()),
+                    what: format!(
+                        "the credentials in {} cannot be read ({error}): name a file with a user's \
+                         JWT and seed (Server::credentials)",
+                        file.display()
+                    ),
                 })?
             }
         };
@@ -132,7 +151,25 @@ impl Connection {
             Some(domain) => format!("$JS.{domain}.API"),
             None => "$JS.API".into(),
         };
-        Ok(Connection { client, notices, prefix, address })
+        Ok(Connection { client, notices, prefix, address, denied })
+    }
+
+    /// Returns a handle of the same connection, which makes requests and has no notices.
+    pub fn requests(&self) -> Connection {
+        Connection {
+            client: self.client.clone(),
+            notices: unbounded_channel().1,
+            prefix: self.prefix.clone(),
+            address: self.address.clone(),
+            denied: self.denied.clone(),
+        }
+    }
+
+    /// Returns what the server said that the user may not do, once. The server answers no request
+    /// that it denies.
+    pub fn denied(&self) -> Option<Error> {
+        let why = self.denied.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        Some(Error::Denied { address: self.address.clone(), why })
     }
 
     /// Returns the greatest message that the server takes, in bytes, headers included.
@@ -167,6 +204,19 @@ fn reconnect_delay(attempt: usize) -> Duration {
     base.mul_f64(1.0 + fastrand::f64() / 2.0)
 }
 
+/// Refuses a file without the PEM block `what`, which the option `call` names.
+fn check_pem(file: &Path, what: &str, call: &str) -> Result<(), Error> {
+    let refused = |why: String| {
+        let file = file.display();
+        Err(Error::Option { what: format!("{file} {why}: name a PEM file ({call})") })
+    };
+    match std::fs::read(file) {
+        Ok(bytes) if String::from_utf8_lossy(&bytes).contains(&format!("{what}-----")) => Ok(()),
+        Ok(_) => refused(format!("has no {}", what.to_lowercase())),
+        Err(error) => refused(format!("cannot be read ({error})")),
+    }
+}
+
 /// Names the reason for which there is no connection.
 fn refused(address: String, error: &async_nats::ConnectError) -> Error {
     // The library's errors have their reasons as sources.
@@ -179,10 +229,19 @@ fn refused(address: String, error: &async_nats::ConnectError) -> Error {
         }
         source = reason.source();
     }
-    let why = why.replace('\n', " ");
+    // The server's greeting may be anything, if it is none.
+    let why: String = why.chars().take(200).collect();
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             Error::Denied { address, why }
+        }
+        ConnectErrorKind::Tls => Error::Tls { address, why },
+        // The library counts most failures of TLS among those of input and output.
+        _ if ["certificate", "received fatal alert", "received corrupt message", "TLS"]
+            .iter()
+            .any(|word| why.contains(word)) =>
+        {
+            Error::Tls { address, why }
         }
         _ => Error::Unreachable { address, why },
     }

@@ -169,7 +169,9 @@ impl Connection {
             Fault::Away(why) if why.contains("no responders") => {
                 Error::NoJetStream { address: self.address.clone() }
             }
-            Fault::Away(why) => Error::Unreachable { address: self.address.clone(), why },
+            Fault::Away(why) => self
+                .denied()
+                .unwrap_or_else(|| Error::Unreachable { address: self.address.clone(), why }),
         }
     }
 }

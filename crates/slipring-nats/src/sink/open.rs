@@ -106,6 +106,9 @@ impl<E> Opened<E> {
         let mut why = String::from("no answer in time");
         let mut begun: Option<Point> = None;
         while Instant::now() < until {
+            if let Some(error) = self.connection.denied() {
+                return Err(error);
+            }
             self.publisher.begin_attempt();
             let tail = match self.connection.tail(&name).await {
                 Ok(tail) => tail?,
