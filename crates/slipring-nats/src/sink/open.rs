@@ -184,10 +184,13 @@ impl<E> Opened<E> {
         Body::Batch(vec![single; self.point.messages as usize])
     }
 
-    /// Makes a new connection in place of one that the client library has given up. Returns why there
+    /// Takes a new connection in place of one that the client library has given up. Returns why there
     /// is none.
-    pub async fn reconnect(&mut self) -> Result<Option<String>, Error> {
-        let connection = match Connection::open(&self.settings.server).await {
+    pub async fn reconnect(
+        &mut self,
+        opened: Result<Connection, Error>,
+    ) -> Result<Option<String>, Error> {
+        let connection = match opened {
             Ok(connection) => connection,
             Err(error @ Error::Option { .. }) => return Err(error),
             Err(error) => return Ok(Some(error.to_string())),

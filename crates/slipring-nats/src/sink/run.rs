@@ -27,7 +27,7 @@ use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, LENGTH};
 use crate::nats::publish::Outcome;
-use crate::nats::{Fault, Notice, REQUEST};
+use crate::nats::{Connection, Fault, Notice, REQUEST};
 use crate::resume::{self, Begun};
 
 /// Longest time between two attempts to reach the engine.
@@ -436,7 +436,7 @@ impl<S: Stage> Run<S> {
         loop {
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
-            match self.ask().await? {
+            match self.ask(doubt).await? {
                 Asked::Later(why) => {
                     self.outage = Some((since, why));
                     self.shared.change(|counters| counters.state = State::Away);
@@ -481,34 +481,58 @@ impl<S: Stage> Run<S> {
         }
     }
 
-    /// Waits before the next attempt, longer each time, and keeps an eye on the ring meanwhile.
+    /// Waits before the next attempt, longer each time.
     async fn rest(&mut self, doubt: Doubt) -> Result<(), Error> {
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.pause = (self.pause * 2).clamp(Duration::from_millis(5), LONGEST_PAUSE);
-        let until = Instant::now() + pause;
+        self.watching(doubt, tokio::time::sleep(pause)).await
+    }
+
+    /// Waits for `asking`, and keeps an eye on the ring and the deadline meanwhile.
+    async fn watching<T>(
+        &mut self,
+        doubt: Doubt,
+        asking: impl Future<Output = T>,
+    ) -> Result<T, Error> {
+        let mut asking = std::pin::pin!(asking);
         loop {
             self.look_at_ring()?;
-            self.check_outage(doubt)?;
-            let now = Instant::now();
-            if now >= until {
-                return Ok(());
+            self.count_lag();
+            let drops = self.check_outage(doubt)?;
+            // Producers do not wait for a sink that drops their events.
+            let armed = drops && !self.ended && self.not_before.is_none();
+            let stage = &mut self.stage;
+            let ring = std::future::poll_fn(|context| {
+                if stage.arm(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+            });
+            let answer = tokio::select! {
+                biased;
+                answer = &mut asking => Some(answer),
+                () = self.stop.notify.notified() => None,
+                () = ring, if armed => None,
+                () = tokio::time::sleep(LOOK) => None,
+            };
+            if armed {
+                self.stage.disarm();
             }
-            let stopped = self.stop.notify.notified();
-            let _ = tokio::time::timeout((until - now).min(LOOK), stopped).await;
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
         }
     }
 
     /// Ends the sink, or drops events, if the engine has been away for as long as the user allows.
-    fn check_outage(&mut self, doubt: Doubt) -> Result<(), Error> {
-        let Some((since, why)) = &self.outage else { return Ok(()) };
+    /// Returns whether it drops.
+    fn check_outage(&mut self, doubt: Doubt) -> Result<bool, Error> {
+        let Some((since, why)) = &self.outage else { return Ok(false) };
         let waited = since.elapsed();
         match self.settings().outage {
             Outage::FailAfter(limit) if waited >= limit => Err(match doubt {
                 Doubt::Full => Error::Full { why: why.clone() },
                 Doubt::Lost => Error::Away { waited, why: why.clone() },
             }),
-            Outage::DropAfter(limit) if waited >= limit => self.drop_events(),
-            _ => Ok(()),
+            Outage::DropAfter(limit) if waited >= limit => self.drop_events().map(|()| true),
+            _ => Ok(false),
         }
     }
 
@@ -540,7 +564,7 @@ impl<S: Stage> Run<S> {
     }
 
     /// Asks the engine for the stream's end.
-    async fn ask(&mut self) -> Result<Asked, Error> {
+    async fn ask(&mut self, doubt: Doubt) -> Result<Asked, Error> {
         let mut closed = false;
         while let Ok(notice) = self.opened.connection.notices.try_recv() {
             closed |= notice == Notice::Closed;
@@ -548,14 +572,17 @@ impl<S: Stage> Run<S> {
                 self.shared.change(|counters| counters.reconnects += 1);
             }
         }
-        if (closed || self.opened.connection.notices.is_closed())
-            && let Some(why) = self.opened.reconnect().await?
-        {
-            return Ok(Asked::Later(why));
+        if closed || self.opened.connection.notices.is_closed() {
+            let server = self.settings().server.clone();
+            let opened = self.watching(doubt, Connection::open(&server)).await?;
+            if let Some(why) = self.opened.reconnect(opened).await? {
+                return Ok(Asked::Later(why));
+            }
         }
         let name = self.opened.stream.name.clone();
-        let asking = self.opened.connection.tail(&name);
-        match tokio::time::timeout(REQUEST * 2, asking).await {
+        let requests = self.opened.connection.requests();
+        let asking = tokio::time::timeout(REQUEST * 2, requests.tail(&name));
+        match self.watching(doubt, asking).await? {
             Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
             Ok(Ok(Err(error))) => Ok(Asked::Failed(error)),
             Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
