@@ -3,6 +3,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::frame;
+use crate::nats::stream::{is_subject, matches};
 
 /// How a sink turns events into bytes, and what it says of their type.
 ///
@@ -30,8 +31,8 @@ enum Kind<E> {
     Plain { size: u32, bytes: fn(&E) -> &[u8] },
     /// Frames of events of varying sizes.
     By(Encode<E>),
-    /// One message for each event.
-    Messages { encode: Encode<E>, subject: Subject<E> },
+    /// One message for each event. `covered`: the stream's subjects.
+    Messages { encode: Encode<E>, subject: Subject<E>, covered: Vec<String> },
 }
 
 impl<E> Encoding<E> {
@@ -69,7 +70,8 @@ impl<E> Encoding<E> {
 
     /// One message for each event, for consumers in other languages: its body is what `encode`
     /// appended, its subject what `subject` returns, and its position is in the header
-    /// `Slipring-Position`. The stream's subjects must cover all of these subjects.
+    /// `Slipring-Position`. The stream's subjects must cover all of these subjects: another one ends
+    /// the sink with [`Error::Function`](crate::Error).
     ///
     /// The server stores up to 1,000 such messages together or not at all, if the stream allows
     /// atomic batches (`allow_atomic`, server 2.12 or later). A message costs the server far more
@@ -92,7 +94,8 @@ impl<E> Encoding<E> {
         encode: impl FnMut(&E, &mut Vec<u8>) + Send + 'static,
     ) -> Encoding<E> {
         let fingerprint = frame::fingerprint(name, version, 0);
-        let kind = Kind::Messages { encode: Box::new(encode), subject: Box::new(subject) };
+        let (encode, subject) = (Box::new(encode), Box::new(subject));
+        let kind = Kind::Messages { encode, subject, covered: Vec::new() };
         Encoding { fingerprint, kind }
     }
 
@@ -125,12 +128,26 @@ impl<E> Encoding<E> {
         }
     }
 
-    /// Returns the subject of an event's own message.
-    pub(crate) fn subject(&mut self, event: &E) -> String {
-        match &mut self.kind {
-            Kind::Messages { subject, .. } => subject(event),
-            _ => String::new(),
+    /// Names the stream's subjects, which cover those of all events.
+    pub(crate) fn cover(&mut self, subjects: &[String]) {
+        if let Kind::Messages { covered, .. } = &mut self.kind {
+            *covered = subjects.to_vec();
         }
+    }
+
+    /// Returns the subject of an event's own message, or why the stream does not take it.
+    pub(crate) fn subject(&mut self, event: &E) -> Result<String, String> {
+        let Kind::Messages { subject, covered, .. } = &mut self.kind else {
+            return Ok(String::new());
+        };
+        let subject = subject(event);
+        if is_subject(&subject) && covered.iter().any(|pattern| matches(pattern, &subject)) {
+            return Ok(subject);
+        }
+        Err(format!(
+            "the subject {subject:?} is none of the stream's, which are {}",
+            covered.join(", ")
+        ))
     }
 }
 

@@ -231,8 +231,14 @@ fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
     wrong
 }
 
+/// Returns whether a message can have this subject.
+pub fn is_subject(subject: &str) -> bool {
+    let bad = |c: char| c.is_whitespace() || c.is_control();
+    !subject.contains(bad) && subject.split('.').all(|token| !matches!(token, "" | "*" | ">"))
+}
+
 /// Returns whether `pattern` covers all subjects that `subject`, maybe itself a pattern, covers.
-fn matches(pattern: &str, subject: &str) -> bool {
+pub fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {
         match (pattern.next(), subject.next()) {

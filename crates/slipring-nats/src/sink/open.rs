@@ -45,7 +45,7 @@ impl<E> Opened<E> {
     /// Connects, checks the stream, and takes it over for the ring `epoch`.
     pub async fn new(
         settings: Settings,
-        encoding: Encoding<E>,
+        mut encoding: Encoding<E>,
         epoch: Id,
         start: Start,
     ) -> Result<Opened<E>, Error> {
@@ -55,6 +55,7 @@ impl<E> Opened<E> {
         let stream = connection.stream(&settings.stream, settings.create.as_ref(), writes).await?;
         let max_frame = max_frame(&connection, &stream, &settings, &encoding)?;
         let subject = subject(&stream, &settings, encoding.is_messages())?;
+        encoding.cover(&stream.subjects);
         let durability = durability(&stream, &settings).await?;
         let party = Party { epoch, writer: fastrand::u64(..), fingerprint: encoding.fingerprint() };
         let publisher = Publisher::new(&connection, &stream.name, &subject, party.writer).await;

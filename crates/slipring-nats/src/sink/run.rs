@@ -242,25 +242,28 @@ impl<S: Stage> Run<S> {
             }
             None => {
                 let room = filling.room(*largest + LENGTH).clamp(1, 256);
-                let mut too_large = None;
+                let mut refused = None;
                 let held = catch_unwind(AssertUnwindSafe(|| {
                     stage.hold(room, |event, seq| {
+                        if refused.is_some() {
+                            return;
+                        }
                         at = seq;
                         scratch.clear();
-                        encode(
-                            encoding,
-                            filling,
-                            ready,
-                            (event, seq),
-                            scratch,
-                            limit,
-                            &mut too_large,
-                        );
+                        let event = (event, seq);
+                        refused = encode(encoding, filling, ready, event, scratch, limit).err();
                         *largest = (*largest).max(scratch.len());
                     })
                 }));
-                if let Some(needs) = too_large {
-                    return Err(Taken::Failed(Error::TooLarge { needs, limit: limit as u64 }));
+                match refused {
+                    Some(Refused::TooLarge(needs)) => {
+                        return Err(Taken::Failed(Error::TooLarge { needs, limit: limit as u64 }));
+                    }
+                    Some(Refused::Subject(why)) => {
+                        let error = Error::Function { stage: name(), seq: at, why };
+                        return Err(Taken::Failed(error));
+                    }
+                    None => {}
                 }
                 held.map_err(|panic| {
                     let why = panic_text(&*panic);
@@ -655,6 +658,14 @@ async fn in_time(sending: impl Future<Output = Result<(), Fault>>) -> Result<(),
     }
 }
 
+/// Why an event was not encoded.
+enum Refused {
+    /// It needs a message of so many bytes.
+    TooLarge(u64),
+    /// The stream has no such subject.
+    Subject(String),
+}
+
 /// Encodes an event of varying size, or one that becomes a message of its own.
 fn encode<E>(
     encoding: &mut Encoding<E>,
@@ -663,20 +674,15 @@ fn encode<E>(
     (event, seq): (&E, u64),
     scratch: &mut Vec<u8>,
     limit: usize,
-    too_large: &mut Option<u64>,
-) {
-    if too_large.is_some() {
-        return;
-    }
+) -> Result<(), Refused> {
     encoding.append(event, scratch);
     let overhead = if encoding.is_messages() { super::MESSAGE_HEADERS } else { HEADER + LENGTH };
     let needs = scratch.len() + overhead;
     if needs > limit {
-        *too_large = Some(needs as u64);
-        return;
+        return Err(Refused::TooLarge(needs as u64));
     }
     if encoding.is_messages() {
-        let subject = encoding.subject(event);
+        let subject = encoding.subject(event).map_err(Refused::Subject)?;
         if filling.is_full_for_single(needs) {
             ready.push_back(filling.seal());
         }
@@ -687,6 +693,7 @@ fn encode<E>(
         }
         filling.varied(seq, scratch);
     }
+    Ok(())
 }
 
 /// Returns a panic's message.
