@@ -90,6 +90,34 @@ impl StreamSettings {
         self
     }
 
+    /// Refuses settings without a meaning.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refused = |what: String| Err(Error::Option { what });
+        let blank = |subject: &&String| subject.is_empty() || subject.contains(char::is_whitespace);
+        if let Some(subject) = self.subjects.iter().find(blank) {
+            return refused(format!(
+                "{subject:?} is no subject of a stream: name one without blanks \
+                 (StreamSettings::new)"
+            ));
+        }
+        if !(1..=5).contains(&self.replicas) {
+            return refused(format!(
+                "a stream has 1 to 5 replicas, and not {}: choose 1, 3 or 5 \
+                 (StreamSettings::replicas)",
+                self.replicas
+            ));
+        }
+        if self.max_bytes == 0 {
+            // The server would take it for no limit.
+            return refused(
+                "a stream of no bytes takes no event: choose a size, or none \
+                 (StreamSettings::max_bytes)"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
     fn to_json(&self, stream: &str) -> Value {
         json!({
             "name": stream,

@@ -19,7 +19,7 @@ use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{Id, MAX_FRAME};
 use crate::nats::Server;
-use crate::nats::stream::StreamSettings;
+use crate::nats::stream::{StreamSettings, is_subject};
 use crate::resume::{MAX_WINDOW, Start};
 use crate::runtime::Background;
 
@@ -336,8 +336,23 @@ fn check(settings: &Settings) -> Result<(), Error> {
     if !(1..=MAX_WINDOW as usize).contains(&settings.window) {
         return refused("the window has 1 to 256 frames: choose such a number (Sink::window)");
     }
-    if settings.ack_timeout.is_zero() {
-        return refused("an acknowledgement takes time: choose one (Sink::ack_timeout)");
+    if settings.ack_timeout.is_zero() || settings.ack_timeout > Duration::from_secs(3600) {
+        return refused(
+            "an acknowledgement takes time, and an hour at most: choose that time \
+             (Sink::ack_timeout)",
+        );
+    }
+    if settings.resume_at.is_some_and(|at| at > u64::MAX / 2) {
+        return refused("no ring gets as far as 2^63: choose a lower position (Sink::resume_at)");
+    }
+    if let Some(subject) = settings.subject.as_deref().filter(|name| !is_subject(name)) {
+        return refused(&format!(
+            "{subject:?} is no subject that a message can have: name one without blanks, empty \
+             parts, * and > (Sink::subject)"
+        ));
+    }
+    if let Some(create) = &settings.create {
+        create.check()?;
     }
     if settings.linger > Duration::from_secs(60) {
         return refused("events wait a minute at most: choose less (Sink::linger)");
