@@ -18,7 +18,8 @@ use crate::resume::{self, Party, Point, Start};
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// Number of the begin message.
 const BEGIN: u64 = u64::MAX;
-/// Bytes that the server may count of a message beside its payload: headers, and their frame.
+/// Bytes that the server may count of a message beside its payload and the stream's name: headers,
+/// and their frame.
 const MESSAGE_OVERHEAD: usize = 256;
 
 /// All that a running sink needs beside its ring.
@@ -217,12 +218,12 @@ fn max_frame<E>(
     encoding: &Encoding<E>,
 ) -> Result<usize, Error> {
     let server = connection.max_payload();
+    let overhead = MESSAGE_OVERHEAD + stream.name.len();
     let stream = match usize::try_from(stream.max_message).unwrap_or(usize::MAX) {
         0 => usize::MAX,
         limit => limit,
     };
-    let limit =
-        settings.max_frame.min(MAX_FRAME).min(server.min(stream).saturating_sub(MESSAGE_OVERHEAD));
+    let limit = settings.max_frame.min(MAX_FRAME).min(server.min(stream).saturating_sub(overhead));
     let needs = match encoding.size() {
         Some(size) => HEADER + size as usize,
         None if encoding.is_messages() => super::MESSAGE_HEADERS,
