@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use slipring::WaitError;
 
+use crate::frame::Id;
+
 /// Why a sink or a source did not begin, or ended.
 ///
 /// Each text is one line that says what was wrong and what to do next.
@@ -124,6 +126,13 @@ pub enum Error {
         ring: u64,
         /// The position behind the stream's last event.
         stream: u64,
+    },
+    /// The stream's events are of another journal than the source expects.
+    OtherJournal {
+        /// Number of the journal that the source expects.
+        expected: [u8; 16],
+        /// Number of the stream's journal.
+        found: [u8; 16],
     },
     /// The stream was used, and no message is left that tells where to go on.
     Emptied {
@@ -253,6 +262,13 @@ impl fmt::Display for Error {
                 f,
                 "the stream ends before position {stream} with events of another ring, and this \
                  ring goes on at {ring}: make the ring with first_seq({stream}), or use another stream"
+            ),
+            Error::OtherJournal { expected, found } => write!(
+                f,
+                "the stream has the journal {}, and the source expects {}: it was made anew; read it \
+                 into a new ring, and expect its number (Source::expect_journal)",
+                Id(*found),
+                Id(*expected)
             ),
             Error::Emptied { last_sequence } => write!(
                 f,

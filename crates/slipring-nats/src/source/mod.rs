@@ -131,8 +131,7 @@ impl Source {
         if let (Some(found), Some(expected)) = (journal, self.settings.journal)
             && found != expected
         {
-            let (ring, stream) = (0, extent.positions.map_or(0, |(_, end)| end));
-            return Err(Error::WrongEpoch { ring, stream });
+            return Err(Error::OtherJournal { expected: expected.0, found: found.0 });
         }
         Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
     }

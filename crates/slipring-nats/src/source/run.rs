@@ -226,9 +226,10 @@ impl<P: Feed> Run<P> {
         if ours != theirs {
             return Err(Stopped::Failed(Error::WrongType { ours, theirs }));
         }
-        if header.ring != *self.journal.get_or_insert(header.ring) {
-            let (ring, stream) = (self.next(), header.end());
-            return Err(Stopped::Failed(Error::WrongEpoch { ring, stream }));
+        let expected = *self.journal.get_or_insert(header.ring);
+        if header.ring != expected {
+            let (expected, found) = (expected.0, header.ring.0);
+            return Err(Stopped::Failed(Error::OtherJournal { expected, found }));
         }
         Ok(())
     }
