@@ -68,7 +68,7 @@ pub enum Error {
     TooLarge {
         /// Size of the event in a message of its own, in bytes.
         needs: u64,
-        /// Greatest message that the server and the stream take, in bytes.
+        /// Greatest message that the server, the stream and the sink's options allow, in bytes.
         limit: u64,
     },
     /// Another sink has taken over the stream.
@@ -187,6 +187,17 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text)?;
+        // Reasons of the server, the system and the user's functions may have several lines.
+        let words =
+            text.split(|c: char| c == ' ' || c.is_control()).filter(|word| !word.is_empty());
+        f.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Error {
+    fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         match self {
             Error::Unreachable { address, why } => write!(
                 f,
@@ -219,8 +230,9 @@ impl fmt::Display for Error {
             Error::Option { what } => f.write_str(what),
             Error::TooLarge { needs, limit } => write!(
                 f,
-                "an event needs a message of {needs} bytes, and the server and the stream take \
-                 {limit}: raise max_payload and max_msg_size, or make events smaller"
+                "an event needs a message of {needs} bytes, and {limit} are possible: raise the \
+                 server's max_payload, the stream's max_msg_size and Sink::max_frame (at most 512 \
+                 KiB), or make events smaller"
             ),
             Error::Fenced { ours, theirs } => write!(
                 f,
@@ -280,7 +292,8 @@ impl fmt::Display for Error {
             }
             Error::Away { waited, why } => write!(
                 f,
-                "the server did not answer for {:.1} s ({why}): bring it back, and start the sink again",
+                "the server did not answer for {:.1} s ({why}): bring it back, and start \
+                 again",
                 waited.as_secs_f64()
             ),
             Error::NotDurable { why } => f.write_str(why),
@@ -295,7 +308,11 @@ impl fmt::Display for Error {
                  (Graph::shared)"
             ),
             Error::Function { stage, seq, why } => {
-                write!(f, "the function of `{stage}` failed at position {seq}: {why}")
+                write!(
+                    f,
+                    "the function of `{stage}` failed at position {seq} ({why}): correct it, and \
+                     start again"
+                )
             }
             Error::Stopped => f.write_str("it was told to stop before its end: start it again"),
             Error::System(error) => write!(f, "the system refuses a thread or a timer: {error}"),
