@@ -237,3 +237,6 @@ impl<E> std::fmt::Debug for Decoding<E> {
         write!(f, "Decoding({:016x})", self.fingerprint)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -290,3 +290,6 @@ pub fn fingerprint(name: &str, version: u32, event_size: u32) -> u64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
+
+#[cfg(test)]
+mod tests;

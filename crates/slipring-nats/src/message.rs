@@ -90,3 +90,6 @@ fn checksum(text: &str, payload: &[u8]) -> u32 {
     hasher.update(payload);
     hasher.finalize()
 }
+
+#[cfg(test)]
+mod tests;

@@ -246,3 +246,6 @@ fn refused(address: String, error: &async_nats::ConnectError) -> Error {
         _ => Error::Unreachable { address, why },
     }
 }
+
+#[cfg(test)]
+mod tests;

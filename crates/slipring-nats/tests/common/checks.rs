@@ -1,0 +1,45 @@
+//! What each error's text is to be, and waits for what another thread does.
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses a part")]
+
+use std::time::{Duration, Instant};
+
+use slipring_nats::{Error, RunningSink, State};
+
+use crate::common::SOON;
+
+/// Checks that an error's text is one line that has all of `words`.
+#[track_caller]
+pub fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    println!("{text}");
+    assert!(!text.contains(char::is_control) && text.len() < 500, "{text:?}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing: {text}");
+    }
+}
+
+/// Checks an error's variant and its text.
+macro_rules! refused {
+    ($error:expr, $variant:pat, $($word:expr),+ $(,)?) => {{
+        let error: slipring_nats::Error = $error;
+        assert!(matches!(&error, $variant), "{error:?}");
+        $crate::checks::says(&error, &[$($word.as_ref()),+]);
+    }};
+}
+pub(crate) use refused;
+
+/// Waits until `reached` is true.
+#[track_caller]
+pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !reached() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until the sink says that it does this.
+#[track_caller]
+pub fn until_state(sink: &RunningSink, state: State) {
+    until(&format!("{state:?}: {sink:?}"), || sink.counters().state == state);
+}

@@ -1,0 +1,303 @@
+//! The server is away: the ring waits, the sink fails or drops on request, and goes on afterwards.
+
+#[path = "common/checks.rs"]
+mod checks;
+mod common;
+
+use std::time::{Duration, Instant};
+
+use checks::{refused, until, until_state};
+use common::*;
+use slipring::{Producer, WaitError};
+use slipring_nats::{
+    Decoding, Error, Outage, RunningSource, Server as At, Sink, Source, State, StreamSettings,
+};
+use slipring_nats_server::{Options, Proxy, Server, free_port};
+
+/// A short time without an acknowledgement.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// Publishes without waiting, until the ring is full.
+fn fill(tx: &mut Producer<u64>) -> u64 {
+    loop {
+        let seq = tx.next_seq();
+        if tx.try_publish(|slot| *slot = event(seq)).is_err() {
+            return seq;
+        }
+    }
+}
+
+/// Starts a source that follows the stream, and a thread that checks what it reads.
+fn follow(source: Source, first: u64) -> (RunningSource, std::thread::JoinHandle<u64>) {
+    let open = source.open().unwrap();
+    let (tx, mut rx) = ring(first, 64);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    let reading = std::thread::spawn(move || {
+        let _ = rx.for_each(|number, at| assert_eq!(*number, event(at.seq)));
+        rx.next_seq()
+    });
+    (source, reading)
+}
+
+#[test]
+fn the_ring_fills_while_the_server_is_away_and_drains_when_it_is_back() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let sink = sink(&server.url()).max_frame(HEADER + 8 * 8).window(2);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    until("the first events", || running.counters().acknowledged == 100);
+    server.kill().unwrap();
+    until_state(&running, State::Away);
+    // The ring has what is not acknowledged, so it is full behind 64 more events.
+    assert_eq!(fill(&mut tx), 164);
+    until("the lag", || running.counters().lag == 64);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(tx.try_publish(|_| ()).is_err(), "nothing was released");
+    server.restart().unwrap();
+    feed(&mut tx, 1000).unwrap();
+    tx.close();
+    let counters = running.join().unwrap();
+    assert_eq!((counters.acknowledged, counters.events, counters.dropped), (1000, 1000, 0));
+    assert!(counters.reconnects >= 1 && counters.doubts >= 1, "{counters:?}");
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), 1000);
+}
+
+#[test]
+fn a_sink_fails_on_request_when_the_server_stays_away() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let sink = sink(&server.url()).outage(Outage::FailAfter(SHORT));
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    until("the first events", || running.counters().acknowledged == 100);
+    server.kill().unwrap();
+    let fed = feed(&mut tx, 100_000);
+    assert!(matches!(fed, Err(WaitError::Failed(_))), "{fed:?}");
+    refused!(
+        running.join().unwrap_err(),
+        Error::Away { .. },
+        "did not answer for",
+        "bring it back"
+    );
+    server.restart().unwrap();
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), 100);
+}
+
+#[test]
+fn a_sink_drops_on_request_and_the_stream_tells_the_hole() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let sink = sink(&server.url()).outage(Outage::DropAfter(SHORT)).max_frame(HEADER + 16 * 8);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    let mut end = 0;
+    for round in 0..2 {
+        end += 100;
+        feed(&mut tx, end).unwrap();
+        until("all that was fed", || running.counters().acknowledged == end);
+        server.kill().unwrap();
+        let before = running.counters().dropped;
+        // Producers do not wait any more once the sink drops.
+        end += 5_000;
+        feed(&mut tx, end).unwrap();
+        until("dropped events", || running.counters().dropped > before + 4_500);
+        server.restart().unwrap();
+        until_state(&running, State::Publishing);
+        let dropped = running.counters().dropped;
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(running.counters().dropped, dropped, "round {round}");
+    }
+    end += 100;
+    feed(&mut tx, end).unwrap();
+    tx.close();
+    let counters = running.join().unwrap();
+    assert_eq!((counters.events + counters.dropped, counters.acknowledged), (end, end));
+    let frames = scan(&mut client(&server));
+    let holes: Vec<u64> = frames.iter().map(|frame| frame.first - frame.after).collect();
+    assert_eq!(holes.iter().filter(|hole| **hole > 0).count(), 2, "{holes:?}");
+    assert_eq!(holes.iter().sum::<u64>(), counters.dropped);
+    // A source leaves the same positions out.
+    let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
+    let graph = slipring::Graph::new(64, || 0u64).shared();
+    let key = graph.reader("replay");
+    let ring = graph.build().unwrap();
+    let (tx, mut rx) = (ring.producer(), ring.reader(key));
+    drop(ring);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    let read = rx.for_each(|number, at| assert_eq!(*number, event(at.seq))).unwrap();
+    let progress = source.join().unwrap();
+    assert_eq!((read, progress.events), (counters.events, counters.events));
+    assert_eq!((progress.holes, progress.next), (counters.dropped, end));
+}
+
+#[test]
+fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let door = Proxy::to(server.port()).unwrap();
+    let limit = Duration::from_secs(3);
+    let sink = sink(&door.url()).outage(Outage::FailAfter(limit));
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0);
+    let cut = |count: u64| {
+        let before = (running.counters().reconnects, source.progress().restarts);
+        door.cut_now();
+        until("another connection", || {
+            running.counters().reconnects > before.0
+                && running.counters().state == State::Publishing
+                && source.progress().restarts > before.1
+        });
+        assert!(!running.is_finished() && !source.is_finished(), "outage {count}");
+    };
+    cut(1);
+    // Longer than one outage may take, without an event.
+    std::thread::sleep(limit + Duration::from_millis(200));
+    cut(2);
+    cut(3);
+    feed(&mut tx, 100).unwrap();
+    until("the events", || source.progress().next == 100);
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, 100);
+    source.stop();
+    source.join().unwrap();
+    assert_eq!(reading.join().unwrap(), 100);
+}
+
+#[test]
+fn a_source_fails_on_request_when_the_server_stays_away() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    tx.close();
+    running.join().unwrap();
+    let source = Source::of(At::at(server.url()), STREAM).fail_after(SHORT);
+    let (source, reading) = follow(source, 0);
+    until("the events", || source.progress().next == 100);
+    server.kill().unwrap();
+    refused!(source.join().unwrap_err(), Error::Away { .. }, "did not answer for", "bring it back");
+    assert_eq!(reading.join().unwrap(), 100);
+}
+
+/// Starts a server with these settings in the folder and at the port of another one.
+fn again(server: &Server, options: Options) -> Server {
+    Server::start(options.dir(server.dir()).port(server.port())).unwrap()
+}
+
+#[test]
+fn a_sink_and_a_source_come_back_when_their_credentials_are_valid_again() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let port = free_port().unwrap();
+    let mut first = Server::start(Options::new().user("u", "old").port(port)).unwrap();
+    let at = || At::at(first.url()).user("u", "old");
+    let sink = Sink::to(at(), STREAM).create(StreamSettings::new(SUBJECT));
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    let (source, reading) = follow(Source::of(at(), STREAM), 0);
+    for round in 1..=2 {
+        feed(&mut tx, round * 100).unwrap();
+        until("the events", || source.progress().next == round * 100);
+        first.kill().unwrap();
+        let mut rotated = again(&first, Options::new().user("u", "new"));
+        let refused = || rotated.log().matches("authentication error").count();
+        until("refused clients", || running.counters().state == State::Away && refused() >= 4);
+        feed(&mut tx, round * 100 + 20).unwrap();
+        rotated.kill().unwrap();
+        first.restart().unwrap();
+        until("the rest", || source.progress().next == round * 100 + 20);
+        assert!(!running.is_finished() && !source.is_finished());
+    }
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, 220);
+    source.stop();
+    source.join().unwrap();
+    assert_eq!(reading.join().unwrap(), 220);
+}
+
+#[test]
+fn a_ring_that_is_closed_while_the_server_is_away_is_stored_when_it_is_back() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let (mut tx, mut running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    server.kill().unwrap();
+    fill(&mut tx);
+    let end = tx.next_seq();
+    tx.close();
+    until_state(&running, State::Away);
+    assert!(running.join_by(Instant::now() + SHORT).unwrap().is_none());
+    server.restart().unwrap();
+    assert_eq!(running.join().unwrap().acknowledged, end);
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), end);
+}
+
+#[test]
+fn a_sink_and_a_source_are_stopped_while_the_server_is_away() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let (mut tx, mut running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    let (source, reading) = follow(Source::of(At::at(server.url()), STREAM), 0);
+    feed(&mut tx, 100).unwrap();
+    until("the events", || source.progress().next == 100);
+    server.kill().unwrap();
+    until_state(&running, State::Away);
+    fill(&mut tx);
+    assert!(running.join_by(Instant::now() + SHORT).unwrap().is_none());
+    running.stop();
+    source.stop();
+    let error = running.join_by(Instant::now() + SOON).unwrap_err();
+    refused!(error, Error::Stopped, "start it again");
+    source.join().unwrap();
+    assert_eq!(reading.join().unwrap(), 100);
+    assert!(tx.publish(|_| ()).is_err(), "the graph fails");
+}
+
+#[test]
+fn a_ring_that_halts_while_the_server_is_away_ends_the_sink() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    server.kill().unwrap();
+    feed(&mut tx, 50).unwrap();
+    until_state(&running, State::Away);
+    tx.halt();
+    until("the end", || running.is_finished());
+    refused!(running.join().unwrap_err(), Error::Ring(WaitError::Halted), "ring");
+}
+
+#[test]
+fn a_dropped_handle_lets_the_sink_come_back() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    server.kill().unwrap();
+    feed(&mut tx, 50).unwrap();
+    until_state(&running, State::Away);
+    drop(running);
+    tx.close();
+    server.restart().unwrap();
+    let mut client = client(&server);
+    until("the events", || scan(&mut client).last().is_some_and(|frame| frame.end() == 50));
+}
+
+#[test]
+fn a_server_that_stands_still_is_waited_for() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let sink = sink(&server.url()).ack_timeout(SHORT).max_frame(HEADER + 8 * 8);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 1000).unwrap();
+    until("the first events", || running.counters().acknowledged == 1000);
+    server.pause().unwrap();
+    assert_eq!(fill(&mut tx), 1064);
+    until("a doubt", || running.counters().state != State::Publishing);
+    std::thread::sleep(SHORT);
+    server.resume().unwrap();
+    feed(&mut tx, 2000).unwrap();
+    tx.close();
+    let counters = running.join().unwrap();
+    assert!(counters.acknowledged == 2000 && counters.doubts > 0, "{counters:?}");
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), 2000);
+}
