@@ -52,6 +52,8 @@ pub struct Counters {
     pub reconnects: u64,
     /// Times that the sink was in doubt, and asked the engine.
     pub doubts: u64,
+    /// Why it was in doubt the last time. Empty: it never was.
+    pub last_doubt: String,
     /// Events that were dropped while the engine was away ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,
     /// Median of the time from a frame's publication to its acknowledgement.

@@ -13,7 +13,8 @@
 //!   behind each one that the other sink has predicted, and makes each of its conditions false. A
 //!   single begin message would not: it could itself take the sequence that a condition names.
 //! - I3: where a sink goes on is the end of the stream's last message, and never a note of its own.
-//!   Its notes only decide which error it ends with.
+//!   Its notes only decide which error it ends with. One exception: an emptied stream, whose last
+//!   sequence is still the one that was acknowledged last, ended where the sink knows.
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
@@ -137,12 +138,26 @@ pub struct Begun {
     pub acknowledged: u64,
     /// The position behind the last event that was sent, acknowledged or not.
     pub sent: u64,
+    /// The stream's last sequence when it ended at `acknowledged`.
+    pub sequence: u64,
 }
 
 /// Returns where a sink goes on that has begun, and whose begin message was acknowledged.
 pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error> {
+    let going_on = |next| Point {
+        expected: tail.last_sequence,
+        after: next,
+        next,
+        ring: begun.ring,
+        incarnation: begun.incarnation,
+        messages: 0,
+    };
     let Some(last) = tail.last else {
-        return Err(Error::Emptied { last_sequence: tail.last_sequence });
+        // No message was appended since, so the removed ones end at the acknowledged position.
+        return match tail.last_sequence == begun.sequence {
+            true => Ok(going_on(begun.acknowledged)),
+            false => Err(Error::Emptied { last_sequence: tail.last_sequence }),
+        };
     };
     check_type(&last, party)?;
     let end = last.end();
@@ -160,14 +175,7 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if end > begun.sent {
         return Err(Error::WrongEpoch { ring: begun.sent, stream: end });
     }
-    Ok(Point {
-        expected: tail.last_sequence,
-        after: end,
-        next: end,
-        ring: begun.ring,
-        incarnation: begun.incarnation,
-        messages: 0,
-    })
+    Ok(going_on(end))
 }
 
 /// Returns whether the sink's own begin message is the stream's last one. After a lost

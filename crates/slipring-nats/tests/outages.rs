@@ -131,6 +131,24 @@ fn a_sink_drops_on_request_and_the_stream_tells_the_hole() {
 }
 
 #[test]
+fn events_that_are_dropped_at_the_rings_end_are_told_as_well() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let sink = sink(&server.url()).outage(Outage::DropAfter(SHORT)).max_frame(HEADER + 16 * 8);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    until("the first events", || running.counters().acknowledged == 100);
+    server.kill().unwrap();
+    feed(&mut tx, 5_000).unwrap();
+    tx.close();
+    until("dropped events", || running.counters().dropped > 4_500);
+    server.restart().unwrap();
+    let counters = running.join().unwrap();
+    assert_eq!((counters.events + counters.dropped, counters.acknowledged), (5_000, 5_000));
+    assert_eq!(scan(&mut client(&server)).last().unwrap().end(), 5_000);
+}
+
+#[test]
 fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let _watched = watched();
     let Some(server) = server() else { return };

@@ -24,7 +24,7 @@ fn tail(last: Header) -> Tail {
 }
 
 fn begun() -> Begun {
-    Begun { ring: Id([1; 16]), incarnation: 2, acknowledged: 100, sent: 130 }
+    Begun { ring: Id([1; 16]), incarnation: 2, acknowledged: 100, sent: 130, sequence: 39 }
 }
 
 const NEW: Start = Start::New { at: None };
@@ -53,6 +53,9 @@ fn an_emptied_stream_tells_no_position_and_no_window() {
         assert_eq!((point.expected, point.next, point.messages), (40, 5, MAX_WINDOW));
     }
     assert!(matches!(resume(&emptied, &US, &begun()), Err(Error::Emptied { .. })));
+    // Nothing was appended since the last acknowledgement.
+    let point = resume(&emptied, &US, &Begun { sequence: 40, ..begun() }).unwrap();
+    assert_eq!((point.expected, point.next, point.incarnation), (40, 100, 2));
 }
 
 #[test]

@@ -174,16 +174,20 @@ impl<E> Opened<E> {
 
     /// Returns the begin messages: as many as the sink before may have in flight (resume::I2).
     fn begin_message(&self) -> Body {
-        let header = self.template();
-        let single = if self.encoding.is_messages() {
-            let description = Some((message::describe(&header, b""), header.first));
-            Single { subject: self.subject.clone(), description, payload: Bytes::new() }
-        } else {
-            let mut frame = vec![0; HEADER];
-            header.write(&mut frame);
-            Single { subject: self.subject.clone(), description: None, payload: frame.into() }
-        };
-        Body::Batch(vec![single; self.point.messages as usize])
+        let message = self.without_events(&self.template());
+        Body::Batch(vec![message; self.point.messages as usize])
+    }
+
+    /// Returns a message without events.
+    pub fn without_events(&self, header: &Header) -> Single {
+        let subject = self.subject.clone();
+        if self.encoding.is_messages() {
+            let description = Some((message::describe(header, b""), header.first));
+            return Single { subject, description, payload: Bytes::new() };
+        }
+        let mut frame = vec![0; HEADER];
+        header.write(&mut frame);
+        Single { subject, description: None, payload: frame.into() }
     }
 
     /// Takes a new connection in place of one that the client library has given up. Returns why there

@@ -69,6 +69,8 @@ pub struct Run<S: Stage> {
     window: Window,
     shared: Shared,
     stop: Arc<Stop>,
+    /// Whether events were dropped, so that the stream may have to tell a hole at the end.
+    hole: bool,
     /// Whether the ring has ended, and all its events were taken.
     ended: bool,
     /// Start of the current time without an acknowledgement, and what the last attempt came back with.
@@ -108,6 +110,7 @@ impl<S: Stage> Run<S> {
             incarnation: point.incarnation,
             acknowledged: point.next,
             sent: point.next,
+            sequence: point.expected,
         };
         shared.change(|counters| {
             counters.incarnation = point.incarnation;
@@ -122,6 +125,7 @@ impl<S: Stage> Run<S> {
             window: Window::default(),
             shared,
             stop,
+            hole: false,
             ended: false,
             outage: None,
             pause: Duration::ZERO,
@@ -155,7 +159,14 @@ impl<S: Stage> Run<S> {
                 && self.ready.is_empty()
                 && self.window.is_empty()
             {
-                return Ok(());
+                let end = self.stage.next();
+                if !self.hole || end == self.filling.end() {
+                    return Ok(());
+                }
+                let opened = &self.opened;
+                let told = self.filling.seal_hole(end, |header| opened.without_events(header));
+                self.ready.push_back(told);
+                continue;
             }
             match self.wait().await {
                 Woken::Look => {}
@@ -390,6 +401,7 @@ impl<S: Stage> Run<S> {
                 if let Some(unit) = self.window.pop() {
                     self.acknowledge(unit, true);
                 }
+                self.begun.sequence = sequence;
                 self.outage = None;
                 self.pause = Duration::ZERO;
                 self.count_lag();
@@ -431,6 +443,7 @@ impl<S: Stage> Run<S> {
         let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
         self.shared.change(|counters| {
             counters.doubts += 1;
+            counters.last_doubt.clone_from(&why);
             counters.state = state;
         });
         let mut since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
@@ -447,7 +460,7 @@ impl<S: Stage> Run<S> {
                 }
                 Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
                     Ok(point) => {
-                        self.expected = point.expected;
+                        (self.expected, self.begun.sequence) = (point.expected, point.expected);
                         if self.forget_stored(point.next)? {
                             (since, self.pause) = (Instant::now(), Duration::ZERO);
                         }
@@ -551,6 +564,7 @@ impl<S: Stage> Run<S> {
         };
         let next = self.stage.next();
         self.stage.release(next);
+        self.hole |= dropped > 0;
         self.shared.change(|counters| counters.dropped += dropped);
         end
     }

@@ -163,6 +163,16 @@ impl Filling {
         Unit { number, end, events, body, sent: self.taken }
     }
 
+    /// Returns a unit without events, which tells that the ring had none up to position `end`.
+    pub fn seal_hole(&mut self, end: u64, message: impl FnOnce(&Header) -> Single) -> Unit {
+        let header = Header { after: self.after, first: end, count: 0, ..self.template };
+        let body = Body::Batch(vec![message(&header)]);
+        self.after = end;
+        let number = self.next_number;
+        self.next_number += 1;
+        Unit { number, end, events: 0, body, sent: Instant::now() }
+    }
+
     /// Takes the buffer of a frame back, if the client is done with it.
     pub fn recycle(&mut self, body: Body) {
         if let Body::Frame(frame) = body

@@ -382,6 +382,7 @@ impl World {
             incarnation: point.incarnation,
             acknowledged: point.next,
             sent: point.next,
+            sequence: 0,
         });
         self.fill(model, at, step, next);
     }
