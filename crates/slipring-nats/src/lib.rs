@@ -61,6 +61,9 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod step;
+
 /// The bytes of frames and messages, for programs in other languages.
 #[doc = include_str!("../FRAMES.md")]
 pub mod frames {}
@@ -75,6 +78,10 @@ mod resume;
 mod runtime;
 mod sink;
 mod source;
+
+#[cfg(feature = "steps")]
+#[doc(hidden)]
+pub use step::on_each_step;
 
 pub use counters::{Counters, State};
 pub use encoding::{Decoding, Encoding};

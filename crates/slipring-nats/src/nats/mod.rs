@@ -29,6 +29,9 @@ use crate::errors::Error;
 
 /// Time that one request may take.
 pub const REQUEST: Duration = Duration::from_secs(2);
+/// Time between two pings while the server sends nothing. The client library gives a connection up
+/// after three pings without an answer, and tries the next server.
+const PING: Duration = Duration::from_secs(2);
 /// Time that a connection attempt may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -89,6 +92,7 @@ impl Connection {
             .name(server.name.clone().unwrap_or_else(|| "slipring".into()))
             .connection_timeout(CONNECT)
             .request_timeout(Some(REQUEST))
+            .ping_interval(PING)
             .event_callback(move |event| {
                 let notice = match event {
                     Event::Disconnected => Some(Notice::Disconnected),

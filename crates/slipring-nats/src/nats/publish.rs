@@ -159,6 +159,7 @@ impl Publisher {
                     let reply = (first || last).then(reply);
                     let payload = single.payload.clone();
                     publish(connection, single.subject.clone(), reply, headers, payload).await?;
+                    step!("single-sent");
                 }
                 Ok(())
             }

@@ -51,9 +51,11 @@ impl<E> Opened<E> {
         start: Start,
     ) -> Result<Opened<E>, Error> {
         let connection = Connection::open(&settings.server).await?;
+        step!("sink-connected");
         let chosen = settings.subject.clone().unwrap_or_default();
         let writes = Some((chosen.as_str(), encoding.is_messages()));
         let stream = connection.stream(&settings.stream, settings.create.as_ref(), writes).await?;
+        step!("sink-checked");
         let max_frame = max_frame(&connection, &stream, &settings, &encoding)?;
         let subject = subject(&stream, &settings, encoding.is_messages())?;
         encoding.cover(&stream.subjects);
@@ -121,8 +123,10 @@ impl<E> Opened<E> {
                 }
                 Err(fault) => return Err(self.connection.failed(&name, fault)),
             };
+            step!("sink-tail-read");
             if let Some(point) = begun.take_if(|point| resume::has_begun(&tail, &self.party, point))
             {
+                step!("sink-found-begun");
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return Ok(());
             }
@@ -144,11 +148,13 @@ impl<E> Opened<E> {
                 }
                 Err(_) => continue,
             }
+            step!("sink-begin-sent");
             let answer = tokio::time::timeout(self.settings.ack_timeout, self.publisher.answer());
             match answer.await {
                 Ok(Some((BEGIN, Outcome::Stored { sequence })))
                     if sequence == point.expected + u64::from(point.messages) =>
                 {
+                    step!("sink-begun");
                     self.point = Point { expected: sequence, ..point };
                     return Ok(());
                 }

@@ -161,6 +161,7 @@ impl<S: Stage> Run<S> {
             {
                 let end = self.stage.next();
                 if !self.hole || end == self.filling.end() {
+                    step!("sink-ended");
                     return Ok(());
                 }
                 let opened = &self.opened;
@@ -182,7 +183,11 @@ impl<S: Stage> Run<S> {
         while self.stage.next() < next {
             let ahead = usize::try_from(next - self.stage.next()).unwrap_or(usize::MAX);
             match self.stage.hold(ahead, |_, _| ()) {
-                Ok(_) => self.stage.release(next),
+                Ok(_) => {
+                    step!("sink-passing-over");
+                    self.stage.release(next);
+                    step!("sink-passed-over");
+                }
                 // The engine has positions that the ring has not published.
                 Err(BatchError::Unavailable | BatchError::Wait(WaitError::Closed)) => {
                     return Err(Error::WrongEpoch { ring: self.stage.next(), stream: next });
@@ -202,7 +207,9 @@ impl<S: Stage> Run<S> {
         while !self.ended && self.window.len() + self.ready.len() <= self.opened.window as usize {
             match self.take() {
                 Ok(0) => break,
-                Ok(_) => {}
+                Ok(_) => {
+                    step!("sink-taken");
+                }
                 Err(error) => {
                     self.ring_ended(error)?;
                     break;
@@ -317,7 +324,9 @@ impl<S: Stage> Run<S> {
         let in_flight = self.window.len() as u64;
         self.shared.change(|counters| counters.in_flight = in_flight);
         let Opened { publisher, connection, .. } = &self.opened;
-        in_time(publisher.send(connection, number, &body, expected)).await
+        in_time(publisher.send(connection, number, &body, expected)).await?;
+        step!("sink-sent");
+        Ok(())
     }
 
     /// Waits until there may be something to do.
@@ -422,7 +431,9 @@ impl<S: Stage> Run<S> {
     /// Releases the events of a unit that the engine has stored.
     fn acknowledge(&mut self, unit: Unit, answered: bool) {
         self.begun.acknowledged = unit.end;
+        step!("sink-acknowledged");
         self.stage.release(unit.end); // I1
+        step!("sink-released");
         if answered {
             self.shared.latency(unit.sent.elapsed());
         }
@@ -440,6 +451,7 @@ impl<S: Stage> Run<S> {
 
     /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
     async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
+        step!("sink-in-doubt");
         let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
         self.shared.change(|counters| {
             counters.doubts += 1;
@@ -460,10 +472,12 @@ impl<S: Stage> Run<S> {
                 }
                 Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
                     Ok(point) => {
+                        step!("sink-asked");
                         (self.expected, self.begun.sequence) = (point.expected, point.expected);
                         if self.forget_stored(point.next)? {
                             (since, self.pause) = (Instant::now(), Duration::ZERO);
                         }
+                        step!("sink-resolved");
                     }
                     Err(error @ Error::LostAcknowledged { .. }) if losses < LOSSES => {
                         losses += 1;
@@ -638,6 +652,7 @@ impl<S: Stage> Run<S> {
             unit.sent = Instant::now();
             in_time(publisher.send(connection, unit.number, &unit.body, expected)).await?;
             expected += unit.body.messages();
+            step!("sink-sent-again");
         }
         self.expected = expected;
         Ok(())

@@ -160,6 +160,7 @@ impl Filling {
         let number = self.next_number;
         self.next_number += 1;
         (self.after, self.count) = (end, 0);
+        step!("sink-sealed");
         Unit { number, end, events, body, sent: self.taken }
     }
 

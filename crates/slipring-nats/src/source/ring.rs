@@ -57,17 +57,22 @@ macro_rules! feeds {
                 mut fill: impl FnMut(&mut E) -> Result<(), R>,
             ) -> Result<Result<u64, R>, ClaimError> {
                 let mut claim = self.claim_n_async(len).await?;
+                step!("source-claimed");
                 for slot in claim.iter_mut() {
                     if let Err(error) = fill(slot) {
                         return Ok(Err(error));
                     }
+                    step!("source-filling");
                 }
+                step!("source-filled");
                 Ok(Ok(claim.publish()))
             }
             async fn skip(&mut self, len: usize) -> Result<bool, ClaimError> {
                 if $skips {
                     // A claim that is given up leaves its positions without events.
-                    drop(self.claim_n_async(len).await?);
+                    let claim = self.claim_n_async(len).await?;
+                    step!("source-leaving-out");
+                    drop(claim);
                 }
                 Ok($skips)
             }

@@ -162,17 +162,20 @@ impl<P: Feed> Run<P> {
             Ok(place) => place.map_err(Stopped::Failed)?,
             Err(error) => return Err(fault(&self.connection, error)),
         };
+        step!("source-found");
         let mut fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
             Ok(fetch) => fetch,
             Err(error) => return Err(fault(&self.connection, error)),
         };
         self.answered = true;
+        step!("source-fetching");
         let mut asked_again = None;
         while !self.is_at_end() {
             let fetched = match fetch.next(&mut self.connection).await {
                 Ok(fetched) => fetched,
                 Err(error) => return Err(fault(&self.connection, error)),
             };
+            step!("source-fetched");
             let (sequence, expected) = (fetched.sequence, self.next());
             match self.take(fetched).await? {
                 Step::Next => {}
@@ -278,6 +281,7 @@ impl<P: Feed> Run<P> {
             });
             match filled.await {
                 Ok(Ok(published)) if published == first => {
+                    step!("source-published");
                     let len = len as u64;
                     self.shared.change(|progress| {
                         progress.events += len;

@@ -1,0 +1,27 @@
+//! Named steps of a sink and a source, at which tests kill a process. Without the feature `steps` a
+//! step is nothing.
+
+#[cfg(feature = "steps")]
+static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
+
+/// Has `hook` called at each step of this process from now on. Only the first call counts.
+#[cfg(feature = "steps")]
+pub fn on_each_step(hook: fn(&'static str)) {
+    let _ = HOOK.set(hook);
+}
+
+/// Calls the hook, if the process has one.
+#[cfg(feature = "steps")]
+pub(crate) fn reached(name: &'static str) {
+    if let Some(hook) = HOOK.get() {
+        hook(name);
+    }
+}
+
+/// Marks a step.
+macro_rules! step {
+    ($name:literal) => {
+        #[cfg(feature = "steps")]
+        $crate::step::reached($name);
+    };
+}
