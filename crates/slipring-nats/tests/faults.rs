@@ -4,5 +4,29 @@ mod common;
 #[path = "faults/support.rs"]
 mod support;
 
+#[path = "faults/clusters.rs"]
+mod clusters;
+#[path = "faults/contents.rs"]
+mod contents;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[path = "faults/kills.rs"]
+mod kills;
+#[path = "faults/network.rs"]
+mod network;
+#[path = "faults/rings.rs"]
+mod rings;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[path = "faults/roles.rs"]
+mod roles;
+#[path = "faults/servers.rs"]
+mod servers;
 #[path = "faults/takeovers.rs"]
 mod takeovers;
+
+/// The child processes of these tests run this one alone. Elsewhere it does nothing.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn plays_a_role() {
+    let _watched = common::watched();
+    roles::play();
+}

@@ -2,9 +2,15 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use slipring::{Producer, WaitError};
+use slipring_nats::{Decoding, Error, Progress, RunningSink, RunningSource, Server as At, Source};
 use slipring_nats_server::Client;
 
 use crate::common::*;
@@ -29,10 +35,10 @@ pub fn seeded(test: impl FnOnce(&mut Rng)) {
     }
 }
 
-/// Polls until `reached`, for at most [`SOON`].
+/// Polls until `reached`, for at most a minute and a half: an election of leaders takes its time.
 #[track_caller]
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + SOON * 3;
     while !reached() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_micros(500));
@@ -46,4 +52,119 @@ pub fn assert_stored(client: &mut Client, first: u64, end: u64) -> Vec<Frame> {
     assert_eq!(frames.first().map(|frame| frame.after), Some(first));
     assert_eq!(frames.last().map(Frame::end), Some(end));
     frames
+}
+
+/// A source that follows the stream into a ring of threads, and a reader that checks each event
+/// against the oracle: the events of all positions from the first on, each once and in order.
+pub struct Follower {
+    source: RunningSource,
+    reader: Option<JoinHandle<u64>>,
+    next: Arc<AtomicU64>,
+}
+
+impl Follower {
+    /// Begins at position `first`.
+    pub fn start(at: At, first: u64) -> Follower {
+        let open = Source::of(at, STREAM).open().unwrap();
+        let (tx, mut rx) = ring(first, 256);
+        let source = open.start(Decoding::plain("number", 1), tx).unwrap();
+        let next = Arc::new(AtomicU64::new(first));
+        let shown = next.clone();
+        let reader = std::thread::spawn(move || {
+            let mut next = first;
+            let ended = rx.for_each(|value, at| {
+                assert_eq!((*value, at.seq), (event(next), next));
+                next += 1;
+                shown.store(next, Release);
+            });
+            assert!(matches!(ended, Ok(_) | Err(WaitError::Halted)), "{ended:?}");
+            next
+        });
+        Follower { source, reader: Some(reader), next }
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.source.progress()
+    }
+
+    /// Waits until the ring has all events before `end`.
+    #[track_caller]
+    pub fn wait_for(&self, end: u64) {
+        let from = std::panic::Location::caller();
+        until(&format!("the ring has {end} ({from}): {self:?}"), || {
+            assert!(!self.source.is_finished(), "the source ended");
+            self.next.load(Acquire) >= end
+        });
+        assert_eq!(self.next.load(Acquire), end);
+    }
+
+    /// Waits until the ring has all events before `end`, and ends the source.
+    #[track_caller]
+    pub fn finish(mut self, end: u64) -> Progress {
+        self.wait_for(end);
+        self.source.stop();
+        assert_eq!(self.reader.take().unwrap().join().unwrap(), end);
+        self.source.join().unwrap()
+    }
+
+    /// Waits for the source's failure. Returns it, and the position up to which the ring has events.
+    #[track_caller]
+    pub fn failure(mut self) -> (Error, u64) {
+        until("the source's end", || self.source.is_finished());
+        let end = self.reader.take().unwrap().join().unwrap();
+        (self.source.join().unwrap_err(), end)
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// Waits until a sink has no event before `end` that is not acknowledged.
+#[track_caller]
+pub fn acknowledged(sink: &RunningSink, end: u64) {
+    let from = std::panic::Location::caller();
+    until(&format!("acknowledgement of {end} ({from}): {sink:?}"), || {
+        assert!(!sink.is_finished(), "the sink ended: {sink:?}");
+        sink.counters().acknowledged >= end
+    });
+    assert_eq!(sink.counters().acknowledged, end);
+}
+
+/// Waits for a sink's failure.
+#[track_caller]
+pub fn failure(sink: RunningSink) -> Error {
+    until(&format!("the sink's end: {sink:?}"), || sink.is_finished());
+    sink.join().unwrap_err()
+}
+
+/// Feeds a random number of events, up to `most`.
+pub fn feed_some(tx: &mut Producer<u64>, rng: &mut Rng, most: u64) {
+    let end = tx.next_seq() + rng.u64(1..=most);
+    feed(tx, end).unwrap();
+}
+
+/// Lets up to `most` microseconds pass.
+pub fn spin(rng: &mut Rng, most: u64) {
+    std::thread::sleep(Duration::from_micros(rng.u64(..most)));
+}
+
+/// Checks that an error's text names these numbers.
+#[track_caller]
+pub fn assert_numbers(error: &Error, numbers: &[u64]) {
+    let text = error.to_string();
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_digit()).collect();
+    for number in numbers {
+        assert!(words.contains(&number.to_string().as_str()), "{number} is not in: {text}");
+    }
+}
+
+/// Works as [`feed_some`], and never waits for room: no acknowledgement may come meanwhile.
+pub fn feed_room(tx: &mut Producer<u64>, rng: &mut Rng, most: u64) {
+    match tx.remaining() as u64 {
+        0 => {}
+        room => feed_some(tx, rng, most.min(room)),
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use slipring_nats::Error;
+use slipring::WaitError;
+use slipring_nats::{Error, RunningSink};
 use slipring_nats_server::{Direction, Proxy};
 
 use crate::common::*;
@@ -44,4 +45,36 @@ fn frames_on_the_way_are_refused_after_a_takeover() {
     }
     assert_eq!(fenced, faults(10));
     assert_stored(&mut client(&server), 0, end);
+}
+
+/// Each sink takes over while the one before publishes as fast as it can.
+#[test]
+fn one_of_two_sinks_is_fenced() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    seeded(|rng| {
+        let mut earlier: Option<(std::thread::JoinHandle<()>, RunningSink)> = None;
+        for number in 0..=faults(20) {
+            let open = sink(&server.url()).max_frame(HEADER + 8 * 4).open(numbers()).unwrap();
+            let (mut tx, running) = start(open, 256);
+            assert_eq!(running.counters().incarnation, number + 1);
+            let feeding = std::thread::spawn(move || {
+                let ended = feed(&mut tx, u64::MAX);
+                assert!(matches!(ended, Err(WaitError::Failed(_))), "{ended:?}");
+            });
+            if let Some((feeding, running)) = earlier.take() {
+                let error = failure(running);
+                assert!(matches!(&error, Error::Fenced { ours, .. } if *ours == number), "{error}");
+                assert_numbers(&error, &[number, number + 1]);
+                feeding.join().unwrap();
+            }
+            spin(rng, 3_000);
+            earlier = Some((feeding, running));
+        }
+        let (feeding, running) = earlier.unwrap();
+        running.stop();
+        assert!(matches!(failure(running), Error::Stopped));
+        feeding.join().unwrap();
+        scan(&mut client(&server));
+    });
 }

@@ -1,0 +1,327 @@
+//! A stream that is trimmed, purged, emptied, filled by a foreign writer, or loses its end.
+
+use std::path::Path;
+
+use fastrand::Rng;
+use slipring::Producer;
+use slipring_nats::{Error, RunningSink, Server as At};
+use slipring_nats_server::{Client, Proxy, Purge, Server};
+
+use crate::common::*;
+use crate::support::*;
+
+/// A server whose stream is made anew for each scenario.
+struct World {
+    server: Server,
+    client: Client,
+    /// The way of the sink to the server.
+    proxy: Proxy,
+    number: u64,
+}
+
+/// A stream with a running sink, and what was published.
+struct Stream {
+    tx: Producer<u64>,
+    sink: RunningSink,
+    first: u64,
+}
+
+impl World {
+    fn new() -> Option<World> {
+        let server = server()?;
+        let (client, proxy) = (client(&server), Proxy::to(server.port()).unwrap());
+        Some(World { server, client, proxy, number: 0 })
+    }
+
+    /// Makes the stream anew, with at least 20 messages, all acknowledged.
+    fn stream(&mut self, rng: &mut Rng) -> Stream {
+        if self.number != 0 {
+            self.client.delete_stream(STREAM).unwrap();
+        }
+        self.number += 1;
+        let first = rng.u64(..1000);
+        let open = sink(&self.proxy.url()).resume_at(first).max_frame(HEADER + 8 * 4);
+        let (mut tx, sink) = start(open.open(numbers()).unwrap(), 512);
+        feed(&mut tx, first + rng.u64(80..200)).unwrap();
+        acknowledged(&sink, tx.next_seq());
+        Stream { tx, sink, first }
+    }
+
+    fn at(&self) -> At {
+        At::at(self.server.url())
+    }
+
+    fn last(&mut self) -> u64 {
+        self.client.stream_info(STREAM).unwrap()["state"]["last_seq"].as_u64().unwrap()
+    }
+
+    fn frame(&mut self, sequence: u64) -> Frame {
+        frame(&self.client.get_message(STREAM, sequence).unwrap().unwrap())
+    }
+
+    fn foreign(&mut self) -> u64 {
+        self.client.publish_acknowledged(SUBJECT, None, b"{\"order\": 7}").unwrap().0
+    }
+
+    /// Puts the sink in doubt, and returns the error that it ends with.
+    fn doubt(&mut self, stream: Stream) -> Error {
+        self.proxy.cut_now();
+        failure(stream.sink)
+    }
+
+    /// Makes a new sink, which must be refused.
+    fn refused(&self) -> Error {
+        sink(&self.server.url()).open(numbers()).unwrap_err()
+    }
+}
+
+/// A purge of what each source has read disturbs neither the sink nor the source.
+fn purged_while_healthy(world: &mut World, rng: &mut Rng) {
+    let mut stream = world.stream(rng);
+    let follower = Follower::start(world.at(), stream.first);
+    for _ in 0..3 {
+        follower.wait_for(stream.tx.next_seq());
+        let last = world.last();
+        let purge = match rng.u8(..3) {
+            0 => Purge::All,
+            1 => Purge::Keep(rng.u64(1..5)),
+            _ => Purge::Below(rng.u64(1..=last)),
+        };
+        world.client.purge(STREAM, purge).unwrap();
+        feed_some(&mut stream.tx, rng, 100);
+        acknowledged(&stream.sink, stream.tx.next_seq());
+    }
+    let end = stream.tx.next_seq();
+    stream.tx.close();
+    assert_eq!(stream.sink.join().unwrap().doubts, 0);
+    follower.finish(end);
+    assert_eq!(scan(&mut world.client).last().unwrap().end(), end);
+}
+
+/// A source finds that positions which it needs were removed at the front.
+fn trimmed(world: &mut World, rng: &mut Rng) {
+    let stream = world.stream(rng);
+    let keep = rng.u64(2..world.last() - 1);
+    world.client.purge(STREAM, Purge::Below(keep + 1)).unwrap();
+    let oldest = world.frame(keep + 1).first;
+    let wanted = rng.u64(stream.first..oldest);
+    let (error, end) = Follower::start(world.at(), wanted).failure();
+    let expected = (wanted, oldest);
+    assert!(
+        matches!(error, Error::Trimmed { wanted, oldest } if (wanted, oldest) == expected),
+        "{error:?} {expected:?}"
+    );
+    assert_numbers(&error, &[wanted, oldest]);
+    assert_eq!(end, wanted);
+    Follower::start(world.at(), oldest).finish(stream.tx.next_seq());
+}
+
+/// A source that reads finds that all was removed, and more was appended.
+fn trimmed_before_a_reading_source(world: &mut World, rng: &mut Rng) {
+    let mut stream = world.stream(rng);
+    let theirs = Proxy::to(world.server.port()).unwrap();
+    let follower = Follower::start(At::at(theirs.url()), stream.first);
+    let wanted = stream.tx.next_seq();
+    follower.wait_for(wanted);
+    theirs.refuse(true);
+    theirs.cut_now();
+    let lost = world.last();
+    feed_some(&mut stream.tx, rng, 50);
+    acknowledged(&stream.sink, stream.tx.next_seq());
+    let removed = world.last();
+    feed_some(&mut stream.tx, rng, 50);
+    acknowledged(&stream.sink, stream.tx.next_seq());
+    assert!(removed > lost);
+    world.client.purge(STREAM, Purge::Below(removed + 1)).unwrap();
+    let oldest = world.frame(removed + 1).first;
+    theirs.refuse(false);
+    let (error, end) = follower.failure();
+    assert!(matches!(error, Error::Trimmed { .. }), "{error:?}");
+    assert_numbers(&error, &[wanted, oldest]);
+    assert_eq!(end, wanted);
+}
+
+/// A message in the middle is missing.
+fn gap(world: &mut World, rng: &mut Rng) {
+    let stream = world.stream(rng);
+    let removed = rng.u64(3..world.last());
+    let missing = world.frame(removed);
+    world.client.delete_message(STREAM, removed).unwrap();
+    let (error, end) = Follower::start(world.at(), stream.first).failure();
+    let (sequence, from, to) = (removed + 1, missing.first, missing.end());
+    assert!(
+        matches!(error, Error::Gap { expected, found, sequence: at }
+            if (expected, found, at) == (from, to, sequence)),
+        "{error:?} {missing:?}"
+    );
+    assert_numbers(&error, &[from, to - 1, sequence]);
+    assert_eq!(end, from);
+}
+
+/// A foreign message is behind, or in place of, the sink's.
+fn foreign(world: &mut World, rng: &mut Rng) {
+    let mut stream = world.stream(rng);
+    let follower = Follower::start(world.at(), stream.first);
+    follower.wait_for(stream.tx.next_seq());
+    let emptied = rng.bool();
+    if emptied {
+        world.client.purge(STREAM, Purge::All).unwrap();
+    }
+    let sequence = world.foreign();
+    let mut errors = vec![follower.failure().0, world.refused()];
+    match rng.bool() {
+        true => feed_some(&mut stream.tx, rng, 20),
+        false => world.proxy.cut_now(),
+    }
+    errors.push(failure(stream.sink));
+    for error in errors {
+        assert!(matches!(error, Error::Foreign { sequence: at } if at == sequence), "{error:?}");
+        assert_numbers(&error, &[sequence]);
+    }
+}
+
+/// No message is left that says where to go on.
+fn emptied(world: &mut World, rng: &mut Rng) {
+    let stream = world.stream(rng);
+    let (last, end) = (world.last(), stream.tx.next_seq());
+    world.client.purge(STREAM, Purge::All).unwrap();
+    for error in [world.doubt(stream), world.refused()] {
+        assert!(matches!(error, Error::Emptied { last_sequence } if last_sequence == last));
+        assert_numbers(&error, &[last]);
+    }
+    let open = sink(&world.server.url()).resume_at(end).open(numbers()).unwrap();
+    assert_eq!(open.next_seq(), end);
+    let (mut tx, running) = start(open, 64);
+    feed_some(&mut tx, rng, 50);
+    tx.close();
+    running.join().unwrap();
+    scan(&mut world.client);
+}
+
+/// The last messages are gone, though they were acknowledged.
+fn tail_removed(world: &mut World, rng: &mut Rng) {
+    let stream = world.stream(rng);
+    let (last, end) = (world.last(), stream.tx.next_seq());
+    let count = rng.u64(1..8);
+    let found = world.frame(last - count).end();
+    for sequence in last - count + 1..=last {
+        world.client.delete_message(STREAM, sequence).unwrap();
+    }
+    let error = world.doubt(stream);
+    assert!(matches!(error, Error::LostAcknowledged { .. }), "{error:?}");
+    assert_numbers(&error, &[end - 1, found]);
+}
+
+/// The stream is removed, and made again by another ring.
+fn made_anew(world: &mut World, rng: &mut Rng) {
+    let mut stream = world.stream(rng);
+    let follower = Follower::start(world.at(), stream.first);
+    let ours = stream.tx.next_seq();
+    follower.wait_for(ours);
+    // Both learn of it only after the other ring has begun.
+    world.proxy.refuse(true);
+    world.proxy.cut_now();
+    world.client.delete_stream(STREAM).unwrap();
+    let theirs = stream.first + rng.u64(1..300);
+    let open = sink(&world.server.url()).resume_at(theirs).open(numbers()).unwrap();
+    let (mut tx, running) = start(open, 64);
+    feed_some(&mut tx, rng, 100);
+    let end = tx.next_seq();
+    tx.close();
+    running.join().unwrap();
+    world.proxy.refuse(false);
+    if rng.bool() {
+        feed_some(&mut stream.tx, rng, 20);
+    }
+    let error = failure(stream.sink);
+    assert!(matches!(error, Error::WrongEpoch { .. }), "{error:?}");
+    assert_numbers(&error, &[ours, end]);
+    // The source may have learned of the removal first.
+    let (error, at) = follower.failure();
+    assert!(
+        matches!(
+            error,
+            Error::WrongEpoch { .. }
+                | Error::NoStream { .. }
+                | Error::LostAcknowledged { .. }
+                | Error::Trimmed { .. }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(at, ours);
+}
+
+#[test]
+fn a_stream_is_changed_under_the_hands_of_a_sink_and_a_source() {
+    let _watched = watched();
+    let Some(mut world) = World::new() else { return };
+    type Scenario = fn(&mut World, &mut Rng);
+    let scenarios: [(&str, Scenario); 8] = [
+        ("purged while healthy", purged_while_healthy),
+        ("trimmed", trimmed),
+        ("trimmed before a reading source", trimmed_before_a_reading_source),
+        ("gap", gap),
+        ("foreign", foreign),
+        ("emptied", emptied),
+        ("tail removed", tail_removed),
+        ("made anew", made_anew),
+    ];
+    seeded(|rng| {
+        for _ in 0..faults(3) {
+            for (name, scenario) in scenarios {
+                let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    scenario(&mut world, rng);
+                }));
+                if let Err(panic) = panic {
+                    eprintln!("scenario: {name}");
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    });
+}
+
+/// Copies a folder.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// The server comes back with an earlier state of its disk.
+#[test]
+fn a_servers_tail_is_removed() {
+    let _watched = watched();
+    let Some(mut world) = World::new() else { return };
+    seeded(|rng| {
+        for _ in 0..faults(3) {
+            let mut stream = world.stream(rng);
+            let found = stream.tx.next_seq();
+            world.server.stop().unwrap();
+            let store = world.server.dir().join("store");
+            let saved = world.server.dir().join("saved");
+            copy(&store, &saved);
+            world.server.restart().unwrap();
+            feed_some(&mut stream.tx, rng, 100);
+            acknowledged(&stream.sink, stream.tx.next_seq());
+            let end = stream.tx.next_seq();
+            world.server.kill().unwrap();
+            std::fs::remove_dir_all(&store).unwrap();
+            std::fs::rename(&saved, &store).unwrap();
+            world.server.restart().unwrap();
+            world.client = client(&world.server);
+            let error = failure(stream.sink);
+            assert!(matches!(error, Error::LostAcknowledged { .. }), "{error:?}");
+            assert_numbers(&error, &[end - 1, found]);
+            // A new ring of threads begins where the stream ends now.
+            let open = sink(&world.server.url()).open(numbers()).unwrap();
+            assert_eq!(open.next_seq(), found);
+        }
+    });
+}

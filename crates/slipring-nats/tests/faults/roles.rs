@@ -1,0 +1,213 @@
+//! Child processes that run a sink or a source, and that are killed or stopped.
+
+use std::fmt::Display;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
+use slipring::Producer;
+use slipring_nats::{Decoding, Server as At, Sink, Source, on_each_step};
+use slipring_shm::{Attached, Problem, Segment, SegmentError};
+
+use crate::common::*;
+
+const ROLE: &str = "SLIPRING_NATS_TEST_ROLE";
+const STEP: &str = "SLIPRING_NATS_TEST_STEP";
+/// Slots of the rings of processes.
+pub const CAPACITY: u64 = 64;
+
+/// A segment with a ring, whose name goes with the value.
+pub struct Ring {
+    pub name: String,
+    pub me: Attached<u64>,
+}
+
+impl Ring {
+    /// Makes a ring with the stage `stage`, which begins at position `first`.
+    pub fn new(stage: &str, first: u64) -> Ring {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-nats-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let builder = Segment::<u64>::create(&name).capacity(CAPACITY).first_seq(first);
+        let segment = builder.notice(Duration::from_millis(2)).reader(stage).build().unwrap();
+        Ring { me: join(&segment), name }
+    }
+
+    pub fn producer(&self) -> Producer<u64> {
+        retry(|| self.me.producer())
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new("/dev/shm").join(format!("{}.slipring", self.name))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path());
+    }
+}
+
+fn join(segment: &Segment<u64>) -> Attached<u64> {
+    // SAFETY: only these tests know the segment.
+    unsafe { segment.attach() }.unwrap()
+}
+
+/// Repeats a call while it finds a place taken: a killed process holds its places until the kernel
+/// has taken its memory down.
+fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> T {
+    loop {
+        match take() {
+            Err(error) if matches!(error.problem(), Problem::Taken { .. } | Problem::Busy) => {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            result => return result.unwrap(),
+        }
+    }
+}
+
+/// A child process that plays a role of this test binary.
+pub struct Role {
+    child: Child,
+    from: BufReader<ChildStdout>,
+}
+
+impl Role {
+    /// Starts the role `name` with values that the role gets by [`value`]. `step`: the step at which
+    /// it is killed, and at its how manyth time.
+    pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, name).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.envs(values.iter().copied());
+        if let Some((step, time)) = step {
+            command.env(STEP, format!("{step} {time}"));
+        }
+        let mut child = command.spawn().unwrap();
+        let from = BufReader::new(child.stdout.take().unwrap());
+        Role { child, from }
+    }
+
+    /// Waits for what the role says next.
+    pub fn hear(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.from.read_line(&mut line).unwrap();
+            assert_ne!(read, 0, "the role ended instead of saying something");
+            if let Some((_, said)) = line.split_once('@') {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for the role's end, which is SIGKILL.
+    #[track_caller]
+    pub fn assert_killed(mut self, why: impl Display) {
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "{why}: {status}");
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a value that the role was started with.
+fn value(key: &str) -> String {
+    std::env::var(key).unwrap()
+}
+
+/// Says something to the parent.
+fn say(said: impl Display) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n@{said}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Plays the role that the environment names, if it names one.
+pub fn play() {
+    static TIMES: AtomicU32 = AtomicU32::new(0);
+    let Ok(name) = std::env::var(ROLE) else { return };
+    // The thread that started this process waits for it, or lets it be killed by dropping it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    on_each_step(|step| {
+        let Ok(wanted) = std::env::var(STEP) else { return };
+        let (name, time) = wanted.split_once(' ').unwrap();
+        if name == step && TIMES.fetch_add(1, Relaxed) + 1 == time.parse::<u32>().unwrap() {
+            let _ = kill_process(getpid(), Signal::KILL);
+            // Other threads of the process may run on until the signal arrives; this one not.
+            loop {
+                std::thread::park();
+            }
+        }
+    });
+    match name.as_str() {
+        "sink" => sink_of_processes(),
+        "sink-of-threads" => sink_of_threads(),
+        "source" => source(),
+        name => panic!("no role {name}"),
+    }
+}
+
+fn own_sink() -> Sink {
+    let sink = sink(&value("URL")).max_frame(HEADER + 8 * 4);
+    match std::env::var("ACK_MICROS") {
+        Ok(micros) => sink.ack_timeout(Duration::from_micros(micros.parse().unwrap())),
+        Err(_) => sink,
+    }
+}
+
+/// Publishes a ring of processes until it ends.
+fn sink_of_processes() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let journal = retry(|| me.reader("journal"));
+    let running = match own_sink().attach(numbers(), journal, me.id()) {
+        Ok(running) => running,
+        Err(error) => return say(format!("refused: {error}")),
+    };
+    say("runs");
+    match running.join() {
+        Ok(counters) => say(format!("ended {}", counters.acknowledged)),
+        Err(error) => say(format!("failed: {error}")),
+    }
+}
+
+/// Publishes a ring of threads, which this process feeds up to position `END`.
+fn sink_of_threads() {
+    let open = own_sink().open(numbers()).unwrap();
+    say(open.next_seq());
+    let (mut tx, running) = start(open, 64);
+    let fed = feed(&mut tx, value("END").parse().unwrap());
+    tx.close();
+    match (fed, running.join()) {
+        (Ok(()), Ok(counters)) => say(format!("ended {}", counters.acknowledged)),
+        (_, error) => say(format!("failed: {}", error.unwrap_err())),
+    }
+}
+
+/// Fills a ring of processes.
+fn source() {
+    let me = join(&Segment::open(value("NAME")).unwrap());
+    let tx = retry(|| me.producer());
+    let open = Source::of(At::at(value("URL")), STREAM).open().unwrap();
+    let running = open.start(Decoding::plain("number", 1), tx).unwrap();
+    say("runs");
+    match running.join() {
+        Ok(progress) => say(format!("ended {}", progress.next)),
+        Err(error) => say(format!("failed: {error}")),
+    }
+}
