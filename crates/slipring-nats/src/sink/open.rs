@@ -180,8 +180,14 @@ impl<E> Opened<E> {
 
     /// Returns the begin messages: as many as the sink before may have in flight (resume::I2).
     fn begin_message(&self) -> Body {
-        let message = self.without_events(&self.template());
-        Body::Batch(vec![message; self.point.messages as usize])
+        let header = self.template();
+        // The first one tells the hole, if there is one.
+        let rest = self.without_events(&Header { after: header.first, ..header });
+        let mut messages = vec![rest; self.point.messages as usize];
+        if let Some(first) = messages.first_mut() {
+            *first = self.without_events(&header);
+        }
+        Body::Batch(messages)
     }
 
     /// Returns a message without events.
