@@ -1,9 +1,12 @@
 //! How events become bytes, and bytes events.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::frame;
 use crate::nats::stream::{is_subject, matches};
+use crate::sink::panic_text;
 
 /// How a sink turns events into bytes, and what it says of their type.
 ///
@@ -27,8 +30,8 @@ type Encode<E> = Box<dyn FnMut(&E, &mut Vec<u8>) + Send>;
 type Subject<E> = Box<dyn FnMut(&E) -> String + Send>;
 
 enum Kind<E> {
-    /// Frames of events of one size.
-    Plain { size: u32, bytes: fn(&E) -> &[u8] },
+    /// Frames of events of one size. `append` knows the size when it is compiled.
+    Plain { size: u32, append: fn(&E, &mut Vec<u8>) },
     /// Frames of events of varying sizes.
     By(Encode<E>),
     /// One message for each event. `covered`: the stream's subjects.
@@ -50,7 +53,8 @@ impl<E> Encoding<E> {
         const { assert!(size_of::<E>() <= u32::MAX as usize, "an event has less than 4 GiB") };
         let size = size_of::<E>() as u32;
         let fingerprint = frame::fingerprint(name, version, size);
-        Encoding { fingerprint, kind: Kind::Plain { size, bytes: E::as_bytes } }
+        let append = |event: &E, to: &mut Vec<u8>| to.extend_from_slice(event.as_bytes());
+        Encoding { fingerprint, kind: Kind::Plain { size, append } }
     }
 
     /// Events that `encode` turns into bytes, by appending to the given ones. A frame has each
@@ -123,7 +127,7 @@ impl<E> Encoding<E> {
     #[inline]
     pub(crate) fn append(&mut self, event: &E, to: &mut Vec<u8>) {
         match &mut self.kind {
-            Kind::Plain { bytes, .. } => to.extend_from_slice(bytes(event)),
+            Kind::Plain { append, .. } => append(event, to),
             Kind::By(encode) | Kind::Messages { encode, .. } => encode(event, to),
         }
     }
@@ -169,10 +173,17 @@ pub struct Decoding<E> {
     kind: DecodingKind<E>,
 }
 
+/// The length of a slice is not that of an event.
+struct SizeError;
+
 type Decode<E> = Box<dyn FnMut(&[u8], &mut E) -> Result<(), String> + Send>;
 
 enum DecodingKind<E> {
-    Plain { size: usize, bytes: fn(&mut E) -> &mut [u8] },
+    /// `copy` refuses slices of another length than the event's.
+    Plain {
+        size: usize,
+        copy: fn(&[u8], &mut E) -> Result<(), SizeError>,
+    },
     By(Decode<E>),
 }
 
@@ -186,7 +197,9 @@ impl<E> Decoding<E> {
     {
         let size = size_of::<E>();
         let fingerprint = frame::fingerprint(name, version, size as u32);
-        Decoding { fingerprint, kind: DecodingKind::Plain { size, bytes: E::as_mut_bytes } }
+        let copy =
+            |from: &[u8], slot: &mut E| from.write_to(slot.as_mut_bytes()).map_err(|_| SizeError);
+        Decoding { fingerprint, kind: DecodingKind::Plain { size, copy } }
     }
 
     /// Events that `decode` makes of what the sink's closure appended. The slot has the event that
@@ -210,18 +223,14 @@ impl<E> Decoding<E> {
         self.fingerprint
     }
 
-    /// Decodes an event into its slot.
+    /// Decodes an event into its slot. A panic of the closure is an error, too.
     #[inline]
     pub(crate) fn decode(&mut self, from: &[u8], slot: &mut E) -> Result<(), String> {
         match &mut self.kind {
-            DecodingKind::Plain { size, bytes } if from.len() == *size => {
-                bytes(slot).copy_from_slice(from);
-                Ok(())
-            }
-            DecodingKind::Plain { size, .. } => {
-                Err(format!("an event has {} bytes instead of {size}", from.len()))
-            }
-            DecodingKind::By(decode) => decode(from, slot),
+            DecodingKind::Plain { size, copy } => copy(from, slot)
+                .map_err(|_| format!("an event has {} bytes instead of {size}", from.len())),
+            DecodingKind::By(decode) => catch_unwind(AssertUnwindSafe(|| decode(from, slot)))
+                .unwrap_or_else(|panic| Err(panic_text(&*panic))),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! - I2: an event is published at its own position, or not at all.
 //! - I3: positions are left out only where a message says that the ring had no events there.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use crate::message;
 use crate::nats::api::bad_message;
 use crate::nats::fetch::{Fetch, Fetched};
 use crate::nats::{Connection, Fault};
-use crate::sink::{LOSSES, panic_text};
+use crate::sink::LOSSES;
 
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -270,9 +269,7 @@ impl<P: Feed> Run<P> {
             let mut at = first;
             let filled = producer.fill(len, |slot| {
                 let decoded = match events.next() {
-                    Some(Ok(event)) => {
-                        contained(|| decoding.decode(event, slot)).map_err(Refused::By)
-                    }
+                    Some(Ok(event)) => decoding.decode(event, slot).map_err(Refused::By),
                     Some(Err(bad)) => Err(Refused::Bad(bad)),
                     None => Err(Refused::Bad(Bad::Damaged("it has fewer events than it names"))),
                 };
@@ -317,10 +314,6 @@ enum Stopped {
 enum Refused {
     By(String),
     Bad(Bad),
-}
-
-fn contained(decode: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| Err(panic_text(&*panic)))
 }
 
 fn claim_failed(error: ClaimError) -> Stopped {
