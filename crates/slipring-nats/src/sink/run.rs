@@ -331,9 +331,9 @@ impl<S: Stage> Run<S> {
 
     /// Waits until there may be something to do.
     async fn wait(&mut self) -> Woken {
-        let settings = self.opened.settings.clone();
+        let Settings { linger, ack_timeout, .. } = *self.settings();
         let now = Instant::now();
-        let oldest = self.window.oldest().map(|unit| unit.sent + settings.ack_timeout);
+        let oldest = self.window.oldest().map(|unit| unit.sent + ack_timeout);
         if oldest.is_some_and(|moment| now >= moment) {
             return Woken::Doubt("an acknowledgement did not come in time".into());
         }
@@ -342,7 +342,7 @@ impl<S: Stage> Run<S> {
         let look = match self.not_before {
             Some(moment) => Some(moment),
             None if idle || full || self.ended => None,
-            None => Some(now + settings.linger), // I3
+            None => Some(now + linger), // I3
         };
         let until = look.into_iter().chain(oldest).min();
         let armed = idle && self.not_before.is_none();
