@@ -71,7 +71,14 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
         "clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings",
     ))?;
     step.run(&Call::cargo("test --release --manifest-path peers/Cargo.toml"))?;
-    peers(step, &["--smoke".into()])
+    peers(step, &["--smoke".into()])?;
+    nats(step, &["--smoke".into()])
+}
+
+/// Measures `slipring-nats` beside other ways to write and read a JetStream stream.
+fn nats(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
+    let run = "run --quiet --release --manifest-path peers/Cargo.toml --bin nats --";
+    step.run_within(Duration::from_secs(60 * 60), &Call::cargo(run).args(args))
 }
 
 /// Measures the same work through slipring, its peers and hand-made limits. The measurements are a
