@@ -253,6 +253,7 @@ impl<'p> Events<'p> {
 impl<'p> Iterator for Events<'p> {
     type Item = Result<&'p [u8], Bad>;
 
+    #[inline] // called for each event, from the crate that makes the ring
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         let length = match self.size {

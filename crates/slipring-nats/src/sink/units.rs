@@ -76,6 +76,7 @@ impl Filling {
     }
 
     /// The position behind the last event.
+    #[inline]
     pub fn end(&self) -> u64 {
         if self.count == 0 { self.after } else { self.first + u64::from(self.count) }
     }
@@ -87,6 +88,7 @@ impl Filling {
     }
 
     /// Whether an event at `seq` does not follow the last one directly.
+    #[inline]
     pub fn is_behind_hole(&self, seq: u64) -> bool {
         self.count != 0 && seq != self.end()
     }
@@ -103,6 +105,7 @@ impl Filling {
     }
 
     /// Begins with the event at `seq`, if it is the first.
+    #[inline]
     fn begin(&mut self, seq: u64) {
         if self.count == 0 {
             self.first = seq;
@@ -112,6 +115,7 @@ impl Filling {
     }
 
     /// Returns where the bytes of the event at `seq` go.
+    #[inline] // called for each event, from the crate that makes the ring
     pub fn plain(&mut self, seq: u64) -> &mut Vec<u8> {
         self.begin_frame(seq);
         &mut self.bytes
@@ -124,13 +128,19 @@ impl Filling {
         self.bytes.extend_from_slice(event);
     }
 
+    #[inline]
     fn begin_frame(&mut self, seq: u64) {
         if self.count == 0 {
-            self.bytes = self.spare.pop().unwrap_or_default();
-            self.bytes.clear();
-            self.bytes.resize(HEADER, 0);
+            self.take_buffer();
         }
         self.begin(seq);
+    }
+
+    /// Makes room for a frame's header.
+    fn take_buffer(&mut self) {
+        self.bytes = self.spare.pop().unwrap_or_default();
+        self.bytes.clear();
+        self.bytes.resize(HEADER, 0);
     }
 
     /// Adds an event that becomes a message of its own.
