@@ -242,13 +242,14 @@ impl Error {
             Error::Gap { expected, found, sequence } => write!(
                 f,
                 "positions {expected} to {} are missing in front of the message of sequence \
-                 {sequence}: restore the stream, or start the source behind the gap (Source::start)",
+                 {sequence}: restore the stream; or make the source's ring with first_seq({found}), or \
+                 accept the loss (Sink::accept_loss)",
                 found.saturating_sub(1)
             ),
             Error::Trimmed { wanted, oldest } => write!(
                 f,
                 "the stream has no positions before {oldest} any more, and the source needs \
-                 {wanted}: start it at {oldest} or later (Source::start), and raise the stream's limits"
+                 {wanted}: make its ring with first_seq({oldest}) or later, and raise the stream's limits"
             ),
             Error::LostAcknowledged { acknowledged, found } => write!(
                 f,
@@ -263,7 +264,7 @@ impl Error {
             Error::Damaged { sequence, what } => write!(
                 f,
                 "the message of sequence {sequence} is damaged ({what}): restore the stream, or \
-                 start the source behind it (Source::start)"
+                 make the source's ring with a first_seq behind it"
             ),
             Error::WrongType { ours, theirs } => write!(
                 f,

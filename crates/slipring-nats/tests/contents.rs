@@ -141,7 +141,7 @@ fn a_stream_that_discards_the_oldest_is_never_full() {
         source.join().unwrap_err(),
         Error::Trimmed { wanted: 0, .. },
         oldest.to_string(),
-        "Source::start",
+        "first_seq",
         "raise the stream's limits"
     );
 }

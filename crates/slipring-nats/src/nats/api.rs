@@ -166,6 +166,49 @@ impl Connection {
         Ok(last)
     }
 
+    /// Checks that the messages with the sequences `first` to `last` follow each other, from position
+    /// `position` on if it is known.
+    ///
+    /// A message whose condition names a predicted sequence can be stored without the one before it, if
+    /// a program that is no sink took that one's sequence.
+    pub async fn check_chain(
+        &self,
+        stream: &str,
+        (first, last): (u64, u64),
+        mut position: Option<u64>,
+    ) -> Result<Result<(), Error>, Fault> {
+        let mut next = first.max(1);
+        while next <= last {
+            let Some(message) = self.next_from(stream, next).await? else { break };
+            let sequence = message.sequence;
+            if sequence > last {
+                break;
+            }
+            let header = match message.header() {
+                Ok(header) => header,
+                Err(error) => return Ok(Err(error)),
+            };
+            if let Some(expected) = position.replace(header.end())
+                && expected != header.after
+            {
+                return Ok(Err(Error::Gap { expected, found: header.after, sequence }));
+            }
+            next = sequence + 1;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Returns the end of the stream as its last message tells it, by a single request. If messages were
+    /// removed at the end, that is not the end, and no condition that names it holds.
+    pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
+        match self.get(stream, json!({ "last_by_subj": ">" })).await? {
+            Some(last) => Ok(last
+                .header()
+                .map(|header| Tail { last_sequence: last.sequence, last: Some(header) })),
+            None => self.tail(stream).await,
+        }
+    }
+
     /// Returns the end of the stream.
     ///
     /// The last message and the last sequence come by two requests. They belong together if the

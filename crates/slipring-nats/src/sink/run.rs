@@ -3,10 +3,12 @@
 //! Invariants
 //! - I1: the sink releases events only after the acknowledgement of their unit, or after the engine
 //!   has named their unit as stored. (Events that it drops on request are the exception.)
-//! - I2: in doubt, the sink sends nothing until it has asked the engine (`resume`).
+//! - I2: in doubt, the sink sends nothing until it has asked the engine (`run/doubt.rs`).
 //! - I3: while units are in flight, no waker is armed at the ring: a publication then costs the
 //!   producer no more than with a stage that polls. The loop polls the ring at each answer, and at
 //!   least once in the linger time.
+
+mod doubt;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,25 +20,21 @@ use std::time::{Duration, Instant};
 use slipring::{BatchError, WaitError};
 use tokio::sync::Notify;
 
+pub use self::doubt::LOSSES;
 use super::open::Opened;
 use super::stage::Stage;
 use super::units::{Filling, Unit, Window};
-use super::{Outage, Settings, Watch};
+use super::{Settings, Watch};
 use crate::counters::{Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, LENGTH};
 use crate::nats::publish::Outcome;
-use crate::nats::{Connection, Fault, Notice, REQUEST};
-use crate::resume::{self, Begun};
+use crate::nats::{Fault, Notice, REQUEST};
+use crate::resume::Begun;
 
-/// Longest time between two attempts to reach the engine.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Time between two looks at the ring while the engine is away.
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a loss is asked about again before it counts as one: a leader that has lost its place
-/// may answer for a while with what it knew, and a server that just started with less than it has.
-pub const LOSSES: u32 = 8;
 
 /// How other threads end a sink.
 #[derive(Default)]
@@ -448,222 +446,6 @@ impl<S: Stage> Run<S> {
         });
         self.filling.recycle(unit.body);
     }
-
-    /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
-    async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
-        step!("sink-in-doubt");
-        let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
-        self.shared.change(|counters| {
-            counters.doubts += 1;
-            counters.last_doubt.clone_from(&why);
-            counters.state = state;
-        });
-        let mut since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
-        self.outage = Some((since, why));
-        let mut losses = 0;
-        loop {
-            self.opened.publisher.begin_attempt();
-            self.rest(doubt).await?;
-            match self.ask(doubt).await? {
-                Asked::Later(why) => {
-                    self.outage = Some((since, why));
-                    self.shared.change(|counters| counters.state = State::Away);
-                    continue;
-                }
-                Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
-                    Ok(point) => {
-                        step!("sink-asked");
-                        (self.expected, self.begun.sequence) = (point.expected, point.expected);
-                        if self.forget_stored(point.next)? {
-                            (since, self.pause) = (Instant::now(), Duration::ZERO);
-                        }
-                        step!("sink-resolved");
-                    }
-                    Err(error @ Error::LostAcknowledged { .. }) if losses < LOSSES => {
-                        losses += 1;
-                        self.outage = Some((since, error.to_string()));
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-                Asked::Failed(error @ Error::NoStream { .. }) if losses < LOSSES => {
-                    losses += 1;
-                    self.outage = Some((since, error.to_string()));
-                    continue;
-                }
-                Asked::Failed(error) => return Err(error),
-            }
-            match self.send_again().await {
-                Ok(()) => {
-                    // Without units in flight nothing is left to be acknowledged.
-                    let (outage, state) = match self.window.is_empty() {
-                        true => (None, State::Publishing),
-                        false => (self.outage.take().map(|(_, why)| (since, why)), state),
-                    };
-                    self.outage = outage;
-                    self.shared.change(|counters| counters.state = state);
-                    return Ok(());
-                }
-                Err(Fault::Away(why) | Fault::Refused { why, .. }) => {
-                    self.outage = Some((since, why));
-                }
-            }
-        }
-    }
-
-    /// Waits before the next attempt, longer each time.
-    async fn rest(&mut self, doubt: Doubt) -> Result<(), Error> {
-        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.pause = (self.pause * 2).clamp(Duration::from_millis(5), LONGEST_PAUSE);
-        self.watching(doubt, tokio::time::sleep(pause)).await
-    }
-
-    /// Waits for `asking`, and keeps an eye on the ring and the deadline meanwhile.
-    async fn watching<T>(
-        &mut self,
-        doubt: Doubt,
-        asking: impl Future<Output = T>,
-    ) -> Result<T, Error> {
-        let mut asking = std::pin::pin!(asking);
-        loop {
-            self.look_at_ring()?;
-            self.count_lag();
-            let drops = self.check_outage(doubt)?;
-            // Producers do not wait for a sink that drops their events.
-            let armed = drops && !self.ended && self.not_before.is_none();
-            let stage = &mut self.stage;
-            let ring = std::future::poll_fn(|context| {
-                if stage.arm(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
-            });
-            let answer = tokio::select! {
-                biased;
-                answer = &mut asking => Some(answer),
-                () = self.stop.notify.notified() => None,
-                () = ring, if armed => None,
-                () = tokio::time::sleep(LOOK) => None,
-            };
-            if armed {
-                self.stage.disarm();
-            }
-            if let Some(answer) = answer {
-                return Ok(answer);
-            }
-        }
-    }
-
-    /// Ends the sink, or drops events, if the engine has been away for as long as the user allows.
-    /// Returns whether it drops.
-    fn check_outage(&mut self, doubt: Doubt) -> Result<bool, Error> {
-        let Some((since, why)) = &self.outage else { return Ok(false) };
-        let waited = since.elapsed();
-        match self.settings().outage {
-            Outage::FailAfter(limit) if waited >= limit => Err(match doubt {
-                Doubt::Full => Error::Full { why: why.clone() },
-                Doubt::Lost => Error::Away { waited, why: why.clone() },
-            }),
-            Outage::DropAfter(limit) if waited >= limit => self.drop_events().map(|()| true),
-            _ => Ok(false),
-        }
-    }
-
-    /// Drops the events that the ring has, so that its producers do not wait.
-    fn drop_events(&mut self) -> Result<(), Error> {
-        let mut dropped = 0;
-        let end = loop {
-            match self.stage.hold(usize::MAX, |_, _| ()) {
-                Ok(0) => break Ok(()),
-                Ok(taken) => dropped += taken as u64,
-                Err(error) => break self.ring_ended(Taken::Ring(error)),
-            }
-        };
-        let next = self.stage.next();
-        self.stage.release(next);
-        self.hole |= dropped > 0;
-        self.shared.change(|counters| counters.dropped += dropped);
-        end
-    }
-
-    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to stop.
-    fn look_at_ring(&mut self) -> Result<(), Error> {
-        if self.stop.is_asked() {
-            return Err(Error::Stopped);
-        }
-        match self.stage.known() {
-            Err(BatchError::Wait(WaitError::Closed)) | Ok(_) => Ok(()),
-            Err(error) => self.ring_ended(Taken::Ring(error)),
-        }
-    }
-
-    /// Asks the engine for the stream's end.
-    async fn ask(&mut self, doubt: Doubt) -> Result<Asked, Error> {
-        let mut closed = false;
-        while let Ok(notice) = self.opened.connection.notices.try_recv() {
-            closed |= notice == Notice::Closed;
-            if notice == Notice::Disconnected {
-                self.shared.change(|counters| counters.reconnects += 1);
-            }
-        }
-        if closed || self.opened.connection.notices.is_closed() {
-            let server = self.settings().server.clone();
-            let opened = self.watching(doubt, Connection::open(&server)).await?;
-            if let Some(why) = self.opened.reconnect(opened).await? {
-                return Ok(Asked::Later(why));
-            }
-        }
-        let name = self.opened.stream.name.clone();
-        let requests = self.opened.connection.requests();
-        let asking = tokio::time::timeout(REQUEST * 2, requests.tail(&name));
-        match self.watching(doubt, asking).await? {
-            Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
-            Ok(Ok(Err(error))) => Ok(Asked::Failed(error)),
-            Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
-            Ok(Err(fault @ Fault::Refused { .. })) => {
-                match self.opened.connection.failed(&name, fault) {
-                    error @ Error::NoStream { .. } => Ok(Asked::Failed(error)),
-                    error => Ok(Asked::Later(error.to_string())),
-                }
-            }
-            Err(_) => Ok(Asked::Later("no answer in time".into())),
-        }
-    }
-
-    /// Releases the units that the engine has, as it names its end. Returns whether there were any.
-    fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
-        let before = self.begun.acknowledged;
-        while self.window.oldest().is_some_and(|unit| unit.end <= end) {
-            if let Some(unit) = self.window.pop() {
-                self.acknowledge(unit, false);
-            }
-        }
-        if self.begun.acknowledged == end {
-            Ok(before != end)
-        } else {
-            // The stream ends in the middle of a unit, which no append of this sink can have left.
-            Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
-        }
-    }
-
-    async fn send_again(&mut self) -> Result<(), Fault> {
-        let resent = self.window.len() as u64;
-        self.shared.change(|counters| counters.resent += resent);
-        let Opened { publisher, connection, .. } = &self.opened;
-        let mut expected = self.expected;
-        for unit in self.window.iter_mut() {
-            unit.sent = Instant::now();
-            in_time(publisher.send(connection, unit.number, &unit.body, expected)).await?;
-            expected += unit.body.messages();
-            step!("sink-sent-again");
-        }
-        self.expected = expected;
-        Ok(())
-    }
-}
-
-/// What the engine says, or why it says nothing.
-enum Asked {
-    End(resume::Tail),
-    Failed(Error),
-    Later(String),
 }
 
 /// Why no event was taken.

@@ -37,10 +37,17 @@ pub fn seeded(test: impl FnOnce(&mut Rng)) {
 
 /// Polls until `reached`, for at most a minute and a half: an election of leaders takes its time.
 #[track_caller]
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+pub fn until(what: &str, reached: impl FnMut() -> bool) {
+    for_long(reached, || panic!("not in time: {what}"));
+}
+
+/// Waits as [`until`] does, and calls `late` when the time is over.
+fn for_long(mut reached: impl FnMut() -> bool, late: impl Fn()) {
     let deadline = Instant::now() + SOON * 3;
     while !reached() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        if Instant::now() >= deadline {
+            late();
+        }
         std::thread::sleep(Duration::from_micros(500));
     }
 }
@@ -136,7 +143,8 @@ pub fn acknowledged(sink: &RunningSink, end: u64) {
 /// Waits for a sink's failure.
 #[track_caller]
 pub fn failure(sink: RunningSink) -> Error {
-    until(&format!("the sink's end: {sink:?}"), || sink.is_finished());
+    let from = std::panic::Location::caller();
+    for_long(|| sink.is_finished(), || panic!("the sink does not end, at {from}: {sink:?}"));
     sink.join().unwrap_err()
 }
 

@@ -1,0 +1,260 @@
+//! What a sink does in doubt: it asks the engine where to go on.
+//!
+//! Invariants
+//! - I1: nothing is sent between the doubt and the engine's answer.
+//! - I2: the units of the window are sent again as they were: see `resume`.
+//! - I3: while the sink asks or waits, it looks at the ring, at the deadline and at a call to stop.
+
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use slipring::{BatchError, WaitError};
+
+use super::{Doubt, LOOK, Run, Taken, in_time};
+use crate::counters::State;
+use crate::errors::Error;
+use crate::nats::{Connection, Fault, Notice};
+use crate::resume;
+use crate::sink::Outage;
+use crate::sink::open::Opened;
+use crate::sink::stage::Stage;
+
+/// Longest time between two attempts to reach the engine.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Time that the engine has to name the stream's end, and to show what is behind the last
+/// acknowledgement.
+const ASKING: Duration = Duration::from_secs(10);
+/// How often a loss is asked about again before it counts as one: a leader that has lost its place
+/// may answer for a while with what it knew, and a server that just started with less than it has.
+pub const LOSSES: u32 = 8;
+
+impl<S: Stage> Run<S> {
+    /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
+    pub(super) async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
+        step!("sink-in-doubt");
+        let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
+        self.shared.change(|counters| {
+            counters.doubts += 1;
+            counters.last_doubt.clone_from(&why);
+            counters.state = state;
+        });
+        let mut since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
+        self.outage = Some((since, why));
+        let mut losses = 0;
+        loop {
+            self.opened.publisher.begin_attempt();
+            self.rest(doubt).await?;
+            match self.ask(doubt).await? {
+                Asked::Later(why) => {
+                    self.outage = Some((since, why));
+                    self.shared.change(|counters| counters.state = State::Away);
+                    continue;
+                }
+                Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
+                    Ok(point) => {
+                        step!("sink-asked");
+                        (self.expected, self.begun.sequence) = (point.expected, point.expected);
+                        if self.forget_stored(point.next)? {
+                            (since, self.pause) = (Instant::now(), Duration::ZERO);
+                        }
+                        step!("sink-resolved");
+                    }
+                    Err(error @ Error::LostAcknowledged { .. }) if losses < LOSSES => {
+                        losses += 1;
+                        self.outage = Some((since, error.to_string()));
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+                Asked::Failed(error @ Error::NoStream { .. }) if losses < LOSSES => {
+                    losses += 1;
+                    self.outage = Some((since, error.to_string()));
+                    continue;
+                }
+                Asked::Failed(error) => return Err(error),
+            }
+            match self.send_again().await {
+                Ok(()) => {
+                    // Without units in flight nothing is left to be acknowledged.
+                    let (outage, state) = match self.window.is_empty() {
+                        true => (None, State::Publishing),
+                        false => (self.outage.take().map(|(_, why)| (since, why)), state),
+                    };
+                    self.outage = outage;
+                    self.shared.change(|counters| counters.state = state);
+                    return Ok(());
+                }
+                Err(Fault::Away(why) | Fault::Refused { why, .. }) => {
+                    self.outage = Some((since, why));
+                }
+            }
+        }
+    }
+
+    /// Waits before the next attempt, longer each time.
+    async fn rest(&mut self, doubt: Doubt) -> Result<(), Error> {
+        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(5), LONGEST_PAUSE);
+        self.watching(doubt, tokio::time::sleep(pause)).await
+    }
+
+    /// Waits for `asking`, and keeps an eye on the ring and the deadline meanwhile.
+    async fn watching<T>(
+        &mut self,
+        doubt: Doubt,
+        asking: impl Future<Output = T>,
+    ) -> Result<T, Error> {
+        let mut asking = std::pin::pin!(asking);
+        loop {
+            self.look_at_ring()?;
+            self.count_lag();
+            let drops = self.check_outage(doubt)?;
+            // Producers do not wait for a sink that drops their events.
+            let armed = drops && !self.ended && self.not_before.is_none();
+            let stage = &mut self.stage;
+            let ring = std::future::poll_fn(|context| {
+                if stage.arm(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+            });
+            let answer = tokio::select! {
+                biased;
+                answer = &mut asking => Some(answer),
+                () = self.stop.notify.notified() => None,
+                () = ring, if armed => None,
+                () = tokio::time::sleep(LOOK) => None,
+            };
+            if armed {
+                self.stage.disarm();
+            }
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Ends the sink, or drops events, if the engine has been away for as long as the user allows.
+    /// Returns whether it drops.
+    fn check_outage(&mut self, doubt: Doubt) -> Result<bool, Error> {
+        let Some((since, why)) = &self.outage else { return Ok(false) };
+        let waited = since.elapsed();
+        match self.settings().outage {
+            Outage::FailAfter(limit) if waited >= limit => Err(match doubt {
+                Doubt::Full => Error::Full { why: why.clone() },
+                Doubt::Lost => Error::Away { waited, why: why.clone() },
+            }),
+            Outage::DropAfter(limit) if waited >= limit => self.drop_events().map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Drops the events that the ring has, so that its producers do not wait.
+    fn drop_events(&mut self) -> Result<(), Error> {
+        let mut dropped = 0;
+        let end = loop {
+            match self.stage.hold(usize::MAX, |_, _| ()) {
+                Ok(0) => break Ok(()),
+                Ok(taken) => dropped += taken as u64,
+                Err(error) => break self.ring_ended(Taken::Ring(error)),
+            }
+        };
+        let next = self.stage.next();
+        self.stage.release(next);
+        self.hole |= dropped > 0;
+        self.shared.change(|counters| counters.dropped += dropped);
+        end
+    }
+
+    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to stop.
+    fn look_at_ring(&mut self) -> Result<(), Error> {
+        if self.stop.is_asked() {
+            return Err(Error::Stopped);
+        }
+        match self.stage.known() {
+            Err(BatchError::Wait(WaitError::Closed)) | Ok(_) => Ok(()),
+            Err(error) => self.ring_ended(Taken::Ring(error)),
+        }
+    }
+
+    /// Asks the engine for the stream's end.
+    async fn ask(&mut self, doubt: Doubt) -> Result<Asked, Error> {
+        let mut closed = false;
+        while let Ok(notice) = self.opened.connection.notices.try_recv() {
+            closed |= notice == Notice::Closed;
+            if notice == Notice::Disconnected {
+                self.shared.change(|counters| counters.reconnects += 1);
+            }
+        }
+        if closed || self.opened.connection.notices.is_closed() {
+            let server = self.settings().server.clone();
+            let opened = self.watching(doubt, Connection::open(&server)).await?;
+            if let Some(why) = self.opened.reconnect(opened).await? {
+                return Ok(Asked::Later(why));
+            }
+        }
+        let name = self.opened.stream.name.clone();
+        let requests = self.opened.connection.requests();
+        let (party, begun) = (self.opened.party, self.begun);
+        let asking = tokio::time::timeout(ASKING, async {
+            let tail = match requests.tail(&name).await? {
+                Ok(tail) => tail,
+                Err(error) => return Ok(Err(error)),
+            };
+            let ours = tail.last.is_some_and(|last| last.writer == party.writer);
+            if !ours || tail.last_sequence == begun.sequence {
+                return Ok(Ok(tail));
+            }
+            let ends = (begun.sequence + 1, tail.last_sequence);
+            let checked = requests.check_chain(&name, ends, Some(begun.acknowledged)).await?;
+            Ok::<_, Fault>(checked.map(|()| tail))
+        });
+        match self.watching(doubt, asking).await? {
+            Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
+            Ok(Ok(Err(error))) => Ok(Asked::Failed(error)),
+            Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
+            Ok(Err(fault @ Fault::Refused { .. })) => {
+                match self.opened.connection.failed(&name, fault) {
+                    error @ Error::NoStream { .. } => Ok(Asked::Failed(error)),
+                    error => Ok(Asked::Later(error.to_string())),
+                }
+            }
+            Err(_) => Ok(Asked::Later("no answer in time".into())),
+        }
+    }
+
+    /// Releases the units that the engine has, as it names its end. Returns whether there were any.
+    fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
+        let before = self.begun.acknowledged;
+        while self.window.oldest().is_some_and(|unit| unit.end <= end) {
+            if let Some(unit) = self.window.pop() {
+                self.acknowledge(unit, false);
+            }
+        }
+        if self.begun.acknowledged == end {
+            Ok(before != end)
+        } else {
+            // The stream ends in the middle of a unit, which no append of this sink can have left.
+            Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
+        }
+    }
+
+    async fn send_again(&mut self) -> Result<(), Fault> {
+        let resent = self.window.len() as u64;
+        self.shared.change(|counters| counters.resent += resent);
+        let Opened { publisher, connection, .. } = &self.opened;
+        let mut expected = self.expected;
+        for unit in self.window.iter_mut() {
+            unit.sent = Instant::now();
+            in_time(publisher.send(connection, unit.number, &unit.body, expected)).await?;
+            expected += unit.body.messages();
+            step!("sink-sent-again");
+        }
+        self.expected = expected;
+        Ok(())
+    }
+}
+
+/// What the engine says, or why it says nothing.
+enum Asked {
+    End(resume::Tail),
+    Failed(Error),
+    Later(String),
+}
