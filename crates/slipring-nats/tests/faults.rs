@@ -20,6 +20,8 @@ mod rings;
 mod roles;
 #[path = "faults/servers.rs"]
 mod servers;
+#[path = "faults/singles.rs"]
+mod singles;
 #[path = "faults/takeovers.rs"]
 mod takeovers;
 

@@ -16,7 +16,6 @@ struct World {
     client: Client,
     /// The way of the sink to the server.
     proxy: Proxy,
-    number: u64,
 }
 
 /// A stream with a running sink, and what was published.
@@ -30,21 +29,33 @@ impl World {
     fn new() -> Option<World> {
         let server = server()?;
         let (client, proxy) = (client(&server), Proxy::to(server.port()).unwrap());
-        Some(World { server, client, proxy, number: 0 })
+        Some(World { server, client, proxy })
     }
 
     /// Makes the stream anew, with at least 20 messages, all acknowledged.
     fn stream(&mut self, rng: &mut Rng) -> Stream {
-        if self.number != 0 {
-            self.client.delete_stream(STREAM).unwrap();
-        }
-        self.number += 1;
+        self.make_anew();
         let first = rng.u64(..1000);
         let open = sink(&self.proxy.url()).resume_at(first).max_frame(HEADER + 8 * 4);
         let (mut tx, sink) = start(open.open(numbers()).unwrap(), 512);
         feed(&mut tx, first + rng.u64(80..200)).unwrap();
         acknowledged(&sink, tx.next_seq());
         Stream { tx, sink, first }
+    }
+
+    /// Removes the stream if there is one, and makes it. Now and then the server brings the messages
+    /// of the removed one back (seen with 2.15.1, once in some hundred times).
+    fn make_anew(&mut self) {
+        let config = serde_json::json!({
+            "name": STREAM, "subjects": [SUBJECT], "allow_atomic": true, "discard": "new",
+        });
+        loop {
+            let _ = self.client.delete_stream(STREAM); // there may be none
+            let made = self.client.create_stream(config.clone()).unwrap();
+            if made["state"]["messages"] == 0 && made["state"]["last_seq"] == 0 {
+                return;
+            }
+        }
     }
 
     fn at(&self) -> At {
@@ -155,7 +166,8 @@ fn gap(world: &mut World, rng: &mut Rng) {
         "{error:?} {missing:?}"
     );
     assert_numbers(&error, &[from, to - 1, sequence]);
-    assert_eq!(end, from);
+    // A ring that is halted does not hand out all that it has.
+    assert!(end <= from);
 }
 
 /// A foreign message is behind, or in place of, the sink's.
@@ -180,21 +192,30 @@ fn foreign(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// No message is left that says where to go on. The running sink knows that nothing was appended since
-/// its last acknowledgement.
+/// No message is left that says where to go on. A sink that runs knows it nevertheless, unless the
+/// stream's last sequence is another one than the sink left.
 fn emptied(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     world.client.purge(STREAM, Purge::All).unwrap();
     world.proxy.cut_now();
-    feed_some(&mut stream.tx, rng, 20);
-    let end = stream.tx.next_seq();
-    stream.tx.close();
-    assert_eq!(stream.sink.join().unwrap().acknowledged, end);
-    let last = world.last();
+    feed_some(&mut stream.tx, rng, 50);
+    acknowledged(&stream.sink, stream.tx.next_seq());
+    assert_eq!(scan(&mut world.client).last().unwrap().end(), stream.tx.next_seq());
+
+    let appended = rng.bool();
+    if appended {
+        world.foreign();
+    }
+    let (last, end) = (world.last(), stream.tx.next_seq());
     world.client.purge(STREAM, Purge::All).unwrap();
-    let error = world.refused();
-    assert!(matches!(error, Error::Emptied { last_sequence } if last_sequence == last));
-    assert_numbers(&error, &[last]);
+    let mut errors = vec![world.refused()];
+    if appended {
+        errors.push(world.doubt(stream));
+    }
+    for error in errors {
+        assert!(matches!(error, Error::Emptied { last_sequence } if last_sequence == last));
+        assert_numbers(&error, &[last]);
+    }
     let open = sink(&world.server.url()).resume_at(end).open(numbers()).unwrap();
     assert_eq!(open.next_seq(), end);
     let (mut tx, running) = start(open, 64);
@@ -227,7 +248,7 @@ fn made_anew(world: &mut World, rng: &mut Rng) {
     // Both learn of it only after the other ring has begun.
     world.proxy.refuse(true);
     world.proxy.cut_now();
-    world.client.delete_stream(STREAM).unwrap();
+    world.make_anew();
     let theirs = stream.first + rng.u64(1..300);
     let open = sink(&world.server.url()).resume_at(theirs).open(numbers()).unwrap();
     let (mut tx, running) = start(open, 64);
@@ -247,8 +268,7 @@ fn made_anew(world: &mut World, rng: &mut Rng) {
     assert!(
         matches!(
             error,
-            Error::WrongEpoch { .. }
-                | Error::OtherJournal { .. }
+            Error::OtherJournal { .. }
                 | Error::NoStream { .. }
                 | Error::LostAcknowledged { .. }
                 | Error::Trimmed { .. }

@@ -37,17 +37,10 @@ pub fn seeded(test: impl FnOnce(&mut Rng)) {
 
 /// Polls until `reached`, for at most a minute and a half: an election of leaders takes its time.
 #[track_caller]
-pub fn until(what: &str, reached: impl FnMut() -> bool) {
-    for_long(reached, || panic!("not in time: {what}"));
-}
-
-/// Waits as [`until`] does, and calls `late` when the time is over.
-fn for_long(mut reached: impl FnMut() -> bool, late: impl Fn()) {
+pub fn until(what: impl std::fmt::Display, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON * 3;
     while !reached() {
-        if Instant::now() >= deadline {
-            late();
-        }
+        assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_micros(500));
     }
 }
@@ -98,7 +91,7 @@ impl Follower {
     #[track_caller]
     pub fn wait_for(&self, end: u64) {
         let from = std::panic::Location::caller();
-        until(&format!("the ring has {end} ({from}): {self:?}"), || {
+        until(format_args!("the ring has {end} ({from}): {self:?}"), || {
             assert!(!self.source.is_finished(), "the source ended");
             self.next.load(Acquire) >= end
         });
@@ -133,7 +126,7 @@ impl std::fmt::Debug for Follower {
 #[track_caller]
 pub fn acknowledged(sink: &RunningSink, end: u64) {
     let from = std::panic::Location::caller();
-    until(&format!("acknowledgement of {end} ({from}): {sink:?}"), || {
+    until(format_args!("acknowledgement of {end} ({from}): {sink:?}"), || {
         assert!(!sink.is_finished(), "the sink ended: {sink:?}");
         sink.counters().acknowledged >= end
     });
@@ -143,8 +136,7 @@ pub fn acknowledged(sink: &RunningSink, end: u64) {
 /// Waits for a sink's failure.
 #[track_caller]
 pub fn failure(sink: RunningSink) -> Error {
-    let from = std::panic::Location::caller();
-    for_long(|| sink.is_finished(), || panic!("the sink does not end, at {from}: {sink:?}"));
+    until(format_args!("the sink's end: {sink:?}"), || sink.is_finished());
     sink.join().unwrap_err()
 }
 
