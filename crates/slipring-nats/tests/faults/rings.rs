@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use slipring::WaitError;
-use slipring_nats::{Error, Outage, RunningSink, Server as At, Source};
+use slipring_nats::{Error, Outage, RunningSink, Server as At, Source, State};
 use slipring_nats_server::{Direction, Proxy};
 
 use crate::common::*;
@@ -136,7 +136,7 @@ fn dropped_events_leave_a_hole() {
     feed(&mut tx, 5_000).unwrap();
     until("dropped events", || running.counters().dropped > 4_000);
     proxy.refuse(false);
-    until("the server", || running.counters().acknowledged > 0);
+    until("the server", || running.counters().state == State::Publishing);
     let last = 6_000;
     feed(&mut tx, last).unwrap();
     tx.close();
