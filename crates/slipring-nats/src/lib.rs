@@ -4,10 +4,13 @@
 //! [`Source`] fills a ring from such a stream, on any machine. The ring's order and positions stay
 //! the same. No event is missing or comes twice, whichever process is killed.
 //!
-//! ```no_run
+//! ```
+//! # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+//! # let nats = slipring_nats_server::Server::start(Default::default())?;
+//! # let url = nats.url();
 //! use slipring_nats::{Decoding, Encoding, Server, Sink, Source, StreamSettings};
 //!
-//! let server = Server::at("nats://127.0.0.1:4222"); // nats-server -js
+//! let server = Server::at(url); // "nats://127.0.0.1:4222", for instance
 //!
 //! // One program.
 //! let sink = Sink::to(server.clone(), "ORDERS")
@@ -29,7 +32,7 @@
 //! let ring = graph.build()?;
 //! let mut count = ring.reader(key);
 //! let source = source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
-//! println!("{} events", count.for_each(|_, _| ())?);
+//! assert_eq!(count.for_each(|order, at| assert_eq!((*order, at.seq), (7, 0)))?, 1);
 //! source.join()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -101,10 +101,13 @@ pub(crate) struct Settings {
 /// The ring ends with its process, and with it what was not acknowledged. The next one begins where
 /// the stream ends, and the program feeds again from there.
 ///
-/// ```no_run
+/// ```
+/// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+/// # let nats = slipring_nats_server::Server::start(Default::default())?;
+/// # let url = nats.url();
 /// use slipring_nats::{Encoding, Server, Sink, StreamSettings};
 ///
-/// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS")
+/// let sink = Sink::to(Server::at(url), "ORDERS")
 ///     .create(StreamSettings::new("orders"))
 ///     .open(Encoding::<u64>::plain("order", 1))?;
 /// let next = sink.next_seq(); // where the stream ends
@@ -213,6 +216,9 @@ impl Sink {
     /// Greatest number of frames in flight, 1 to 256. 8 unless called. The sink holds so many frames
     /// in memory, and two more.
     ///
+    /// The ring keeps the events of all frames in flight until they are acknowledged. A ring with less
+    /// room than twice the window's frames holds the sink back.
+    ///
     /// On a stream that takes no atomic batches (`allow_atomic`) one frame is in flight, whatever was
     /// chosen: a later sink needs such a batch to fence several. Batches of single events
     /// ([`Encoding::messages`]) go one by one, too. [`OpenSink::window`] tells the number.
@@ -287,18 +293,26 @@ impl Sink {
     /// `epoch` is the ring's own number, which stays the same as long as the ring does:
     /// `slipring_shm::Attached::id`.
     ///
-    /// ```no_run
+    /// ```
+    /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+    /// # let nats = slipring_nats_server::Server::start(Default::default())?;
+    /// # let url = nats.url();
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_nats::{Encoding, Server, Sink};
+    /// use slipring_nats::{Encoding, Server, Sink, StreamSettings};
     /// use slipring_shm::Segment;
+    /// # let name = format!("orders-{}", std::process::id());
+    /// # let made = Segment::<u64>::create(&name).capacity(8).reader("journal").build()?;
+    /// # // SAFETY: only this example opens the segment.
+    /// # let mut tx = unsafe { made.attach()? }.producer()?;
+    /// # tx.publish(|slot| *slot = 7)?;
+    /// # tx.close();
     /// // SAFETY: only our programs open the segment.
-    /// let orders = unsafe { Segment::<u64>::open("orders")?.attach()? };
-    /// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS").attach(
-    ///     Encoding::plain("order", 1),
-    ///     orders.reader("journal")?,
-    ///     orders.id(),
-    /// )?;
-    /// sink.join()?;
+    /// let orders = unsafe { Segment::<u64>::open(&name)?.attach()? };
+    /// let sink = Sink::to(Server::at(url), "ORDERS")
+    ///     .create(StreamSettings::new("orders"))
+    ///     .attach(Encoding::plain("order", 1), orders.reader("journal")?, orders.id())?;
+    /// assert_eq!(sink.join()?.events, 1);
+    /// # slipring_shm::remove(&name)?;
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -445,9 +459,14 @@ impl<E: Send + 'static> OpenSink<E> {
 
     /// Runs the sink on this thread until the ring's end: in a stage of a chain, for instance.
     ///
-    /// ```no_run
+    /// ```
+    /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+    /// # let nats = slipring_nats_server::Server::start(Default::default())?;
+    /// # let url = nats.url();
     /// use slipring_nats::{Encoding, Server, Sink};
-    /// let sink = Sink::to(Server::at("nats://127.0.0.1:4222"), "ORDERS")
+    /// # use slipring_nats::StreamSettings;
+    /// let sink = Sink::to(Server::at(url), "ORDERS")
+    ///     .create(StreamSettings::new("orders"))
     ///     .open(Encoding::<u64>::plain("order", 1))?;
     /// let (next, watch) = (sink.next_seq(), sink.watch());
     /// slipring::ring(1024, || 0u64)

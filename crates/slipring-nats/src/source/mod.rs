@@ -41,17 +41,29 @@ pub(crate) struct Settings {
 /// each event comes once, whichever process was killed: a surviving ring (`slipring_shm`) goes on
 /// behind its last event, and a new ring begins where its user says.
 ///
-/// ```no_run
+/// ```
+/// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+/// # let nats = slipring_nats_server::Server::start(Default::default())?;
+/// # let url = nats.url();
+/// # let sink = slipring_nats::Sink::to(Server::at(nats.url()), "ORDERS")
+/// #     .create(slipring_nats::StreamSettings::new("orders"))
+/// #     .open(slipring_nats::Encoding::<u64>::plain("order", 1))?;
+/// # let (mut tx, orders) = slipring::unicast(8, || 0)?;
+/// # let running = sink.start(orders)?;
+/// # for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+/// # tx.close();
+/// # running.join()?;
 /// use slipring_nats::{Decoding, Server, Source};
 ///
-/// let source = Source::of(Server::at("nats://127.0.0.1:4222"), "ORDERS").until_end().open()?;
+/// let source = Source::of(Server::at(url), "ORDERS").until_end().open()?;
 /// let first = source.oldest().unwrap_or(0);
 /// let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(first);
 /// let key = graph.reader("print");
 /// let ring = graph.build()?;
 /// let (tx, mut print) = (ring.producer(), ring.reader(key));
 /// let source = source.start(Decoding::plain("order", 1), tx)?;
-/// print.for_each(|order, at| println!("{}: {order}", at.seq))?;
+/// let read = print.for_each(|order, at| println!("{}: {order}", at.seq))?;
+/// # assert_eq!(read, 3);
 /// source.join()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
