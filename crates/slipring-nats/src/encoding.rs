@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::frame;
 use crate::nats::stream::{is_subject, matches};
-use crate::sink::panic_text;
+use crate::runtime::panic_text;
 
 /// How a sink turns events into bytes, and what it says of their type.
 ///

@@ -19,6 +19,9 @@
 use crate::errors::Error;
 use crate::frame::{Header, Id};
 
+/// How often a loss is asked about again before it counts as one: a leader that has lost its place
+/// may answer for a while with what it knew, and a server that just started with less than it has.
+pub const LOSSES: u32 = 8;
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
 

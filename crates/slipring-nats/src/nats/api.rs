@@ -1,5 +1,7 @@
 //! Requests to JetStream, and what it answers.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -221,7 +223,11 @@ impl Connection {
             if before.messages == 0 {
                 return Ok(Ok(Tail { last_sequence: before.last_seq, last: None }));
             }
-            let Some(last) = self.last(stream).await? else { continue };
+            let Some(last) = self.last(stream).await? else {
+                // The stream has changed meanwhile.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            };
             let last_sequence = last.sequence.max(before.last_seq);
             if last.sequence >= before.last_seq
                 || self.info(stream).await?.state.last_seq == before.last_seq

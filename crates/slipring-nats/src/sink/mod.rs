@@ -2,17 +2,19 @@
 
 mod open;
 mod run;
+mod running;
 mod stage;
 mod units;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::open::Opened;
-use self::run::{Run, Stop};
+use self::run::Run;
+pub use self::running::{RunningSink, Watch};
+use self::running::{Stop, THREAD};
 pub use self::stage::Stage;
 use crate::counters::{Counters, Shared, State};
 use crate::encoding::Encoding;
@@ -21,12 +23,8 @@ use crate::frame::{Id, MAX_FRAME};
 use crate::nats::Server;
 use crate::nats::stream::{StreamSettings, is_subject};
 use crate::resume::{MAX_WINDOW, Start};
-use crate::runtime::Background;
+use crate::runtime::{Background, panic_text};
 
-pub(crate) use self::run::{LOSSES, panic_text};
-
-/// Name of the sink's thread.
-const THREAD: &str = "slipring-sink";
 /// Bytes of the headers of a message with a single event, at most.
 const MESSAGE_HEADERS: usize = 512;
 
@@ -383,39 +381,6 @@ pub struct OpenSink<E> {
     watch: Watch,
 }
 
-/// Looks at a sink, and can end it, from any thread. [`OpenSink::watch`] returns it.
-///
-/// Example: [`OpenSink::run`].
-#[derive(Clone)]
-pub struct Watch {
-    shared: Shared,
-    stop: Arc<Stop>,
-}
-
-impl Watch {
-    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
-    ///
-    /// Example: [`OpenSink::run`].
-    pub fn counters(&self) -> Counters {
-        self.shared.counters()
-    }
-
-    /// Asks the sink to end now, without waiting for acknowledgements. It ends with
-    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
-    /// processes.
-    ///
-    /// Example: [`OpenSink::run`].
-    pub fn stop(&self) {
-        self.stop.ask();
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("counters", &self.counters()).finish()
-    }
-}
-
 impl<E: Send + 'static> OpenSink<E> {
     /// Returns the position at which the ring must begin: behind the stream's last event.
     ///
@@ -518,95 +483,6 @@ impl<E: Send + 'static> OpenSink<E> {
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
         let thread = thread.map_err(Error::System)?;
         Ok(RunningSink { watch, thread: Some(thread), durability })
-    }
-}
-
-/// A sink that publishes.
-///
-/// Dropping it lets the sink go on: it ends with its ring.
-///
-/// Example: [`Sink`].
-pub struct RunningSink {
-    watch: Watch,
-    thread: Option<JoinHandle<Result<(), Error>>>,
-    durability: Durability,
-}
-
-impl RunningSink {
-    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
-    ///
-    /// Example: [`Sink`].
-    pub fn counters(&self) -> Counters {
-        self.watch.counters()
-    }
-
-    /// Returns what acknowledged events survive, as far as the sink could find out.
-    ///
-    /// Example: [`Sink`].
-    pub fn durability(&self) -> Durability {
-        self.durability
-    }
-
-    /// Returns whether the sink has ended.
-    ///
-    /// Example: [`Sink`].
-    pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Asks the sink to end now, without waiting for acknowledgements. It ends with
-    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
-    /// processes.
-    ///
-    /// Example: [`Sink`].
-    pub fn stop(&self) {
-        self.watch.stop();
-    }
-
-    /// Waits for the sink's end, which is that of its ring, and returns its last counts.
-    ///
-    /// While the engine is away and the ring is closed, this waits until the engine is back, unless
-    /// [`Sink::outage`] says otherwise. [`RunningSink::join_by`] has a deadline.
-    ///
-    /// Example: [`Sink`].
-    ///
-    /// # Errors
-    /// What the sink ended with.
-    pub fn join(mut self) -> Result<Counters, Error> {
-        self.ended().map(|()| self.watch.counters())
-    }
-
-    /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still runs,
-    /// and can be stopped or waited for again.
-    ///
-    /// Example: [`Sink`].
-    ///
-    /// # Errors
-    /// What the sink ended with. A later call returns no error.
-    pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Counters>, Error> {
-        while !self.is_finished() {
-            let now = Instant::now();
-            if now >= deadline {
-                return Ok(None);
-            }
-            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
-        }
-        self.ended().map(|()| Some(self.watch.counters()))
-    }
-
-    /// Waits for the thread, if no call has done so.
-    fn ended(&mut self) -> Result<(), Error> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|panic| {
-            let (stage, seq) = (THREAD.into(), self.watch.counters().acknowledged);
-            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
-        })
-    }
-}
-
-impl fmt::Debug for RunningSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningSink").field("counters", &self.counters()).finish()
     }
 }
 

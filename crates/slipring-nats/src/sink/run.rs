@@ -13,18 +13,16 @@ mod doubt;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use slipring::{BatchError, WaitError};
-use tokio::sync::Notify;
 
-pub use self::doubt::LOSSES;
+use super::Settings;
 use super::open::Opened;
+use super::running::{Stop, Watch};
 use super::stage::Stage;
 use super::units::{Filling, Unit, Window};
-use super::{Settings, Watch};
 use crate::counters::{Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
@@ -32,27 +30,10 @@ use crate::frame::{HEADER, LENGTH};
 use crate::nats::publish::Outcome;
 use crate::nats::{Fault, Notice, REQUEST};
 use crate::resume::Begun;
+use crate::runtime::panic_text;
 
 /// Time between two looks at the ring while the engine is away.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// How other threads end a sink.
-#[derive(Default)]
-pub struct Stop {
-    asked: AtomicBool,
-    notify: Notify,
-}
-
-impl Stop {
-    pub fn ask(&self) {
-        self.asked.store(true, Relaxed);
-        self.notify.notify_one();
-    }
-
-    fn is_asked(&self) -> bool {
-        self.asked.load(Relaxed)
-    }
-}
 
 /// A running sink.
 pub struct Run<S: Stage> {
@@ -505,10 +486,4 @@ fn encode<E>(
         filling.varied(seq, scratch);
     }
     Ok(())
-}
-
-/// Returns a panic's message.
-pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())
 }

@@ -1,6 +1,7 @@
 //! Where in a stream a position is.
 
 use crate::errors::Error;
+use crate::frame::Id;
 use crate::nats::{Connection, Fault};
 
 /// Where a source begins to read.
@@ -38,11 +39,13 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
 }
 
 /// Finds the first message that has something behind position `wanted`, by the messages' own
-/// positions: these grow with the sequence, so a binary search over the sequences finds it.
+/// positions: these grow with the sequence, so a binary search over the sequences finds it. Refuses a
+/// message of another journal than `journal`.
 pub async fn find(
     connection: &Connection,
     stream: &str,
     wanted: u64,
+    journal: Option<Id>,
 ) -> Result<Result<Place, Error>, Fault> {
     let state = connection.info(stream).await?.state;
     let (mut low, mut high) = (state.first_seq.max(1), state.last_seq + 1);
@@ -58,6 +61,12 @@ pub async fn find(
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
         };
+        if let Some(expected) = journal
+            && expected != header.ring
+        {
+            let (expected, found) = (expected.0, header.ring.0);
+            return Ok(Err(Error::OtherJournal { expected, found }));
+        }
         if header.end() > wanted {
             behind = Some((message.sequence, header));
             high = middle;

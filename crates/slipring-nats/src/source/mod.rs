@@ -19,8 +19,7 @@ use crate::encoding::Decoding;
 use crate::errors::Error;
 use crate::frame::Id;
 use crate::nats::{Connection, Server};
-use crate::runtime::Background;
-use crate::sink::panic_text;
+use crate::runtime::{Background, panic_text};
 
 /// Name of the source's thread.
 const THREAD: &str = "slipring-source";

@@ -20,7 +20,7 @@ use crate::message;
 use crate::nats::api::bad_message;
 use crate::nats::fetch::{Fetch, Fetched};
 use crate::nats::{Connection, Fault};
-use crate::sink::LOSSES;
+use crate::resume::LOSSES;
 
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -157,7 +157,7 @@ impl<P: Feed> Run<P> {
         if self.is_at_end() {
             return Ok(());
         }
-        let place = match find::find(&self.connection, &stream, self.next()).await {
+        let place = match find::find(&self.connection, &stream, self.next(), self.journal).await {
             Ok(place) => place.map_err(Stopped::Failed)?,
             Err(error) => return Err(fault(&self.connection, error)),
         };
@@ -184,10 +184,11 @@ impl<P: Feed> Run<P> {
                 }
                 Step::Missing { .. } => {
                     asked_again = Some(sequence);
-                    let place = match find::find(&self.connection, &stream, expected).await {
-                        Ok(place) => place.map_err(Stopped::Failed)?,
-                        Err(error) => return Err(fault(&self.connection, error)),
-                    };
+                    let place =
+                        match find::find(&self.connection, &stream, expected, self.journal).await {
+                            Ok(place) => place.map_err(Stopped::Failed)?,
+                            Err(error) => return Err(fault(&self.connection, error)),
+                        };
                     fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
                         Ok(fetch) => fetch,
                         Err(error) => return Err(fault(&self.connection, error)),

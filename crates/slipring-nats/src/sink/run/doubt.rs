@@ -14,7 +14,7 @@ use super::{Doubt, LOOK, Run, Taken, in_time};
 use crate::counters::State;
 use crate::errors::Error;
 use crate::nats::{Connection, Fault, Notice};
-use crate::resume;
+use crate::resume::{self, LOSSES};
 use crate::sink::Outage;
 use crate::sink::open::Opened;
 use crate::sink::stage::Stage;
@@ -24,9 +24,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the engine has to name the stream's end, and to show what is behind the last
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
-/// How often a loss is asked about again before it counts as one: a leader that has lost its place
-/// may answer for a while with what it knew, and a server that just started with less than it has.
-pub const LOSSES: u32 = 8;
 
 impl<S: Stage> Run<S> {
     /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
