@@ -310,6 +310,7 @@ impl Sink {
     ///     .create(StreamSettings::new("orders"))
     ///     .attach(Encoding::plain("order", 1), orders.reader("journal")?, orders.id())?;
     /// assert_eq!(sink.join()?.events, 1);
+    /// # drop(orders);
     /// # slipring_shm::remove(&name)?;
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
