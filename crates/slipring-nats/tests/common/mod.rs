@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use slipring::{Graph, Producer, Reader};
 use slipring_nats::{Encoding, OpenSink, RunningSink, Server as At, Sink, StreamSettings};
-use slipring_nats_server::{Client, Options, Server, Stored, binary};
+use slipring_nats_server::{Client, Options, Server, Stored, binary, wait_for};
 
 pub use watchdog::watched;
 
@@ -151,7 +151,9 @@ impl Sequence for Stored {
 /// Reads all frames of the stream, and checks that their positions are contiguous, each once, and
 /// that each event is the one of its position. Returns the frames.
 pub fn scan(client: &mut Client) -> Vec<Frame> {
-    let frames: Vec<Frame> = client.messages(STREAM).unwrap().iter().map(frame).collect();
+    // After an election, JetStream may refuse a request for a moment.
+    let messages = wait_for("the stream's messages", SOON, || client.messages(STREAM)).unwrap();
+    let frames: Vec<Frame> = messages.iter().map(frame).collect();
     check(&frames);
     frames
 }
