@@ -62,10 +62,9 @@ pub async fn find(
             Err(error) => return Ok(Err(error)),
         };
         if let Some(expected) = journal
-            && expected != header.ring
+            && let Err(error) = check_journal(expected, header.ring)
         {
-            let (expected, found) = (expected.0, header.ring.0);
-            return Ok(Err(Error::OtherJournal { expected, found }));
+            return Ok(Err(error));
         }
         if header.end() > wanted {
             behind = Some((message.sequence, header));
@@ -87,4 +86,12 @@ pub async fn find(
         }
         end => Ok(Place { sequence: low.max(state.last_seq + 1), end }),
     })
+}
+
+/// Refuses another journal than the expected one.
+pub fn check_journal(expected: Id, found: Id) -> Result<(), Error> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(Error::OtherJournal { expected: expected.0, found: found.0 }),
+    }
 }

@@ -139,10 +139,8 @@ impl Source {
             Ok::<_, Error>((connection, extent, journal))
         })?;
         let (connection, extent, journal) = opened;
-        if let (Some(found), Some(expected)) = (journal, self.settings.journal)
-            && found != expected
-        {
-            return Err(Error::OtherJournal { expected: expected.0, found: found.0 });
+        if let (Some(found), Some(expected)) = (journal, self.settings.journal) {
+            find::check_journal(expected, found)?;
         }
         Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
     }

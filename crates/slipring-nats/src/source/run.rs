@@ -144,35 +144,17 @@ impl<P: Feed> Run<P> {
 
     /// Finds the ring's position in the stream, and reads on from there.
     async fn follow(&mut self) -> Result<(), Stopped> {
-        let stream = self.settings.stream.clone();
-        let fault = |connection: &Connection, fault| match fault {
-            Fault::Away(why) => Stopped::Away(why),
-            fault @ Fault::Refused { .. } => match connection.failed(&stream, fault) {
-                error @ (Error::NoStream { .. } | Error::NoJetStream { .. }) => {
-                    Stopped::Failed(error)
-                }
-                error => Stopped::Away(error.to_string()),
-            },
-        };
         if self.is_at_end() {
             return Ok(());
         }
-        let place = match find::find(&self.connection, &stream, self.next(), self.journal).await {
-            Ok(place) => place.map_err(Stopped::Failed)?,
-            Err(error) => return Err(fault(&self.connection, error)),
-        };
-        step!("source-found");
-        let mut fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
-            Ok(fetch) => fetch,
-            Err(error) => return Err(fault(&self.connection, error)),
-        };
+        let mut fetch = self.fetch().await?;
         self.answered = true;
         step!("source-fetching");
         let mut asked_again = None;
         while !self.is_at_end() {
             let fetched = match fetch.next(&mut self.connection).await {
                 Ok(fetched) => fetched,
-                Err(error) => return Err(fault(&self.connection, error)),
+                Err(fault) => return Err(self.stopped(fault)),
             };
             step!("source-fetched");
             let (sequence, expected) = (fetched.sequence, self.next());
@@ -184,19 +166,39 @@ impl<P: Feed> Run<P> {
                 }
                 Step::Missing { .. } => {
                     asked_again = Some(sequence);
-                    let place =
-                        match find::find(&self.connection, &stream, expected, self.journal).await {
-                            Ok(place) => place.map_err(Stopped::Failed)?,
-                            Err(error) => return Err(fault(&self.connection, error)),
-                        };
-                    fetch = match Fetch::new(&self.connection, &stream, place.sequence).await {
-                        Ok(fetch) => fetch,
-                        Err(error) => return Err(fault(&self.connection, error)),
-                    };
+                    fetch = self.fetch().await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Finds the ring's position in the stream, and returns a fetch that begins there.
+    async fn fetch(&mut self) -> Result<Fetch, Stopped> {
+        let (stream, next) = (self.settings.stream.clone(), self.next());
+        let found = find::find(&self.connection, &stream, next, self.journal).await;
+        let place = match found {
+            Ok(place) => place.map_err(Stopped::Failed)?,
+            Err(fault) => return Err(self.stopped(fault)),
+        };
+        step!("source-found");
+        let fetch = Fetch::new(&self.connection, &stream, place.sequence).await;
+        fetch.map_err(|fault| self.stopped(fault))
+    }
+
+    /// Says whether a later attempt may succeed after `fault`.
+    fn stopped(&self, fault: Fault) -> Stopped {
+        match fault {
+            Fault::Away(why) => Stopped::Away(why),
+            fault @ Fault::Refused { .. } => {
+                match self.connection.failed(&self.settings.stream, fault) {
+                    error @ (Error::NoStream { .. } | Error::NoJetStream { .. }) => {
+                        Stopped::Failed(error)
+                    }
+                    error => Stopped::Away(error.to_string()),
+                }
+            }
+        }
     }
 
     /// Publishes the events of a message that the ring does not have.
@@ -230,11 +232,7 @@ impl<P: Feed> Run<P> {
             return Err(Stopped::Failed(Error::WrongType { ours, theirs }));
         }
         let expected = *self.journal.get_or_insert(header.ring);
-        if header.ring != expected {
-            let (expected, found) = (expected.0, header.ring.0);
-            return Err(Stopped::Failed(Error::OtherJournal { expected, found }));
-        }
-        Ok(())
+        find::check_journal(expected, header.ring).map_err(Stopped::Failed)
     }
 
     /// Leaves out the positions up to `first`, at which the sink's ring had no events (I3).
