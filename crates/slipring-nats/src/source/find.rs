@@ -1,17 +1,8 @@
 //! Where in a stream a position is.
 
 use crate::errors::Error;
-use crate::frame::Id;
+use crate::frame::{Header, Id};
 use crate::nats::{Connection, Fault};
-
-/// Where a source begins to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The sequence of the first message to read.
-    pub sequence: u64,
-    /// The position behind the stream's last event. `None`: no message tells it.
-    pub end: Option<u64>,
-}
 
 /// The positions that a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,54 +29,112 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
     Ok(Ok(Extent { positions: Some((first.first, last.end())) }))
 }
 
-/// Finds the first message that has something behind position `wanted`, by the messages' own
-/// positions: these grow with the sequence, so a binary search over the sequences finds it. Refuses a
-/// message of another journal than `journal`.
+/// Returns the sequence of the first message that has something behind position `wanted`, or of the
+/// next message to come. Refuses a message of another journal than `journal`.
 pub async fn find(
     connection: &Connection,
     stream: &str,
     wanted: u64,
     journal: Option<Id>,
-) -> Result<Result<Place, Error>, Fault> {
+) -> Result<Result<u64, Error>, Fault> {
     let state = connection.info(stream).await?.state;
-    let (mut low, mut high) = (state.first_seq.max(1), state.last_seq + 1);
-    // Every message before `low` ends at `wanted` or before; those from `high` on end behind it.
-    let (mut behind, mut end) = (None, None);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let Some(message) = connection.next_from(stream, middle).await? else {
-            high = middle;
-            continue;
+    let mut search = Search::new(wanted, state.first_seq.max(1), state.last_seq + 1);
+    while let Some(from) = search.next() {
+        let message = connection.next_from(stream, from).await?;
+        let header = match &message {
+            Some(message) => match message.header() {
+                Ok(header) => Some((message.sequence, header)),
+                Err(error) => return Ok(Err(error)),
+            },
+            None => None,
         };
-        let header = match message.header() {
-            Ok(header) => header,
-            Err(error) => return Ok(Err(error)),
-        };
-        if let Some(expected) = journal
+        if let (Some(expected), Some((_, header))) = (journal, header)
             && let Err(error) = check_journal(expected, header.ring)
         {
             return Ok(Err(error));
         }
-        if header.end() > wanted {
-            behind = Some((message.sequence, header));
-            high = middle;
-        } else {
-            end = Some(header.end());
-            low = message.sequence + 1;
+        search.found(from, header);
+    }
+    Ok(search.place())
+}
+
+/// A search by the messages' own positions, which grow with their sequences. Each message is asked
+/// for as a whole, which takes milliseconds. So the search looks at the first and the last message,
+/// where most sources begin, then where equally long messages would have the position, and each
+/// second time in the middle.
+struct Search {
+    wanted: u64,
+    /// Every message before it ends at `wanted` or before.
+    low: u64,
+    /// The messages from it on end behind `wanted`.
+    high: u64,
+    /// The end of a message before `low`, the last that was looked at.
+    ended: Option<u64>,
+    /// The message that was looked at last from `high` on.
+    behind: Option<(u64, Header)>,
+    looked: u32,
+    /// The sequence of the next message to come.
+    to_come: u64,
+}
+
+impl Search {
+    fn new(wanted: u64, low: u64, to_come: u64) -> Search {
+        Search { wanted, low, high: to_come, ended: None, behind: None, looked: 0, to_come }
+    }
+
+    /// Returns the sequence from which on a message is to be looked at. `None`: the search has ended.
+    fn next(&mut self) -> Option<u64> {
+        if self.low >= self.high {
+            return None;
+        }
+        self.looked += 1;
+        Some(match (self.looked, self.guess()) {
+            (1, _) => self.low,
+            (2, _) => self.high - 1,
+            (looked, Some(guess)) if looked % 2 == 1 => guess,
+            _ => self.low + (self.high - self.low) / 2,
+        })
+    }
+
+    /// Returns where the position is if all messages between the known ones are equally long.
+    fn guess(&self) -> Option<u64> {
+        let (from, (sequence, behind)) = (self.ended?, self.behind?);
+        let share = |whole: u64| {
+            let part = u128::from(whole) * u128::from(self.wanted.checked_sub(from)?);
+            u64::try_from(part.checked_div(u128::from(behind.after.checked_sub(from)?))?).ok()
+        };
+        Some((self.low + share(sequence - self.low)?).min(self.high - 1))
+    }
+
+    /// Notes the first message from `from` on.
+    fn found(&mut self, from: u64, message: Option<(u64, Header)>) {
+        match message {
+            Some((sequence, header)) if header.end() <= self.wanted => {
+                self.ended = Some(header.end());
+                self.low = sequence + 1;
+            }
+            Some((sequence, header)) => {
+                self.behind = Some((sequence, header));
+                // The message before ends where this one begins.
+                self.high = if header.after <= self.wanted { self.low } else { from };
+            }
+            None => self.high = from,
         }
     }
-    if let Some((sequence, header)) = behind {
-        if header.after > wanted && end.is_none() {
-            return Ok(Err(Error::Trimmed { wanted, oldest: header.first }));
+
+    /// Returns what the search has found.
+    fn place(self) -> Result<u64, Error> {
+        match (self.behind, self.ended) {
+            (Some((_, header)), None) if header.after > self.wanted => {
+                Err(Error::Trimmed { wanted: self.wanted, oldest: header.first })
+            }
+            (Some((sequence, _)), _) => Ok(sequence),
+            (None, Some(end)) if end < self.wanted => {
+                Err(Error::LostAcknowledged { acknowledged: self.wanted - 1, found: end })
+            }
+            (None, _) => Ok(self.low.max(self.to_come)),
         }
-        return Ok(Ok(Place { sequence, end: Some(header.end()) }));
     }
-    Ok(match end {
-        Some(end) if end < wanted => {
-            Err(Error::LostAcknowledged { acknowledged: wanted - 1, found: end })
-        }
-        end => Ok(Place { sequence: low.max(state.last_seq + 1), end }),
-    })
 }
 
 /// Refuses another journal than the expected one.
@@ -95,3 +144,6 @@ pub fn check_journal(expected: Id, found: Id) -> Result<(), Error> {
         false => Err(Error::OtherJournal { expected: expected.0, found: found.0 }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,12 +177,12 @@ impl<P: Feed> Run<P> {
     async fn fetch(&mut self) -> Result<Fetch, Stopped> {
         let (stream, next) = (self.settings.stream.clone(), self.next());
         let found = find::find(&self.connection, &stream, next, self.journal).await;
-        let place = match found {
-            Ok(place) => place.map_err(Stopped::Failed)?,
+        let sequence = match found {
+            Ok(sequence) => sequence.map_err(Stopped::Failed)?,
             Err(fault) => return Err(self.stopped(fault)),
         };
         step!("source-found");
-        let fetch = Fetch::new(&self.connection, &stream, place.sequence).await;
+        let fetch = Fetch::new(&self.connection, &stream, sequence).await;
         fetch.map_err(|fault| self.stopped(fault))
     }
 
