@@ -24,6 +24,10 @@ pub const VERSION: u16 = 1;
 pub const HEADER: usize = size_of::<Layout>();
 /// Greatest length of a frame with its header, in bytes, whatever the server would take.
 pub const MAX_FRAME: usize = 512 * 1024;
+/// The same, unless the user says otherwise. A message is longer than its frame, by its subjects. So
+/// two of these fit into a buffer of 1 MiB, to which the client that reads them grows its own, and
+/// four into a source's request of 2 MiB.
+pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;
 

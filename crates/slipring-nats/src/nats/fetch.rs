@@ -18,8 +18,10 @@ use crate::message::DESCRIPTION;
 
 /// Messages that one request asks for.
 const PULL_MESSAGES: u64 = 1024;
-/// Bytes that one request asks for.
-const PULL_BYTES: u64 = 4 << 20;
+/// Bytes that one request asks for: four frames. The client reads all that has come before the source
+/// has its turn. With more on the way, it needs new memory for each message, because the source
+/// still has the one before.
+const PULL_BYTES: u64 = 2 << 20;
 /// Greatest number of open requests.
 const PULLS: usize = 4;
 /// Time after which the server answers a request that found too few messages.

@@ -19,7 +19,7 @@ pub use self::stage::Stage;
 use crate::counters::{Counters, Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
-use crate::frame::{Id, MAX_FRAME};
+use crate::frame::{Id, USUAL_FRAME};
 use crate::nats::Server;
 use crate::nats::stream::{StreamSettings, is_subject};
 use crate::resume::{MAX_WINDOW, Start};
@@ -149,7 +149,7 @@ impl Sink {
                 confirmed: false,
                 system: None,
                 window: 8,
-                max_frame: MAX_FRAME,
+                max_frame: USUAL_FRAME,
                 linger: Duration::from_millis(1),
                 ack_timeout: Duration::from_secs(5),
                 resume_at: None,
@@ -227,8 +227,8 @@ impl Sink {
         self
     }
 
-    /// Greatest length of a frame, in bytes. 512 KiB unless called, which is also the most; less if
-    /// the server or the stream takes less.
+    /// Greatest length of a frame, in bytes. 511 KiB unless called, and at most 512 KiB; less if the
+    /// server or the stream takes less. Clients read two messages of 511 KiB into a buffer of 1 MiB.
     ///
     /// Example: [`Sink`].
     pub fn max_frame(mut self, bytes: usize) -> Sink {

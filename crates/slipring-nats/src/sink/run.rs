@@ -127,8 +127,15 @@ impl<S: Stage> Run<S> {
             if self.stop.is_asked() {
                 return Err(Error::Stopped);
             }
-            self.fill()?;
-            let sent = self.send().await;
+            let mut sent = Ok(());
+            if !self.ready.is_empty() && self.window.len() < self.opened.window as usize {
+                sent = self.send().await;
+                tokio::task::yield_now().await; // the client writes it while this task copies others
+            }
+            if sent.is_ok() {
+                self.fill()?;
+                sent = self.send().await;
+            }
             if let Err(Fault::Away(why) | Fault::Refused { why, .. }) = sent {
                 self.resolve(Doubt::Lost, why).await?;
                 continue;
