@@ -51,7 +51,7 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 8)]
     window: usize,
     /// Greatest length of a frame, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 512 * 1024)]
+    #[arg(long, value_name = "BYTES", default_value_t = 511 * 1024)]
     max_frame: usize,
     /// Write every value to FILE, one JSON line a series
     #[arg(long, value_name = "FILE")]
