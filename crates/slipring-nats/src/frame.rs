@@ -96,7 +96,9 @@ impl fmt::Debug for Id {
 impl FromStr for Id {
     type Err = ();
     fn from_str(text: &str) -> Result<Id, ()> {
-        let number = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        // The parser would take a sign for a digit.
+        let is_number = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten();
         number.map(|number| Id(number.to_be_bytes())).ok_or(())
     }
 }

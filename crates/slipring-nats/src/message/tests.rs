@@ -69,6 +69,22 @@ fn each_damaged_byte_of_a_description_or_an_event_is_found() {
 }
 
 #[test]
+fn a_sign_is_no_digit_of_a_checksum_or_a_number() {
+    let (header, mut payload) = (header(), payload());
+    let line = loop {
+        let line = describe(&header, &payload);
+        if line.as_bytes()[line.len() - 8] == b'0' {
+            break line;
+        }
+        payload = fastrand::u64(..).to_le_bytes().to_vec();
+    };
+    assert!(read(Some(&line), &payload).is_ok());
+    let signed = format!("{}+{}", &line[..line.len() - 8], &line[line.len() - 7..]);
+    assert!(read(Some(&signed), &payload).is_err(), "{signed}");
+    assert!(format!("+{}", "0".repeat(31)).parse::<Id>().is_err());
+}
+
+#[test]
 fn forged_descriptions_are_refused() {
     let (ring, other) = ("0".repeat(32), "1".repeat(32));
     let good = format!("1 {ring} {other} 1 {0:016x} {0:016x} 5 7 1", 9);
