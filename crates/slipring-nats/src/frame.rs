@@ -93,12 +93,15 @@ impl fmt::Debug for Id {
     }
 }
 
+/// Returns whether `text` has so many hexadecimal digits. The parser would take a sign for a digit.
+pub fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
 impl FromStr for Id {
     type Err = ();
     fn from_str(text: &str) -> Result<Id, ()> {
-        // The parser would take a sign for a digit.
-        let is_number = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let number = is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        let number = is_hex(text, 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
         number.map(|number| Id(number.to_be_bytes())).ok_or(())
     }
 }

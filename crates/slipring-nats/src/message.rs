@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use crate::frame::{Bad, Events, Header, Id};
+use crate::frame::{Bad, Events, Header, Id, is_hex};
 
 /// The header that describes a single event.
 pub const DESCRIPTION: &str = "Slipring";
@@ -52,9 +52,7 @@ pub fn read<'p>(description: Option<&str>, payload: &'p [u8]) -> Result<(Header,
     };
     let damaged = Bad::Damaged("its header cannot be read");
     let (text, sum) = line.rsplit_once(' ').ok_or(damaged.clone())?;
-    // The parser would take a sign for a digit.
-    let is_number = sum.len() == 8 && sum.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !is_number || u32::from_str_radix(sum, 16) != Ok(checksum(text, payload)) {
+    if !is_hex(sum, 8) || u32::from_str_radix(sum, 16) != Ok(checksum(text, payload)) {
         return Err(Bad::Damaged("its checksum does not match"));
     }
     let header = parse(text).ok_or(damaged)?;

@@ -175,11 +175,14 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     cut(2);
     feed(&mut tx, 100).unwrap();
     until("the events", || source.progress().next == 100);
+    cut(3);
+    feed(&mut tx, 200).unwrap();
+    until("more events", || source.progress().next == 200);
     tx.close();
-    assert_eq!(running.join().unwrap().acknowledged, 100);
+    assert_eq!(running.join().unwrap().acknowledged, 200);
     source.stop();
     source.join().unwrap();
-    assert_eq!(reading.join().unwrap(), 100);
+    assert_eq!(reading.join().unwrap(), 200);
 }
 
 #[test]
