@@ -186,8 +186,15 @@ impl Measurement<'_> {
             for turn in 0..4 {
                 self.appending((turn + rep) % 4, &frames)?;
             }
-            for turn in 0..2 {
-                self.others((turn + rep) % 2 == 0, &replayed)?;
+            let ours_first = rep % 2 == 0;
+            for ours in [ours_first, !ours_first] {
+                self.replaying(ours, &replayed)?;
+            }
+            for ours in [ours_first, !ours_first] {
+                self.producing(ours)?;
+            }
+            for ours in [ours_first, !ours_first] {
+                self.waiting(ours)?;
             }
         }
         Ok(())
@@ -200,35 +207,42 @@ impl Measurement<'_> {
         let rate = |rate: Outcome<f64>| Ok(vec![(RATE, rate?)]);
         match turn {
             0 => self.contender(SPEED, SINK, |bench| rate(append::sink(bench))),
-            1 => self.contender(SPEED, MESSAGES, |bench| rate(append::messages(bench))),
-            2 => self.contender(SPEED, FAST, |bench| rate(append::fast_ingest(bench))),
-            _ => self.contender(SPEED, READY, |bench| rate(append::ready(bench, frames))),
+            1 => self.contender(SPEED, READY, |bench| rate(append::ready(bench, frames))),
+            2 => self.contender(SPEED, MESSAGES, |bench| rate(append::messages(bench))),
+            _ => self.contender(SPEED, FAST, |bench| rate(append::fast_ingest(bench))),
         }
     }
 
-    /// Measures one of the two contenders of each of the other questions.
-    fn others(&mut self, ours: bool, replayed: &str) -> Outcome<()> {
-        if self.is_asked(REPLAY) {
-            let name = if ours { SOURCE } else { UNDECODED };
-            let run = if ours { replay::source } else { replay::undecoded };
-            self.contender(REPLAY, name, |bench| Ok(vec![(RATE, run(bench, replayed)?)]))?;
+    fn replaying(&mut self, ours: bool, replayed: &str) -> Outcome<()> {
+        if !self.is_asked(REPLAY) {
+            return Ok(());
         }
-        if self.is_asked(COST) {
-            let name = if ours { SINK } else { COUNTING };
-            let run = if ours { cost::sink } else { cost::counting };
-            self.contender(COST, name, |bench| {
-                let cost = run(bench)?;
-                Ok(vec![("mean ns", cost.mean), ("median ns", cost.median)])
-            })?;
+        let name = if ours { SOURCE } else { UNDECODED };
+        let run = if ours { replay::source } else { replay::undecoded };
+        self.contender(REPLAY, name, |bench| Ok(vec![(RATE, run(bench, replayed)?)]))
+    }
+
+    fn producing(&mut self, ours: bool) -> Outcome<()> {
+        if !self.is_asked(COST) {
+            return Ok(());
         }
-        if self.is_asked(LATENCY) {
-            let name = if ours { SINK } else { BARE };
-            let run = if ours { latency::sink } else { latency::bare };
-            self.contender(LATENCY, name, |bench| {
-                let latency = run(bench)?;
-                Ok(vec![("p50 µs", latency.p50), ("p99 µs", latency.p99)])
-            })?;
+        let name = if ours { SINK } else { COUNTING };
+        let run = if ours { cost::sink } else { cost::counting };
+        self.contender(COST, name, |bench| {
+            let cost = run(bench)?;
+            Ok(vec![("mean ns", cost.mean), ("median ns", cost.median)])
+        })
+    }
+
+    fn waiting(&mut self, ours: bool) -> Outcome<()> {
+        if !self.is_asked(LATENCY) {
+            return Ok(());
         }
-        Ok(())
+        let name = if ours { SINK } else { BARE };
+        let run = if ours { latency::sink } else { latency::bare };
+        self.contender(LATENCY, name, |bench| {
+            let latency = run(bench)?;
+            Ok(vec![("p50 µs", latency.p50), ("p99 µs", latency.p99)])
+        })
     }
 }

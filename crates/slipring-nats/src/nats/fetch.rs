@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: a fetch returns each message of the stream from its first sequence on, once and in order, or
 //!   an error. A message that the server counts and that did not arrive is an error.
-//! - I2: at most [`PULLS`] requests are open, of which all but one are half answered. So at most
-//!   `(PULLS + 1) / 2` times [`PULL_BYTES`] are on the way.
+//! - I2: about [`AHEAD`] bytes are asked for and not yet read, by the length of the messages so far. If
+//!   longer ones follow, it is at most the bytes that [`PULLS`] requests may bring.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,15 @@ use serde_json::{Value, json};
 use super::{Connection, Fault, Notice};
 use crate::message::DESCRIPTION;
 
-/// Messages that one request asks for.
+/// Bytes that are asked for ahead of the source: four frames. The client reads all that has come before
+/// the source has its turn. With more on the way, it needs new memory for each message, because the
+/// source still has the one before.
+const AHEAD: u64 = 2 << 20;
+/// Bytes that one request asks for: a frame. The server gathers what one request asks for before it
+/// sends it. So it is at work on one frame while another is on the way.
+const PULL: u64 = AHEAD / 4;
+/// Greatest number of messages that one request asks for.
 const PULL_MESSAGES: u64 = 1024;
-/// Bytes that one request asks for: four frames. The client reads all that has come before the source
-/// has its turn. With more on the way, it needs new memory for each message, because the source
-/// still has the one before.
-const PULL_BYTES: u64 = 2 << 20;
 /// Greatest number of open requests.
 const PULLS: usize = 4;
 /// Time after which the server answers a request that found too few messages.
@@ -42,8 +45,17 @@ pub struct Fetched {
 /// An open request for messages.
 struct Pull {
     number: u64,
+    /// Messages that are still to come.
     messages: u64,
-    bytes: u64,
+}
+
+/// Returns how many messages another request should ask for, if messages have `length` bytes. `None`:
+/// enough is asked for (I2).
+fn another(pulls: &[Pull], length: u64) -> Option<u64> {
+    let messages = (PULL / length).clamp(1, PULL_MESSAGES);
+    let asked: u64 = pulls.iter().map(|pull| pull.messages).sum();
+    let fits = asked == 0 || (asked + messages) * length <= AHEAD;
+    (fits && pulls.len() < PULLS).then_some(messages)
 }
 
 /// A consumer of a stream, without acknowledgements: the ring's position says how far it is.
@@ -56,6 +68,8 @@ pub struct Fetch {
     next_pull: u64,
     /// Number of messages that the consumer has delivered.
     delivered: u64,
+    /// Length of the messages so far, in bytes, of which the last count most.
+    length: u64,
     heard: Instant,
 }
 
@@ -84,7 +98,17 @@ impl Fetch {
         let _: Value = connection.json(&subject, config).await?;
         let stream = stream.to_string();
         let (pulls, heard) = (Vec::new(), Instant::now());
-        Ok(Fetch { inbox, answers, stream, consumer, pulls, next_pull: 0, delivered: 0, heard })
+        Ok(Fetch {
+            inbox,
+            answers,
+            stream,
+            consumer,
+            pulls,
+            next_pull: 0,
+            delivered: 0,
+            length: PULL, // until one has come, each request is for one
+            heard,
+        })
     }
 
     /// Returns the next message. Waits for one as long as it takes.
@@ -115,16 +139,20 @@ impl Fetch {
         }
     }
 
-    /// Opens another request if none has much left (I2).
+    /// Opens requests until enough is asked for (I2).
     async fn ask(&mut self, connection: &Connection) -> Result<(), Fault> {
-        let enough = |pull: &Pull| pull.messages > PULL_MESSAGES / 2 && pull.bytes > PULL_BYTES / 2;
-        if self.pulls.len() >= PULLS || self.pulls.iter().any(enough) {
-            return Ok(());
+        while let Some(messages) = another(&self.pulls, self.length) {
+            self.pull(connection, messages).await?;
         }
+        Ok(())
+    }
+
+    /// Opens a request for so many messages.
+    async fn pull(&mut self, connection: &Connection, messages: u64) -> Result<(), Fault> {
         let body = json!({
-            "batch": PULL_MESSAGES,
+            "batch": messages,
             // A message that does not fit would never come.
-            "max_bytes": PULL_BYTES.max(2 * connection.max_payload() as u64),
+            "max_bytes": PULL.max(2 * connection.max_payload() as u64),
             "expires": EXPIRES.as_nanos() as u64,
             "idle_heartbeat": HEARTBEAT.as_nanos() as u64,
         });
@@ -135,7 +163,7 @@ impl Fetch {
         let reply = format!("{}.{number}", self.inbox);
         let sent = connection.client.publish_with_reply(subject, reply, body.to_string().into());
         sent.await.map_err(|error| Fault::Away(error.to_string()))?;
-        self.pulls.push(Pull { number, messages: PULL_MESSAGES, bytes: PULL_BYTES });
+        self.pulls.push(Pull { number, messages });
         Ok(())
     }
 
@@ -167,13 +195,13 @@ impl Fetch {
             return Ok(None);
         };
         self.delivered += 1;
+        self.length = (3 * self.length + message.length as u64).div_ceil(4);
         if delivered != self.delivered {
             return Err(Fault::Away("a message is lost on the way".into())); // I1
         }
         if let Some(pull) = pull {
             pull.messages = pull.messages.saturating_sub(1);
-            pull.bytes = pull.bytes.saturating_sub(message.length as u64);
-            if pull.messages == 0 || pull.bytes == 0 {
+            if pull.messages == 0 {
                 self.pulls.retain(|pull| Some(pull.number) != number);
             }
         }
@@ -195,7 +223,37 @@ fn place(reply: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::{AHEAD, PULL_MESSAGES, PULLS, Pull, another, place};
+
+    /// Returns the messages that each open request asks for, of messages of `length` bytes.
+    fn asked(length: u64) -> Vec<u64> {
+        let mut pulls = Vec::new();
+        while let Some(messages) = another(&pulls, length) {
+            pulls.push(Pull { number: pulls.len() as u64, messages });
+        }
+        pulls.iter().map(|pull| pull.messages).collect()
+    }
+
+    #[test]
+    fn requests_ask_for_a_little_each_and_for_enough_together() {
+        assert_eq!(asked(511 * 1024 + 150), [1; 4], "frames of the usual length");
+        assert_eq!(asked(512 * 1024 + 150), [1; 3], "frames of the greatest length");
+        assert_eq!(asked(100 * 1024), [5; 4]);
+        assert_eq!(asked(150), [PULL_MESSAGES; PULLS], "single events");
+        assert_eq!(asked(AHEAD * 2), [1], "a message is always asked for");
+        assert_eq!(asked(1), [PULL_MESSAGES; PULLS]);
+    }
+
+    #[test]
+    fn another_request_follows_once_what_is_left_has_room_for_it() {
+        let open = [2, 5, 5, 5].map(|messages| Pull { number: 0, messages });
+        assert_eq!(another(&open, 100 * 1024), None);
+        let open = [5, 5, 5].map(|messages| Pull { number: 0, messages });
+        assert_eq!(another(&open, 100 * 1024), Some(5));
+        // Longer messages than those so far: what is asked for is enough already.
+        assert_eq!(another(&open, 500 * 1024), None);
+        assert_eq!(another(&[], 500 * 1024), Some(1));
+    }
 
     #[test]
     fn both_forms_of_a_reply_subject_are_read() {
