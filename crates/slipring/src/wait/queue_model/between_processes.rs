@@ -208,7 +208,7 @@ fn a_dead_sleeper_leaves_nobody_asleep() {
 }
 
 /// Each death of a notifier costs each sleeper one limit at most. Without limits, a sleeper would
-/// sleep for ever.
+/// sleep for ever. (Two deaths: the next test.)
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
@@ -218,6 +218,11 @@ fn a_death_between_the_epoch_and_the_wake_costs_one_limit() {
         }
     }
     passes(29_000, |start| deaths(in_soak(start), publications(), true, 1, 1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn two_such_deaths_cost_two_limits() {
     passes(29_000, |start| deaths(in_soak(start), publications(), true, 2, 2));
 }
 

@@ -1,9 +1,10 @@
 //! The exploration of every state that a model's threads can reach.
 
 use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::machine::{Sleep, State, Step, Stop, Thread, choose_twin, run};
+use super::machine::{Digest, Sleep, State, Step, Stop, Thread, choose_twin, run};
 use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
@@ -40,19 +41,21 @@ impl Model<'_> {
         let first = State::new(threads, self.not_kept);
         // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
         // less likely than a hardware fault.
-        let mut known = HashSet::from([first.digest()]);
+        let mut known = HashSet::<u64, BuildHasherDefault<Digest>>::default();
+        known.insert(first.digest());
         let mut left = vec![first];
         while let Some(state) = left.pop() {
             let mut next = Vec::new();
             for thread in 0..self.threads.len() {
                 self.step(&state, thread, &mut next)?;
-                let mut drained = state.clone();
-                if drained.drain(thread) {
+                if !state.threads[thread].buffer.is_empty() {
+                    let mut drained = state.clone();
+                    drained.drain(thread);
                     next.push(drained);
                 }
                 if matches!(state.threads[thread].sleep, Sleep::Asleep { limited: true, .. }) {
                     let mut timed_out = state.clone();
-                    timed_out.threads[thread].sleep = Sleep::Woken;
+                    timed_out.thread_mut(thread).sleep = Sleep::Woken;
                     next.push(timed_out);
                 }
             }
@@ -78,7 +81,7 @@ impl Model<'_> {
             });
             match outcome {
                 Ok(following) if !step.over => {
-                    let thread = step.thread();
+                    let thread = step.thread_mut();
                     (thread.call, thread.refused, thread.postponed) = (following, false, false);
                     thread.log.clear();
                     next.push(step.state);
@@ -111,8 +114,8 @@ impl Model<'_> {
         };
         (0..state.threads.len()).filter(move |&at| can(&state.threads[at])).map(|at| {
             let mut next = state.clone();
-            next.threads[at].sleep = Sleep::Woken;
-            next.threads[at].overslept += 1;
+            next.thread_mut(at).sleep = Sleep::Woken;
+            next.thread_mut(at).overslept += 1;
             next
         })
     }

@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 pub(crate) use std::sync::atomic::Ordering::{self, Relaxed, SeqCst};
 use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl AtomicU64 {
     pub(crate) fn store(&self, value: u64, _: Ordering) {
         access(true, |step| {
             let store = Store { word: self.address(), value, emitted: false };
-            step.thread().buffer.push(store);
+            step.thread_mut().buffer.push(store);
             Some(Seen::Nothing)
         });
     }
@@ -156,7 +157,7 @@ pub(crate) fn fence(_: Ordering) {
 
 pub(crate) fn compiler_fence(_: Ordering) {
     access(false, |step| {
-        step.thread().buffer.iter_mut().for_each(|store| store.emitted = true);
+        step.thread_mut().buffer.iter_mut().for_each(|store| store.emitted = true);
         Some(Seen::Nothing)
     });
 }
@@ -211,7 +212,7 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
             let ready =
                 step.has_no_stores() && !asleep && step.state.lock(self.address()).holder.is_none();
             ready.then(|| {
-                step.thread().sleep = Sleep::Awake;
+                step.thread_mut().sleep = Sleep::Awake;
                 let lock = step.state.lock(self.address());
                 lock.holder = Some(me);
                 Seen::Locked(lock.value.clone().unwrap_or_else(|| Guarded::new(self.0.clone())))
@@ -293,8 +294,8 @@ impl Condvar {
                 !step.thread().refused,
                 "a thread falls asleep although its barrier was refused"
             );
-            step.thread().sleep = Sleep::Asleep { condvar: self.address(), limited };
-            if std::mem::take(&mut step.thread().postponed) {
+            step.thread_mut().sleep = Sleep::Asleep { condvar: self.address(), limited };
+            if std::mem::take(&mut step.thread_mut().postponed) {
                 step.state.membarrier();
             }
             *step.state.lock(mutex.address()) =
@@ -321,7 +322,7 @@ impl Condvar {
 
     fn wake(&self, most: usize) {
         access(true, |step| {
-            let here = |thread: &&mut Thread| match thread.sleep {
+            let here = |thread: &&mut Rc<Thread>| match thread.sleep {
                 Sleep::Asleep { condvar, .. } => condvar == self.address(),
                 Sleep::Awake | Sleep::Woken => false,
             };
@@ -330,7 +331,7 @@ impl Condvar {
                 .iter_mut()
                 .filter(here)
                 .take(most)
-                .for_each(|thread| thread.sleep = Sleep::Woken);
+                .for_each(|thread| Rc::make_mut(thread).sleep = Sleep::Woken);
             Some(Seen::Nothing)
         });
     }

@@ -1,11 +1,12 @@
 //! This module replaces `base::system` on the simulated machine.
 
 use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
 
 use super::machine::{Seen, Sleep, access, choose, twin_is, with_step};
 use super::queue::LONGEST_SHARED_SLEEP;
 use super::sync::AtomicU64;
-use std::time::Duration;
 
 thread_local! {
     /// Whether the simulated system can refuse barriers.
@@ -27,9 +28,9 @@ pub(crate) fn membarrier() -> bool {
     let refused = REFUSES.get() && choose(2) == 1;
     access(true, |step| {
         if refused {
-            step.thread().refused = true;
+            step.thread_mut().refused = true;
         } else if twin_is("barrier-late") {
-            step.thread().postponed = true;
+            step.thread_mut().postponed = true;
         } else {
             step.state.membarrier();
         }
@@ -70,7 +71,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     access(true, |step| {
         step.has_no_stores().then(|| {
             if (step.state.read(word.address(), word.initial()) >> 32) as u32 == epoch {
-                step.thread().sleep = Sleep::Asleep { condvar: word.address(), limited };
+                step.thread_mut().sleep = Sleep::Asleep { condvar: word.address(), limited };
             }
             Seen::Nothing
         })
@@ -78,7 +79,7 @@ pub(crate) fn futex_wait(word: &AtomicU64, epoch: u32, limit: Duration) {
     access(true, |step| {
         let asleep = matches!(step.thread().sleep, Sleep::Asleep { .. });
         (!asleep).then(|| {
-            step.thread().sleep = Sleep::Awake;
+            step.thread_mut().sleep = Sleep::Awake;
             Seen::Nothing
         })
     });
@@ -88,7 +89,7 @@ pub(crate) fn futex_wake_all(word: &AtomicU64) {
     access(true, |step| {
         for thread in &mut step.state.threads {
             if matches!(thread.sleep, Sleep::Asleep { condvar, .. } if condvar == word.address()) {
-                thread.sleep = Sleep::Woken;
+                Rc::make_mut(thread).sleep = Sleep::Woken;
             }
         }
         Some(Seen::Nothing)
