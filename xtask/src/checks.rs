@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{IsTerminal, stdout},
+    thread,
     time::Duration,
 };
 
@@ -60,7 +61,11 @@ pub fn doc(step: &mut Step) -> Result<(), Trouble> {
 
 /// Runs the unit, integration, documentation and compile-fail tests.
 pub fn tests(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("test --workspace --no-fail-fast --all-features"))?;
+    // Most tests wait for other threads, processes or servers most of their time.
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let call = Call::cargo("test --workspace --no-fail-fast --all-features")
+        .env("RUST_TEST_THREADS", (2 * cores).to_string());
+    step.run(&call)?;
     step.some_tests()
 }
 
@@ -76,13 +81,15 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
 }
 
 /// Runs the measurement of `slipring-nats` once with small amounts. Its contenders are many crates, so
-/// they are built without optimization here.
+/// they are built without optimization here, and what the main workspace has built is used again.
 fn nats_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/nats/Cargo.toml"))?;
-    step.run(&Call::cargo(
-        "clippy --manifest-path peers/nats/Cargo.toml --all-targets -- -D warnings",
-    ))?;
-    step.run(&Call::cargo("run --quiet --manifest-path peers/nats/Cargo.toml -- --smoke"))
+    let target = step.target.clone();
+    let call = |command| {
+        Call::cargo(command).args(["--manifest-path", "peers/nats/Cargo.toml"]).target_dir(&target)
+    };
+    step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
+    step.run(&call("run --quiet").args(["--", "--smoke"]))
 }
 
 /// Measures the same work through slipring, its peers and hand-made limits. The measurements are a
