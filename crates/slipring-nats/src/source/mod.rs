@@ -71,7 +71,8 @@ pub(crate) struct Settings {
 ///
 /// Where the sink's ring had no events, the stream tells a hole. A ring with room for several
 /// producers ([`Graph::shared`](slipring::Graph::shared)) leaves these positions out, too. A ring
-/// with a single producer cannot, and the source ends with [`Error::Hole`].
+/// with a single producer cannot, and the source ends with [`Error::Hole`]. A segment that a source
+/// fills has a single producer.
 ///
 /// # The end
 ///

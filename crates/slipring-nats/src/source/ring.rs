@@ -1,12 +1,23 @@
 //! The ring's side of a source: a producer's handle.
 
-use slipring::{Apart, ClaimError, Layout, Many, Producer, Single};
+use slipring::{ClaimError, Layout, Many, Producer, Single};
 
 /// A producer's handle that a source can own: that of a graph, with one producer or several, or of a
-/// segment (`slipring_shm::Producer`).
+/// segment with one producer (`slipring_shm::Producer`).
 ///
 /// The source is the ring's only producer, whatever the ring has room for: the ring's positions are
 /// those of the stream.
+///
+/// A segment with room for several producers passes over what a killed one has claimed. The events of
+/// those positions would be missing behind the next source, so such a ring is refused:
+///
+/// ```compile_fail,E0277
+/// use slipring::{Apart, Interleaved, Producer};
+/// use slipring_nats::{Decoding, OpenSource};
+/// fn replay(source: OpenSource, of_several: Producer<u64, Interleaved, Apart>) {
+///     let _ = source.start(Decoding::plain("number", 1), of_several);
+/// }
+/// ```
 pub trait Feed: sealed::Sealed + Send + 'static {
     /// The events of the ring.
     type Event: Send + 'static;
@@ -80,4 +91,4 @@ macro_rules! feeds {
     )*};
 }
 
-feeds!(Single false Many true Apart true);
+feeds!(Single false Many true);

@@ -1,5 +1,6 @@
 //! Sinks and sources that are killed: at each of their steps, and at random moments.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -9,6 +10,7 @@ use slipring_shm::Reader;
 
 use crate::common::*;
 use crate::roles::*;
+use crate::singles;
 use crate::support::*;
 
 /// Steps of a sink that each run passes, in their order. Those of taking over come once.
@@ -203,12 +205,70 @@ fn a_sink_of_a_ring_of_threads_is_killed_at_each_step() {
         role.assert_killed(format!("{step} {time}"));
     });
     let mut client = client(&server);
-    let end = stored(&mut client) + 100;
-    let values = [("URL", url.as_str()), ("END", &end.to_string())];
-    let mut role = Role::start("sink-of-threads", &values, None);
-    assert_eq!(role.hear(), (end - 100).to_string());
-    assert_eq!(role.hear(), format!("ended {end}"));
-    assert_stored(&mut client, 0, end);
+    let first = stored(&mut client);
+    let sink = |end: u64, step| {
+        let values = [("URL", url.as_str()), ("END", &end.to_string())];
+        Role::start("sink-of-threads", &values, step)
+    };
+    sink(first + 100, Some(("sink-ended", 1))).assert_killed("at its end");
+    assert_eq!(stored(&mut client), first + 100);
+    let mut role = sink(first + 200, None);
+    assert_eq!(role.hear(), (first + 100).to_string());
+    assert_eq!(role.hear(), format!("ended {}", first + 200));
+    assert_stored(&mut client, 0, first + 200);
+}
+
+#[test]
+fn a_sink_of_single_events_is_killed_in_the_middle_of_batches() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let url = server.url();
+    let sink = |end: u64, step| {
+        let values = [("URL", url.as_str()), ("END", &end.to_string())];
+        Role::start("sink-of-singles", &values, step)
+    };
+    for time in [1, 2, 3, 5, 8, 20, 40, 65, 100, 300, 1000] {
+        sink(u64::MAX, Some(("single-sent", time))).assert_killed(format!("single {time}"));
+    }
+    let mut role = sink(0, None); // has nothing to publish
+    let next: u64 = role.hear().parse().unwrap();
+    assert_eq!(role.hear(), format!("ended {next}"));
+    let mut role = sink(next + 10_000, None);
+    assert_eq!(role.hear(), next.to_string());
+    assert_eq!(role.hear(), format!("ended {}", next + 10_000));
+    singles::assert_singles(&mut client(&server), next + 10_000);
+}
+
+/// A fault comes at each step that the sources name, so a new step needs one as well.
+#[test]
+fn each_step_has_a_fault() {
+    let _watched = watched();
+    /// Only rings of threads leave positions out, and they go with the process.
+    const APART: [&str; 1] = ["source-leaving-out"];
+    let tests = include_str!("kills.rs");
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut steps = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for step in text.split("step!(\"").skip(1) {
+                let step = step.split('"').next().unwrap();
+                let killed = tests.contains(&format!("\"{step}\""));
+                assert!(
+                    killed || APART.contains(&step),
+                    "no fault at {step} of {}",
+                    path.display()
+                );
+                steps += 1;
+            }
+        }
+    }
+    assert!(steps > 20, "{steps} steps");
 }
 
 #[test]

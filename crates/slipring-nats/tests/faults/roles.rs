@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 use slipring::Producer;
-use slipring_nats::{Decoding, Server as At, Sink, Source, on_each_step};
+use slipring_nats::{Decoding, OpenSink, Server as At, Sink, Source, on_each_step};
 use slipring_shm::{Attached, Problem, Segment, SegmentError};
 
 use crate::common::*;
+use crate::singles;
 
 const ROLE: &str = "SLIPRING_NATS_TEST_ROLE";
 const STEP: &str = "SLIPRING_NATS_TEST_STEP";
@@ -157,7 +158,8 @@ pub fn play() {
     });
     match name.as_str() {
         "sink" => sink_of_processes(),
-        "sink-of-threads" => sink_of_threads(),
+        "sink-of-threads" => sink_of_threads(own_sink().open(numbers()).unwrap()),
+        "sink-of-singles" => sink_of_threads(singles::open(&value("URL"))),
         "source" => source(),
         name => panic!("no role {name}"),
     }
@@ -187,8 +189,7 @@ fn sink_of_processes() {
 }
 
 /// Publishes a ring of threads, which this process feeds up to position `END`.
-fn sink_of_threads() {
-    let open = own_sink().open(numbers()).unwrap();
+fn sink_of_threads(open: OpenSink<u64>) {
     say(open.next_seq());
     let (mut tx, running) = start(open, 64);
     let fed = feed(&mut tx, value("END").parse().unwrap());

@@ -9,7 +9,7 @@ use slipring_nats_server::{Client, Counts, Direction, Proxy};
 use crate::common::*;
 use crate::support::*;
 
-fn open(url: &str) -> OpenSink<u64> {
+pub fn open(url: &str) -> OpenSink<u64> {
     let encoding = Encoding::messages(
         "order",
         1,
@@ -27,7 +27,7 @@ fn start(open: OpenSink<u64>) -> (Producer<u64>, RunningSink) {
 
 /// Checks that the stream has the event of each position up to `end`, once and in order.
 #[track_caller]
-fn assert_singles(client: &mut Client, end: u64) {
+pub fn assert_singles(client: &mut Client, end: u64) {
     let mut next = 0;
     for message in client.messages(STREAM).unwrap() {
         let position = message.header("Slipring-Position").unwrap().parse();
