@@ -186,18 +186,23 @@ impl Measurement<'_> {
             for turn in 0..4 {
                 self.appending((turn + rep) % 4, &frames)?;
             }
-            let ours_first = rep % 2 == 0;
-            for ours in [ours_first, !ours_first] {
-                self.replaying(ours, &replayed)?;
-            }
-            for ours in [ours_first, !ours_first] {
-                self.producing(ours)?;
-            }
-            for ours in [ours_first, !ours_first] {
-                self.waiting(ours)?;
-            }
+            self.both(rep, |this, ours| this.replaying(ours, &replayed))?;
+            self.both(rep, Self::producing)?;
+            self.both(rep, Self::waiting)?;
         }
         Ok(())
+    }
+
+    /// Measures both contenders of a question, one after the other, ours first in every other
+    /// repetition.
+    fn both(
+        &mut self,
+        rep: usize,
+        mut measure: impl FnMut(&mut Self, bool) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let ours_first = rep.is_multiple_of(2);
+        measure(self, ours_first)?;
+        measure(self, !ours_first)
     }
 
     fn appending(&mut self, turn: usize, frames: &[Bytes]) -> Outcome<()> {

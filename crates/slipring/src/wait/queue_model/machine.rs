@@ -230,8 +230,8 @@ impl State {
 }
 
 /// A hash of 64 bits. The upper half of the product of each word and a constant is folded into the
-/// lower half. The standard library's hash resists attackers, which nobody needs here, and took a
-/// third of the exploration.
+/// lower half. The standard library's hash took a third of the exploration. It resists attackers, of
+/// which a model has none.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 
