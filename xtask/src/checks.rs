@@ -3,12 +3,11 @@
 use std::{
     ffi::OsString,
     io::{IsTerminal, stdout},
-    thread,
     time::Duration,
 };
 
 use crate::{
-    command::Call,
+    command::{Call, cores},
     steps::{Step, Trouble},
     tidy, workspace,
 };
@@ -62,9 +61,8 @@ pub fn doc(step: &mut Step) -> Result<(), Trouble> {
 /// Runs the unit, integration, documentation and compile-fail tests.
 pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     // Most tests wait for other threads, processes or servers most of their time.
-    let cores = thread::available_parallelism().map_or(1, usize::from);
     let call = Call::cargo("test --workspace --no-fail-fast --all-features")
-        .env("RUST_TEST_THREADS", (2 * cores).to_string());
+        .env("RUST_TEST_THREADS", (2 * cores()).to_string());
     step.run(&call)?;
     step.some_tests()
 }

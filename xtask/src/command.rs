@@ -27,6 +27,11 @@ const CLEARED: [&str; 8] = [
     "LOOM_MAX_DURATION",
 ];
 
+/// Returns how many threads can run at once.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The sum of the results of test harnesses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {

@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use crate::command::Tally;
+use crate::command::{Tally, cores};
 
 /// Runs the tests of the harness `program` whose names contain one of `filters`; all if there is
 /// none.
@@ -39,7 +39,7 @@ pub fn run(program: &Path, filters: &[OsString]) -> ExitCode {
         }
     };
     thread::scope(|threads| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..cores() {
             threads.spawn(work);
         }
     });

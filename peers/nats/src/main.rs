@@ -24,7 +24,6 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bytes::Bytes;
 use clap::Parser;
 use slipring_machine::usable_cores;
 use slipring_nats_server::binary;
@@ -132,6 +131,9 @@ fn run(args: &Args) -> Outcome<()> {
     Ok(print(&mut io::stdout(), &format!("{about}\n\n{tables}"))?)
 }
 
+/// A contender's name, and its measurement.
+type Contender<'c, T> = (&'static str, &'c dyn Fn(&mut Bench) -> Outcome<T>);
+
 /// Runs the questions and contenders that the arguments choose.
 struct Measurement<'m> {
     args: &'m Args,
@@ -183,71 +185,58 @@ impl Measurement<'_> {
         }
         for rep in 0..reps {
             let _ = writeln!(io::stderr(), "repetition {} of {reps}", rep + 1);
-            for turn in 0..4 {
-                self.appending((turn + rep) % 4, &frames)?;
-            }
-            self.both(rep, |this, ours| this.replaying(ours, &replayed))?;
-            self.both(rep, Self::producing)?;
-            self.both(rep, Self::waiting)?;
+            self.question(
+                rep,
+                SPEED,
+                &[
+                    (SINK, &append::sink),
+                    (READY, &|bench| append::ready(bench, &frames)),
+                    (MESSAGES, &append::messages),
+                    (FAST, &append::fast_ingest),
+                ],
+                |rate| vec![(RATE, rate)],
+            )?;
+            self.question(
+                rep,
+                REPLAY,
+                &[
+                    (SOURCE, &|bench| replay::source(bench, &replayed)),
+                    (UNDECODED, &|bench| replay::undecoded(bench, &replayed)),
+                ],
+                |rate| vec![(RATE, rate)],
+            )?;
+            self.question(
+                rep,
+                COST,
+                &[(SINK, &cost::sink), (COUNTING, &cost::counting)],
+                |cost| vec![("mean ns", cost.mean), ("median ns", cost.median)],
+            )?;
+            self.question(
+                rep,
+                LATENCY,
+                &[(SINK, &latency::sink), (BARE, &latency::bare)],
+                |latency| vec![("p50 µs", latency.p50), ("p99 µs", latency.p99)],
+            )?;
         }
         Ok(())
     }
 
-    /// Measures both contenders of a question, one after the other, ours first in every other
-    /// repetition.
-    fn both(
+    /// Measures the contenders of a question one after another. Each repetition begins with another
+    /// one.
+    fn question<T>(
         &mut self,
         rep: usize,
-        mut measure: impl FnMut(&mut Self, bool) -> Outcome<()>,
+        question: &'static str,
+        contenders: &[Contender<'_, T>],
+        values: impl Fn(T) -> Vec<(&'static str, f64)>,
     ) -> Outcome<()> {
-        let ours_first = rep.is_multiple_of(2);
-        measure(self, ours_first)?;
-        measure(self, !ours_first)
-    }
-
-    fn appending(&mut self, turn: usize, frames: &[Bytes]) -> Outcome<()> {
-        if !self.is_asked(SPEED) {
+        if !self.is_asked(question) {
             return Ok(());
         }
-        let rate = |rate: Outcome<f64>| Ok(vec![(RATE, rate?)]);
-        match turn {
-            0 => self.contender(SPEED, SINK, |bench| rate(append::sink(bench))),
-            1 => self.contender(SPEED, READY, |bench| rate(append::ready(bench, frames))),
-            2 => self.contender(SPEED, MESSAGES, |bench| rate(append::messages(bench))),
-            _ => self.contender(SPEED, FAST, |bench| rate(append::fast_ingest(bench))),
+        for turn in 0..contenders.len() {
+            let (name, run) = contenders[(turn + rep) % contenders.len()];
+            self.contender(question, name, |bench| Ok(values(run(bench)?)))?;
         }
-    }
-
-    fn replaying(&mut self, ours: bool, replayed: &str) -> Outcome<()> {
-        if !self.is_asked(REPLAY) {
-            return Ok(());
-        }
-        let name = if ours { SOURCE } else { UNDECODED };
-        let run = if ours { replay::source } else { replay::undecoded };
-        self.contender(REPLAY, name, |bench| Ok(vec![(RATE, run(bench, replayed)?)]))
-    }
-
-    fn producing(&mut self, ours: bool) -> Outcome<()> {
-        if !self.is_asked(COST) {
-            return Ok(());
-        }
-        let name = if ours { SINK } else { COUNTING };
-        let run = if ours { cost::sink } else { cost::counting };
-        self.contender(COST, name, |bench| {
-            let cost = run(bench)?;
-            Ok(vec![("mean ns", cost.mean), ("median ns", cost.median)])
-        })
-    }
-
-    fn waiting(&mut self, ours: bool) -> Outcome<()> {
-        if !self.is_asked(LATENCY) {
-            return Ok(());
-        }
-        let name = if ours { SINK } else { BARE };
-        let run = if ours { latency::sink } else { latency::bare };
-        self.contender(LATENCY, name, |bench| {
-            let latency = run(bench)?;
-            Ok(vec![("p50 µs", latency.p50), ("p99 µs", latency.p99)])
-        })
+        Ok(())
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     assembly, checks,
-    command::{Call, Line, Running},
+    command::{Call, Line, Running, cores},
     layout::{self, LIBRARY},
     workspace,
 };
@@ -112,7 +112,7 @@ impl Asked {
     /// The number of tests that run at once. A race needs all cores.
     fn at_once(self) -> usize {
         match self {
-            Self::Models => thread::available_parallelism().map_or(1, usize::from),
+            Self::Models => cores(),
             _ => 1,
         }
     }
