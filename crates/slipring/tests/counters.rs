@@ -60,9 +60,9 @@ fn counts_are_flushed_at_waits_and_after_many_batches() {
     let now = ring.report();
     assert_eq!((now.stage("end").unwrap().events, now.stage("end").unwrap().batches), (2048, 2048));
     assert_eq!(now.published_seq(), Some(2049), "includes claims");
-    // A short wait may end before it sleeps, and Miri takes long to get there.
-    let short = Duration::from_millis(if cfg!(miri) { 500 } else { 5 });
-    let slept = (0..1000).any(|_| {
+    // A short wait may end before it sleeps: under load, or in Miri.
+    let slept = (0..20).any(|round: u32| {
+        let short = Duration::from_millis(5 << round.min(8));
         assert!(end.batch_by(1, Instant::now() + short).is_err());
         ring.report().stage("end").unwrap().wakes > 0
     });
@@ -163,10 +163,11 @@ fn a_pool_behind_many_producers_samples_latencies() {
 fn stages_that_share_threads_count_their_turns() {
     let _watched = crate::common::watched();
     let pause = Duration::from_millis(1);
-    // Both workers are in a turn at once, so two threads run the pool.
+    // Both workers are in a turn at once, so two threads run the pool. In a ring of four slots a chunk
+    // has one event: a worker that took the last two events would wait for the other one for ever.
     let meet = std::sync::Barrier::new(2);
     let monitor = Monitor::new();
-    let done = slipring::ring(8, || 0u64)
+    let done = slipring::ring(4, || 0u64)
         .threads(3)
         .monitor(&monitor)
         .read("sleeps", |_, _| thread::sleep(pause))
