@@ -93,6 +93,31 @@ impl fmt::Display for Tally {
     }
 }
 
+/// What the output of a program says of its failed tests, for a summary far below: their names, the
+/// first words of their panics, those that hung, and the programs that failed.
+#[derive(Debug, Default)]
+struct Blame {
+    lines: Vec<String>,
+    /// Whether the last line announced a panic's words.
+    words_follow: bool,
+}
+
+impl Blame {
+    /// Keeps `line`, if it says of a test or of a test program that it failed.
+    fn read(&mut self, line: &str) {
+        let line = line.trim_end();
+        let failed = line.starts_with("test ") && line.contains("... FAILED");
+        let hangs = line.starts_with("test ") && line.contains(" hangs: ");
+        // Panics of tests that passed are not shown by the harness.
+        let panicked = line.starts_with("thread '") && line.contains(" panicked at ");
+        let target = line.starts_with("    `-p ") || line.contains("process didn't exit success");
+        if failed || hangs || panicked || target || self.words_follow {
+            self.lines.push(line.to_owned());
+        }
+        self.words_follow = panicked;
+    }
+}
+
 /// A call of another program.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -165,19 +190,26 @@ impl Call {
         let mut running =
             Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
         let deadline = Some(Instant::now() + limit);
+        let mut blame = Blame::default();
         loop {
             match running.line(deadline) {
                 Line::Text(line) => {
                     // The checks go on when standard output is closed.
                     let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
                     tally.read(&line);
+                    blame.read(&line);
                 }
                 Line::Late => return Err(format!("`{self}` did not end within {limit:?}")),
                 Line::End => break,
             }
         }
         let status = running.status().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("`{self}` failed: {status}")) }
+        if status.success() {
+            return Ok(());
+        }
+        let mut error = format!("`{self}` failed: {status}");
+        blame.lines.iter().for_each(|line| error.extend(["\n", line]));
+        Err(error)
     }
 
     /// Whether the call succeeds; its output is discarded.
@@ -342,6 +374,43 @@ mod tests {
         let mut again = Tally::default();
         again.read(&tally.to_string());
         assert_eq!(again, Tally { took: Duration::ZERO, ..tally });
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let mut blame = Blame::default();
+        let output = "\
+running 3 tests
+test fine ... ok
+test wrong ... FAILED
+
+test stuck (tests/a.rs:3:4) hangs: it did not end within 300s
+
+failures:
+
+---- wrong stdout ----
+
+thread 'wrong' (7) panicked at tests/a.rs:7:5:
+left is not right
+note: run with a backtrace
+
+error: test failed, to rerun pass `-p a --test a`
+
+Caused by:
+  process didn't exit successfully: `a` (signal: 6, SIGABRT: process abort signal)
+error: 1 target failed:
+    `-p a --test a`
+";
+        output.split_inclusive('\n').for_each(|line| blame.read(line));
+        let expected = [
+            "test wrong ... FAILED",
+            "test stuck (tests/a.rs:3:4) hangs: it did not end within 300s",
+            "thread 'wrong' (7) panicked at tests/a.rs:7:5:",
+            "left is not right",
+            "  process didn't exit successfully: `a` (signal: 6, SIGABRT: process abort signal)",
+            "    `-p a --test a`",
+        ];
+        assert_eq!(blame.lines, expected);
     }
 
     #[test]

@@ -223,7 +223,7 @@ fn loudly(name: &str, trouble: &Trouble) {
 
 /// The first lines of a long message.
 fn shortened(message: &str) -> String {
-    const LINES: usize = 12;
+    const LINES: usize = 40;
     let mut lines = message.lines();
     let mut short: Vec<&str> = lines.by_ref().take(LINES).collect();
     if lines.next().is_some() {
