@@ -1,10 +1,10 @@
-//! Models of pools between processes: chunks that workers take by cells, deaths of workers, of
-//! workers that adopt and of processes that recover. A model's segment is that of
+//! Models of pools between processes: chunks that workers take by cells, and deaths of workers.
+//! What becomes of a chunk that a worker has left is in `left.rs`. A model's segment is that of
 //! [`processes`](super::processes).
 //!
-//! The models have up to three threads, a pool of two or three workers, mostly a stage behind it, and
-//! rings of 1 to 4 slots. A process that recovers a dead one runs on the thread of the dead one,
-//! because the kernel orders a death before its proof.
+//! The models have up to three threads, a pool of two or three workers, mostly a stage behind it,
+//! and rings of 1 to 4 slots. A process that recovers a dead one runs on the thread of the dead
+//! one, because the kernel orders a death before its proof.
 
 use loom::thread;
 
@@ -18,13 +18,15 @@ use crate::segment::{
     StageDelivery,
 };
 
+mod left;
+
 type Worker = SegmentPoolWriter<u64>;
 
 const LOST: Caught = Caught::Message("events were lost");
 const DAMAGED: Caught = Caught::Message("the segment is damaged");
 
-/// Marked stores of a worker that takes a chunk: its begin, its end, the events left, its bound, its
-/// cell, the claim word.
+/// Marked stores of a worker that takes a chunk: its begin, its end, the events left, its bound,
+/// its cell, the claim word.
 const TAKE: usize = 6;
 
 /// The stage behind the pool.
@@ -105,7 +107,8 @@ const ANNOUNCED: u64 = 1 << 32;
 const MARK: u64 = 100;
 
 impl Handled {
-    /// Handles one batch of at most `max` events. Releases the first event alone, and then the rest.
+    /// Handles one batch of at most `max` events. Releases the first event alone, and then the
+    /// rest.
     fn work(&self, worker: &mut Worker, max: usize) -> usize {
         let Some(mut batch) = available(worker.try_batch(max)) else { return 0 };
         let (first, again, len) = (batch.first_seq(), batch.redelivered(), batch.len());
@@ -379,196 +382,6 @@ fn loom_twin_chunk_unreleased() {
 #[test]
 fn loom_twin_chunk_relaxed() {
     caught("chunks::loom_a_worker_is_lapped_while_it_takes_a_chunk", "chunk-relaxed", Caught::Race);
-}
-
-/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next one
-/// begins again. Two workers look for the chunk, one of which came since.
-#[test]
-fn loom_a_recoverer_dies() {
-    for stores in [0, 1, 2] {
-        for takes in [3, TAKE - 1, TAKE + 1] {
-            explore_unfenced(5, Some(3), move || {
-                let segment = segment(2, 2, true, 1);
-                let (mut tx, [mut one, mut two]) =
-                    (segment.first_producer(), segment.workers([2, 3]));
-                let (mut end, handled) = (segment.end(4), Handled::default());
-                let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
-                lives(takes, || _ = handled.work(&mut one, 4));
-                let of_two = handled.clone();
-                let working = thread::spawn(move || {
-                    of_two.work(&mut two, 4);
-                    two
-                });
-                lives(stores, || segment.settle(2));
-                segment.settle(2);
-                let three = segment.worker(5);
-                segment.settle(2);
-                let mut two = working.join().unwrap();
-                let mut three = three.or_else(|| segment.worker(5)).expect("a seat, or a chunk");
-                handled.work_off(&mut three);
-                handled.work_off(&mut two);
-                handled.assert_all(0..events);
-                read_all(&mut end, events);
-                let deaths = segment.attach(6).seat(0).deaths();
-                assert_eq!(deaths, 1, "a death is counted once");
-                (tx, one, two, three, end)
-            });
-        }
-    }
-}
-
-/// A process repeats the recovery of a dead worker whose seat has a new owner by now, while the new
-/// owner takes a chunk.
-#[test]
-fn loom_a_recovery_is_repeated_late() {
-    explore_unfenced(10, Some(3), || {
-        let segment = segment(2, 2, true, 1);
-        let (mut tx, [one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
-        let (mut end, handled) = (segment.end(4), Handled::default());
-        let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
-        segment.settle(2);
-        let mut three = segment.worker(5).expect("a free seat");
-        let of_three = handled.clone();
-        let working = thread::spawn(move || {
-            of_three.work(&mut three, 4);
-            three
-        });
-        segment.settle(2);
-        read_marked(&mut end);
-        let mut three = working.join().unwrap();
-        handled.work_off(&mut three);
-        handled.work_off(&mut two);
-        handled.assert_all(0..events);
-        read_all(&mut end, events);
-        (tx, one, two, three, end)
-    });
-}
-
-/// The same, step by step: the new owner has stored its bound, and has not swapped the cell yet.
-#[test]
-fn loom_a_late_recovery_leaves_the_new_owner_alone() {
-    for stores in 0..TAKE + 2 {
-        explore_unfenced(1, None, move || {
-            let segment = segment(2, 2, false, 1);
-            let (mut tx, [one, two]) = (segment.first_producer(), segment.workers([2, 3]));
-            let handled = Handled::default();
-            publish_runs(&mut tx, 0, &[2], 1);
-            segment.settle(2);
-            let mut three = segment.worker(5).expect("a free seat");
-            lives(stores, || _ = handled.work(&mut three, 4));
-            let ring = segment.attach(6);
-            let line = ring.control().plan.stages[0].bound_line(0);
-            let look = || (ring.control().line(line).load(Ordering::Relaxed), ring.seat(0).owner());
-            let before = look();
-            segment.settle(2);
-            assert_eq!(look(), before, "the seat of another owner is settled");
-            (tx, one, two, three, ring)
-        });
-    }
-}
-
-#[test]
-fn loom_twin_worker_assumed() {
-    let how = Caught::Message("the seat of another owner is settled");
-    caught("chunks::loom_a_late_recovery_leaves_the_new_owner_alone", "worker-assumed", how);
-}
-
-/// A worker adopts the chunk of a dead one, and dies, too, after `stores` stores.
-#[test]
-fn loom_an_adopter_dies() {
-    for stores in 0..6 {
-        explore_unfenced(5, Some(2), move || {
-            let segment = segment(4, 3, true, 1);
-            let (mut tx, [mut one, mut two, mut three]) =
-                (segment.first_producer(), segment.workers([2, 3, 5]));
-            let (mut end, handled) = (segment.end(4), Handled::default());
-            let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
-            let of_two = (segment.clone(), handled.clone());
-            let dying = thread::spawn(move || {
-                let (segment, handled) = of_two;
-                lives(TAKE, || _ = handled.work(&mut one, 4));
-                segment.settle(2);
-                lives(stores, || {
-                    handled.work(&mut two, 4);
-                    handled.work(&mut two, 4);
-                });
-                segment.settle(3);
-                (one, two)
-            });
-            handled.work(&mut three, 4);
-            read_marked(&mut end);
-            let (one, two) = dying.join().unwrap();
-            handled.work_off(&mut three);
-            handled.assert_all(0..events);
-            read_all(&mut end, events);
-            (tx, one, two, three, end)
-        });
-    }
-}
-
-#[test]
-fn loom_twin_orphan_unacquired_of_cells() {
-    caught("chunks::loom_an_adopter_dies", "orphan-unacquired", Caught::Race);
-}
-
-#[test]
-fn loom_twin_orphan_unreleased_of_cells() {
-    caught("chunks::loom_a_worker_leaves_its_chunk", "orphan-unreleased", Caught::Race);
-}
-
-/// A worker leaves in the middle of a chunk, and dies at each step of that.
-#[test]
-fn loom_a_worker_leaves_its_chunk() {
-    for stores in [0, 1, 2, usize::MAX] {
-        explore_unfenced(5, Some(3), move || {
-            let segment = segment(2, 2, true, 1);
-            let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
-            let (mut end, handled) = (segment.end(4), Handled::default());
-            let events = publish_runs(&mut tx, 0, &[2], 1) as u64;
-            let of_one = (segment.clone(), handled.clone());
-            let leaving = thread::spawn(move || {
-                let (segment, handled) = of_one;
-                let mut batch = available(one.try_batch(4))?;
-                batch.release_front(0);
-                batch[0] += MARK;
-                handled.0[batch.first_seq() as usize].fetch_add(1, Ordering::Relaxed);
-                batch.release_front(1);
-                drop(batch);
-                // A death in the drop leaves nothing that is dropped twice.
-                let mut one = Some(one);
-                lives(stores, || drop(one.take()));
-                segment.settle(2);
-                Some(one)
-            });
-            handled.work(&mut two, 4);
-            let one = leaving.join().unwrap();
-            handled.work_off(&mut two);
-            handled.assert_all(0..events);
-            read_all(&mut end, events);
-            (tx, one, two, end)
-        });
-    }
-}
-
-/// A worker leaves its chunk. Another one sleeps, wakes, and handles the chunk.
-#[test]
-fn loom_a_left_chunk_wakes_a_worker() {
-    explore(2000, Some(3), || {
-        let segment = waiting(2, 2, false, 1, Wait::Blocking);
-        let (mut tx, [mut one, mut two]) = (segment.first_producer(), segment.workers([2, 3]));
-        publish_runs(&mut tx, 0, &[2], 1);
-        drop(tx);
-        let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
-        let working = thread::spawn(move || two.for_each(|event, _| *event += MARK).unwrap());
-        leaving.join().unwrap();
-        assert_eq!(working.join().unwrap(), 2, "events were lost or handled twice");
-    });
-}
-
-#[test]
-fn loom_twin_orphan_unnotified_of_cells() {
-    let caught_by = "chunks::loom_a_left_chunk_wakes_a_worker";
-    caught(caught_by, "orphan-unnotified", Caught::Deadlock(&["pool"]));
 }
 
 /// A worker dies after `stores` stores, while it takes a tombstone. Another one passes over the

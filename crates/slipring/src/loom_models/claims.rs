@@ -1,4 +1,5 @@
-//! Models of claims by a word that names the winner: several processes produce, and die at any store.
+//! Models of claims by a word that names the winner: several processes produce, and die at any
+//! store.
 //!
 //! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. A process
 //! that dies and the processes that recover it run on one thread, one after the other, where only
@@ -197,9 +198,9 @@ fn loom_a_producer_of_several_dies_in_a_ring_of_one_slot() {
     }
 }
 
-/// A producer dies in its last claim, the stage reads, and the other producer claims what is free. A process recovers
-/// the dead one, and dies. Another process takes the seat, if it is free, and claims. One more
-/// process repeats the recovery. The steps come one after the other.
+/// A producer dies in its last claim, the stage reads, and the other producer claims what is free.
+/// A process recovers the dead one, and dies. Another process takes the seat, if it is free, and
+/// claims. One more process repeats the recovery. The steps come one after the other.
 fn a_recoverer_dies(
     (stores, recovered): (usize, usize),
     capacity: usize,
@@ -344,8 +345,8 @@ fn loom_a_seat_is_taken_during_a_recovery() {
     });
 }
 
-/// A producer dies with a claim, and is recovered. Another one takes its seat and claims, while a third
-/// one records the claim of the dead one.
+/// A producer dies with a claim, and is recovered. Another one takes its seat and claims, while a
+/// third one records the claim of the dead one.
 #[test]
 fn loom_a_seat_is_taken_while_its_claim_is_recorded() {
     for stores in 3..5 {
@@ -382,8 +383,8 @@ fn loom_a_seat_is_taken_while_its_claim_is_recorded() {
     }
 }
 
-/// A stage waits while two producers claim. Whatever claim word, intents and stamp it sees, they do not
-/// contradict each other.
+/// A stage waits while two producers claim. Whatever claim word, intents and stamp it sees, they do
+/// not contradict each other.
 #[test]
 fn loom_a_waiting_stage_sees_no_position_passed_over() {
     explore_unfenced(5_000, Some(2), || {

@@ -1,7 +1,7 @@
 //! Models of the end of a ring in which several processes produce.
 //!
-//! The models have two producers and one or two stages, on rings of 1 to 4 slots. A stage waits, and
-//! so do the producers, so a notification that is missing leaves one asleep.
+//! The models have two producers and one or two stages, on rings of 1 to 4 slots. A stage waits,
+//! and so do the producers, so a notification that is missing leaves one asleep.
 
 use loom::thread;
 
@@ -41,7 +41,8 @@ fn drain(reader: &mut SegmentReader<u64>) -> u64 {
     }
 }
 
-/// A producer publishes, and another process closes the ring. The stage sees all that was published.
+/// A producer publishes, and another process closes the ring. The stage sees all that was
+/// published.
 #[test]
 fn loom_a_ring_closes_while_a_producer_claims() {
     explore(1_000, Some(2), || {
@@ -107,8 +108,8 @@ fn loom_a_ring_closes_while_two_producers_claim() {
     });
 }
 
-/// A producer loses a position to another one, and finds no room, because a second stage has died and
-/// has no successor. The first stage still finds the end.
+/// A producer loses a position to another one, and finds no room, because a second stage has died
+/// and has no successor. The first stage still finds the end.
 #[test]
 fn loom_a_ring_closes_without_room() {
     explore(20, Some(3), || {
@@ -180,8 +181,8 @@ fn loom_the_last_producer_dies_while_it_leaves() {
     }
 }
 
-/// A producer dies after `stores` stores of closing the ring for all. If it has said that the ring is
-/// closing, a stage closes the ring for it.
+/// A producer dies after `stores` stores of closing the ring for all. If it has said that the ring
+/// is closing, a stage closes the ring for it.
 #[test]
 fn loom_a_producer_dies_while_it_closes() {
     for stores in 0..4 {
@@ -205,8 +206,8 @@ fn loom_a_producer_dies_while_it_closes() {
     }
 }
 
-/// A producer dies when it has said that the ring is closing, and no stage comes to the end. Another
-/// producer closes the ring when it finds no room.
+/// A producer dies when it has said that the ring is closing, and no stage comes to the end.
+/// Another producer closes the ring when it finds no room.
 #[test]
 fn loom_a_producer_closes_for_a_dead_one() {
     explore(1, None, || {
@@ -253,8 +254,8 @@ fn loom_a_stage_dies_while_it_closes() {
     }
 }
 
-/// A producer dies with a claim, or an intent, while the ring closes. The stage that waits gives the
-/// claim up, and finds the end.
+/// A producer dies with a claim, or an intent, while the ring closes. The stage that waits gives
+/// the claim up, and finds the end.
 #[test]
 fn loom_a_closing_stage_recovers_a_producer() {
     for stores in 0..6 {

@@ -2,8 +2,8 @@
 //! the last one that dies, if that was declared.
 //!
 //! The models have one or two producers, one stage, and up to three threads, on rings of 1 to 4
-//! slots. A process that dies and the process that recovers it run on one thread, because the kernel
-//! orders a death before its proof.
+//! slots. A process that dies and the process that recovers it run on one thread, because the
+//! kernel orders a death before its proof.
 
 use loom::thread;
 
@@ -66,8 +66,8 @@ fn loom_a_producer_leaves_while_a_dead_one_is_recovered() {
     }
 }
 
-/// A producer has died, and another one died while it left as the last one. Two processes recover one
-/// of them each.
+/// A producer has died, and another one died while it left as the last one. Two processes recover
+/// one of them each.
 #[test]
 fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     explore(100, Some(3), || {
@@ -92,8 +92,8 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving, while a stage waits for it, and is to be
-/// told of deaths. If the producer had begun to leave, the stream ends, and no death is told.
+/// The last producer dies after `stores` stores of leaving, while a stage waits for it, and is to
+/// be told of deaths. If the producer had begun to leave, the stream ends, and no death is told.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
     for stores in 0..5 {
@@ -152,8 +152,8 @@ fn loom_the_last_producer_dies_and_closes() {
 }
 
 /// A single producer dies after `stores` stores, where a death closes. A process recovers it, and
-/// dies after `recovered` stores. The next one repeats the recovery, while another one looks for the
-/// producer's place. The stage reads meanwhile.
+/// dies after `recovered` stores. The next one repeats the recovery, while another one looks for
+/// the producer's place. The stage reads meanwhile.
 fn a_single_producer_dies(stores: usize, recovered: usize, runs: &'static [usize]) {
     explore(12, Some(2), move || {
         let segment = Segment::produced(4, (1, OnDeath::Close), Wait::BusySpin);

@@ -327,8 +327,8 @@ fn loom_an_orphaned_chunk_bounds_the_frontier() {
     });
 }
 
-/// A thread leaves the chunks of two workers, and a third worker adopts chunks. It may find the second orphan
-/// before that orphan is counted, because it sees the first one counted.
+/// A thread leaves the chunks of two workers, and a third worker adopts chunks. It may find the
+/// second orphan before that orphan is counted, because it sees the first one counted.
 #[test]
 fn loom_an_orphan_is_adopted_before_it_is_counted() {
     explore_unfenced(25, None, || {
