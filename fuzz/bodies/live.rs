@@ -2,10 +2,11 @@
 //! calls. Each call may fail.
 //!
 //! The words lie on the heap, each area in an allocation of its own. So AddressSanitizer sees each
-//! access outside of them; without it, lines of a known value surround each area. Beside handles that
-//! lend events, no other thread changes events: a segment's user promises that (`Segment::attach`).
-//! Half of the inputs are of handles that copy events (`copies.rs`), whose events change, too. Inputs
-//! whose first byte is large are of handles of blocks and messages (`contents.rs`).
+//! access outside of them; without it, lines of a known value surround each area. Beside handles
+//! that lend events, no other thread changes events: a segment's user promises that
+//! (`Segment::attach`). Half of the inputs are of handles that copy events (`copies.rs`), whose
+//! events change, too. Inputs whose first byte is large are of handles of blocks and messages
+//! (`contents.rs`).
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -110,8 +111,8 @@ impl Drop for Area {
     }
 }
 
-/// All areas of a segment: lines, queues, seats, status, failure, counters, waits, slots, cells, shard
-/// ids, blocks that lie apart from their stamps.
+/// All areas of a segment: lines, queues, seats, status, failure, counters, waits, slots, cells,
+/// shard ids, blocks that lie apart from their stamps.
 struct Memory([Area; 11]);
 
 // SAFETY: the memory holds atomic words, and slots that one thread uses, or that all threads use by

@@ -47,8 +47,8 @@ pub enum Kind {
 /// The values of one run by metric: `ns` (per event), or `p50` and `p99`, all in nanoseconds.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// One implementation of a figure's work. It panics or fails if events are lost, doubled, damaged or
-/// out of order.
+/// One implementation of a figure's work. It panics or fails if events are lost, doubled, damaged
+/// or out of order.
 pub struct Contender {
     pub name: String,
     pub kind: Kind,

@@ -1,5 +1,5 @@
-//! Files that receive results. They are opened before the measurement, so that a wrong path costs no
-//! measurement.
+//! Files that receive results. They are opened before the measurement, so that a wrong path costs
+//! no measurement.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

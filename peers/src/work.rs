@@ -13,8 +13,8 @@ use crate::measure::per_event;
 /// the compiler from merging the two. One step takes about 2 ns at 2.5 GHz.
 ///
 /// The state stays in a register. Were it stored and loaded at each step, the work would take as
-/// long as the processor needs to forward stores, and where the stores of a hand-over wait for their
-/// cache lines, the work would wait behind them.
+/// long as the processor needs to forward stores, and where the stores of a hand-over wait for
+/// their cache lines, the work would wait behind them.
 #[inline(always)]
 pub fn steps(count: u32, state: &mut u64) {
     let mut value = *state;

@@ -78,8 +78,9 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     nats_smoke(step)
 }
 
-/// Runs the measurement of `slipring-nats` once with small amounts. Its contenders are many crates, so
-/// they are built without optimization here, and what the main workspace has built is used again.
+/// Runs the measurement of `slipring-nats` once with small amounts. Its contenders are many crates,
+/// so they are built without optimization here, and what the main workspace has built is used
+/// again.
 fn nats_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/nats/Cargo.toml"))?;
     let target = step.target.clone();

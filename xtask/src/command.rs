@@ -1,4 +1,5 @@
-//! Running other programs: each call is shown as a shell takes it, and its test results are counted.
+//! Running other programs: each call is shown as a shell takes it, and its test results are
+//! counted.
 //!
 //! Hand-made: a time limit must end the whole family of a program, which std does not do.
 

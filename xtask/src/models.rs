@@ -1,7 +1,7 @@
 //! Runs each test of a harness in a process of its own, as many at once as there are cores.
 //!
-//! A model maps and unmaps the stacks of its threads in each execution. Models on two threads of one
-//! process wait for each other there, which takes as long as the rest of their work.
+//! A model maps and unmaps the stacks of its threads in each execution. Models on two threads of
+//! one process wait for each other there, which takes as long as the rest of their work.
 
 use std::{
     collections::VecDeque,

@@ -195,8 +195,8 @@ impl Run {
         if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The sum of all tests. A step without tests counts as one; a failed step counts as one failure
-    /// at least.
+    /// The sum of all tests. A step without tests counts as one; a failed step counts as one
+    /// failure at least.
     fn total(&self) -> Tally {
         let mut total = Tally::default();
         for Done { tally, trouble, .. } in &self.done {

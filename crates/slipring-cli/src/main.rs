@@ -1,10 +1,11 @@
 //! The command `slipring`, which shows rings between processes, and measures the library on the
 //! machine that it runs on. `slipring --help` describes its arguments.
 //!
-//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments and for output that cannot
-//! be written, and 130 for a measurement that Ctrl-C ended (`exit.rs`). A reader that closes the pipe
-//! of printed tables early (`| head`) is no failure: the program saves the files that it was asked
-//! for, stops, and exits with 0. A reader that closes the pipe of such a file (`--json - | head`) is.
+//! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments and for output that
+//! cannot be written, and 130 for a measurement that Ctrl-C ended (`exit.rs`). A reader that closes
+//! the pipe of printed tables early (`| head`) is no failure: the program saves the files that it
+//! was asked for, stops, and exits with 0. A reader that closes the pipe of such a file
+//! (`--json - | head`) is.
 // Tests attach to segments of their own.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 // Both macros panic where the stream refuses a write; `console` does not.

@@ -1,5 +1,5 @@
-//! `slipring ls`, `slipring rm` and `slipring evict` as a user runs them: beside living, stopped and
-//! dead processes, and damaged files. The tests judge no time.
+//! `slipring ls`, `slipring rm` and `slipring evict` as a user runs them: beside living, stopped
+//! and dead processes, and damaged files. The tests judge no time.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

@@ -109,8 +109,8 @@ use slipring::Waitable;
 /// ring for a moment, so poll first, and arm only when no event is available.
 ///
 /// At a ring between processes (`slipring-shm`), a thread of this process sleeps for the armed
-/// handles, and writes the signal; the publishing process pays the wake-up of that thread. The thread
-/// also signals where the handle's next call tells of a death.
+/// handles, and writes the signal; the publishing process pays the wake-up of that thread. The
+/// thread also signals where the handle's next call tells of a death.
 ///
 /// # Limits
 ///

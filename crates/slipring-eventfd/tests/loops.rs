@@ -634,7 +634,8 @@ fn a_descriptor_is_nonblocking_and_close_on_exec() {
 }
 
 /// A ring between processes, which wakes the loop through a thread of the library. A loop without
-/// signals would fail by its limit, and a loop that is signalled all the time by its count of turns.
+/// signals would fail by its limit, and a loop that is signalled all the time by its count of
+/// turns.
 #[test]
 #[cfg(target_pointer_width = "64")]
 fn a_loop_sleeps_until_a_ring_of_a_segment_signals() {

@@ -61,7 +61,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Makes and deletes a stream with three replicas, and asks each server for the account's state.
+    /// Makes and deletes a stream with three replicas, and asks each server for the account's
+    /// state.
     fn probe(&mut self) -> io::Result<()> {
         for server in &self.servers {
             Client::connect(server.port(), None)?.api_within("INFO", Value::Null, REQUEST)?;

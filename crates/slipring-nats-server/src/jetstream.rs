@@ -177,8 +177,8 @@ impl Client {
         stored(self.api(&format!("STREAM.MSG.GET.{name}"), json!({ "seq": seq })))
     }
 
-    /// Returns all messages of a stream, in order. It makes no consumer, so it neither needs one nor
-    /// changes what a stream keeps.
+    /// Returns all messages of a stream, in order. It makes no consumer, so it neither needs one
+    /// nor changes what a stream keeps.
     ///
     /// The state of the stream before and after says whether they are all; a stream that changes
     /// meanwhile is read again.

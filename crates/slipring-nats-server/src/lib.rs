@@ -1,14 +1,15 @@
 //! NATS servers, clusters and a faulty proxy for tests and benchmarks.
 //!
-//! - [`binary`] finds the program `nats-server`, or installs it below the workspace's target folder.
+//! - [`binary`] finds the program `nats-server`, or installs it below the workspace's target
+//!   folder.
 //! - [`Server`] runs one server, which a test kills, restarts and pauses.
 //! - [`Cluster`] runs three of them.
 //! - [`Client`] is a blocking client that shares no code with the library under test.
 //! - [`Proxy`] stands between a client and a server, and cuts, holds or swallows what passes.
 //!
-//! No part of this crate is published. All waits have limits. Ports are taken below the range of the
-//! system's ephemeral ports: otherwise a client that tries to reconnect to a stopped server may take
-//! the server's port, or even connect to itself.
+//! No part of this crate is published. All waits have limits. Ports are taken below the range of
+//! the system's ephemeral ports: otherwise a client that tries to reconnect to a stopped server may
+//! take the server's port, or even connect to itself.
 #![forbid(unsafe_code)]
 
 pub mod binary;

@@ -123,8 +123,8 @@ impl Options {
         self
     }
 
-    /// Adds a system account with the user `sys` and the password `sys`. All other clients belong to
-    /// the account `APP`: those that name the [`user`](Self::user), or, if none is set, those
+    /// Adds a system account with the user `sys` and the password `sys`. All other clients belong
+    /// to the account `APP`: those that name the [`user`](Self::user), or, if none is set, those
     /// without credentials.
     pub fn system_account(mut self) -> Self {
         self.system_account = true;
@@ -148,8 +148,8 @@ impl Options {
         self
     }
 
-    /// Makes TLS begin before the server's first line. Call it after [`tls`](Self::tls); without TLS
-    /// it has no effect.
+    /// Makes TLS begin before the server's first line. Call it after [`tls`](Self::tls); without
+    /// TLS it has no effect.
     pub fn tls_first(mut self) -> Self {
         if let Some(tls) = &mut self.tls {
             tls.first = true;

@@ -58,8 +58,8 @@ pub struct Counts {
     /// Connections closed at once, because of [`Proxy::refuse`] or because the server did not
     /// accept.
     pub refused: u64,
-    /// Connections that are open now. A connection whose client has gone counts until its bytes have
-    /// reached the server.
+    /// Connections that are open now. A connection whose client has gone counts until its bytes
+    /// have reached the server.
     pub open: u64,
     /// Bytes from clients to the server.
     pub to_server: Traffic,

@@ -19,8 +19,8 @@ const PORTS: usize = 5;
 
 /// A running server, or one that was killed and can be started again.
 ///
-/// Dropping it kills the process and deletes the folder. If the test process is killed itself, a shell
-/// that waits for its end kills the server; the folder is left.
+/// Dropping it kills the process and deletes the folder. If the test process is killed itself, a
+/// shell that waits for its end kills the server; the folder is left.
 ///
 /// ```no_run
 /// use slipring_nats_server::{Client, Options, Server};

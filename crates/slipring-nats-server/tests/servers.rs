@@ -125,7 +125,8 @@ fn all_messages_of_a_stream_are_read() {
         let bytes = number.to_le_bytes().repeat(number as usize % 5);
         client.publish("s", Some(&[("Number", &number.to_string())]), &bytes).unwrap();
     }
-    // The stream stores after the server has read, so the last acknowledgement says that all are in.
+    // The stream stores after the server has read, so the last acknowledgement says that all are
+    // in.
     let bytes = 2999_u32.to_le_bytes().repeat(4);
     let last = client.publish_acknowledged("s", Some(&[("Number", "2999")]), &bytes).unwrap();
     assert_eq!(last, (3000, false));

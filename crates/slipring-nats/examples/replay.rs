@@ -1,12 +1,12 @@
-//! The other side of a journal: fills a ring from the stream that `journal` writes, on this machine or
-//! another, and checks each order.
+//! The other side of a journal: fills a ring from the stream that `journal` writes, on this machine
+//! or another, and checks each order.
 //!
 //! ```text
 //! cargo run --release -p slipring-nats --example replay -- URL
 //! ```
 //!
-//! It follows the stream until it is killed. With `--until-end` it ends behind the last order that the
-//! stream has when it starts; with `--events N` after N orders.
+//! It follows the stream until it is killed. With `--until-end` it ends behind the last order that
+//! the stream has when it starts; with `--events N` after N orders.
 
 #[path = "orders/mod.rs"]
 mod orders;

@@ -35,8 +35,8 @@ pub struct Counters {
     pub incarnation: u64,
     /// The position behind the last event that the engine has acknowledged.
     pub acknowledged: u64,
-    /// Number of positions that the ring has published and the engine has not acknowledged, when the
-    /// sink last looked.
+    /// Number of positions that the ring has published and the engine has not acknowledged, when
+    /// the sink last looked.
     pub lag: u64,
     /// Events that were acknowledged.
     pub events: u64,
@@ -106,8 +106,8 @@ impl Shared {
 
 #[cfg(feature = "metrics")]
 impl Counters {
-    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`. Needs
-    /// the feature `metrics`.
+    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
+    /// Needs the feature `metrics`.
     ///
     /// | series | kind |
     /// |---|---|

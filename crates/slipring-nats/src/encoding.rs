@@ -60,7 +60,8 @@ impl<E> Encoding<E> {
     /// Events that `encode` turns into bytes, by appending to the given ones. A frame has each
     /// event's length in front of it.
     ///
-    /// `encode` runs on the sink's thread. A panic ends the sink with [`Error::Function`](crate::Error).
+    /// `encode` runs on the sink's thread. A panic ends the sink with
+    /// [`Error::Function`](crate::Error).
     ///
     /// Example: [`Encoding`].
     pub fn by(
@@ -74,8 +75,8 @@ impl<E> Encoding<E> {
 
     /// One message for each event, for consumers in other languages: its body is what `encode`
     /// appended, its subject what `subject` returns, and its position is in the header
-    /// `Slipring-Position`. The stream's subjects must cover all of these subjects: another one ends
-    /// the sink with [`Error::Function`](crate::Error).
+    /// `Slipring-Position`. The stream's subjects must cover all of these subjects: another one
+    /// ends the sink with [`Error::Function`](crate::Error).
     ///
     /// The server stores up to 1,000 such messages together or not at all, if the stream allows
     /// atomic batches (`allow_atomic`, server 2.12 or later). A message costs the server far more

@@ -27,8 +27,8 @@ pub enum Error {
         /// What the connection attempt came back with.
         why: String,
     },
-    /// There is a server, and no connection by TLS to it: it is not the expected one, does not accept
-    /// the client's certificate, or has no TLS.
+    /// There is a server, and no connection by TLS to it: it is not the expected one, does not
+    /// accept the client's certificate, or has no TLS.
     Tls {
         /// The addresses that were tried.
         address: String,

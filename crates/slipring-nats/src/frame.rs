@@ -24,9 +24,9 @@ pub const VERSION: u16 = 1;
 pub const HEADER: usize = size_of::<Layout>();
 /// Greatest length of a frame with its header, in bytes, whatever the server would take.
 pub const MAX_FRAME: usize = 512 * 1024;
-/// The same, unless the user says otherwise. A message is longer than its frame, by its subjects. So
-/// two of these fit into a buffer of 1 MiB, to which the client that reads them grows its own, and
-/// four into a source's request of 2 MiB.
+/// The same, unless the user says otherwise. A message is longer than its frame, by its subjects.
+/// So two of these fit into a buffer of 1 MiB, to which the client that reads them grows its own,
+/// and four into a source's request of 2 MiB.
 pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;
@@ -288,11 +288,11 @@ impl<'p> Iterator for Events<'p> {
     }
 }
 
-/// Returns the fingerprint of a type: FNV-1a (64 bits) of its name, a zero byte, its version and its
-/// size in bytes, both as little-endian `u32`. The size of events of varying size is 0.
+/// Returns the fingerprint of a type: FNV-1a (64 bits) of its name, a zero byte, its version and
+/// its size in bytes, both as little-endian `u32`. The size of events of varying size is 0.
 ///
-/// Source of the hash: G. Fowler, L. C. Noll, K.-P. Vo, D. Eastlake, "The FNV Non-Cryptographic Hash
-/// Algorithm", RFC 9923.
+/// Source of the hash: G. Fowler, L. C. Noll, K.-P. Vo, D. Eastlake, "The FNV Non-Cryptographic
+/// Hash Algorithm", RFC 9923.
 pub fn fingerprint(name: &str, version: u32, event_size: u32) -> u64 {
     let bytes =
         name.bytes().chain([0]).chain(version.to_le_bytes()).chain(event_size.to_le_bytes());

@@ -27,11 +27,10 @@
 //!
 //! // Another program, on another machine.
 //! let source = Source::of(server, "ORDERS").until_end().open()?;
-//! let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(source.oldest().unwrap_or(0));
-//! let key = graph.reader("count");
-//! let ring = graph.build()?;
-//! let mut count = ring.reader(key);
-//! let source = source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
+//! let graph = slipring::Graph::new(1024, ||
+//! 0u64).shared().first_seq(source.oldest().unwrap_or(0)); let key = graph.reader("count"); let
+//! ring = graph.build()?; let mut count = ring.reader(key); let source =
+//! source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
 //! assert_eq!(count.for_each(|order, at| assert_eq!((*order, at.seq), (7, 0)))?, 1);
 //! source.join()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,9 +41,9 @@
 //! One message, a *frame*, carries a run of events, with their positions. Each is appended on the
 //! condition that the stream's last sequence is the one that the sink expects. So a frame is stored
 //! once, behind the frame before it, or not at all, however often it was sent and however late it
-//! arrives. After any doubt the sink asks the stream's leader for the last frame, and goes on behind
-//! it. A sink begins with empty frames of the next *incarnation*: from then on each condition of an
-//! earlier sink is false.
+//! arrives. After any doubt the sink asks the stream's leader for the last frame, and goes on
+//! behind it. A sink begins with empty frames of the next *incarnation*: from then on each
+//! condition of an earlier sink is false.
 //!
 //! A sink has several frames in flight, whose conditions name sequences that it predicts. So a sink
 //! begins with as many empty frames as its predecessor may have in flight, in one atomic batch.
@@ -58,9 +57,9 @@
 //!
 //! # Memory, and an engine that is away
 //!
-//! The sink holds the frames in flight ([`Sink::window`]) and two more. Everything else waits in the
-//! ring. While the engine is away the ring fills, and its producers wait by their own strategy, unless
-//! [`Sink::outage`] says otherwise.
+//! The sink holds the frames in flight ([`Sink::window`]) and two more. Everything else waits in
+//! the ring. While the engine is away the ring fills, and its producers wait by their own strategy,
+//! unless [`Sink::outage`] says otherwise.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

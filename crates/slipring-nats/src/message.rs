@@ -1,11 +1,11 @@
 //! Messages of a stream: a frame, or a single event whose description is in the message's headers.
 //!
 //! A program in another language reads single events without decoding a frame. The header
-//! [`DESCRIPTION`] then has, separated by blanks: the layout's version (1), the journal's number, the
-//! ring's number, the incarnation, the sink's number, the type's fingerprint, the position behind the
-//! message before, the event's position, the number of events (1; 0 for a begin message), and the
-//! CRC-32 of the text before it, without the blank, and of the payload. The numbers of journal, ring,
-//! sink and type, and the checksum, are hexadecimal.
+//! [`DESCRIPTION`] then has, separated by blanks: the layout's version (1), the journal's number,
+//! the ring's number, the incarnation, the sink's number, the type's fingerprint, the position
+//! behind the message before, the event's position, the number of events (1; 0 for a begin
+//! message), and the CRC-32 of the text before it, without the blank, and of the payload. The
+//! numbers of journal, ring, sink and type, and the checksum, are hexadecimal.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! The resume rule: where a sink goes on after any doubt.
 //!
 //! A sink is in doubt when it starts, and after a disconnect, a time-out, a missing or unordered
-//! acknowledgement, or a refused condition. It then stops publishing, asks the engine for the end of
-//! the stream, and goes on by one of the two functions here. Both are pure, so that the model
+//! acknowledgement, or a refused condition. It then stops publishing, asks the engine for the end
+//! of the stream, and goes on by one of the two functions here. Both are pure, so that the model
 //! (`resume/model.rs`) searches over the very decisions that the sink makes.
 //!
 //! Invariants
@@ -48,8 +48,8 @@ pub struct Party {
 /// What a sink knows of its ring when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
-    /// The ring is not made yet: it begins at the position that the engine names. `at`: the position
-    /// if the engine cannot name one.
+    /// The ring is not made yet: it begins at the position that the engine names. `at`: the
+    /// position if the engine cannot name one.
     New {
         /// From [`Sink::resume_at`](crate::Sink::resume_at).
         at: Option<u64>,

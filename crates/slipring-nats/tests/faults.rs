@@ -1,4 +1,5 @@
-//! Faults: whatever is killed, cut, held back or removed, each position is stored once and in order.
+//! Faults: whatever is killed, cut, held back or removed, each position is stored once and in
+//! order.
 
 mod common;
 #[path = "faults/support.rs"]

@@ -66,8 +66,8 @@ impl<T: Event> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`wait`](Awaited::wait), and [`PromiseError::TimedOut`] at the end of the time. A time
-    /// beyond the clock's range never ends.
+    /// As for [`wait`](Awaited::wait), and [`PromiseError::TimedOut`] at the end of the time. A
+    /// time beyond the clock's range never ends.
     ///
     /// # Cost
     /// As for [`wait`](Awaited::wait).

@@ -147,9 +147,9 @@ impl<C: Contents> Builder<C> {
 
     /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and not
     /// more than the ring has slots. Each worker is a handle of its own, in any process
-    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The stages
-    /// behind see the events in order. No slot is overwritten whose event no worker has released,
-    /// whether the pool has workers or not.
+    /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The
+    /// stages behind see the events in order. No slot is overwritten whose event no worker has
+    /// released, whether the pool has workers or not.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -174,8 +174,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a pool that may write: as [`pool_reader`](Builder::pool_reader), and a worker may change
-    /// its events.
+    /// Adds a pool that may write: as [`pool_reader`](Builder::pool_reader), and a worker may
+    /// change its events.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -302,10 +302,10 @@ impl<C: Contents> Builder<C> {
     /// the next producer unless stated. Of several producers, this is about the last living one:
     /// while another one lives, the stream goes on behind what a dead one has claimed.
     ///
-    /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does: a
-    /// stage that waits finds the death within a notice and closes the ring, and all stages handle
-    /// what was published, and end. A later producer is refused ([`Problem::Over`]). A process that
-    /// takes a free place before the death is found keeps the ring open.
+    /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
+    /// a stage that waits finds the death within a notice and closes the ring, and all stages
+    /// handle what was published, and end. A later producer is refused ([`Problem::Over`]). A
+    /// process that takes a free place before the death is found keeps the ring open.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {

@@ -1,9 +1,9 @@
-//! What the slots of a segment hold: values of one type, blocks whose size is known at run time only,
-//! or messages of any length.
+//! What the slots of a segment hold: values of one type, blocks whose size is known at run time
+//! only, or messages of any length.
 //!
 //! Invariants
-//! - I1: a ring is made over a segment with slots of the layout that [`Kind::Layout`] names, and with
-//!   events of the size that [`Kind::check`] has accepted.
+//! - I1: a ring is made over a segment with slots of the layout that [`Kind::Layout`] names, and
+//!   with events of the size that [`Kind::check`] has accepted.
 
 use slipring::BuildError;
 use slipring::segment::{
@@ -27,8 +27,8 @@ impl<K: Kind> Contents for K {}
 /// another library in two stretches ([`Stretch`](crate::Stretch)); or each behind its stamp
 /// (`Builder::stamps_inside`). `Builder::schema` says what is in them.
 ///
-/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key is
-/// a range of the block's bytes (`Attached::block_shard_reader`).
+/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
+/// is a range of the block's bytes (`Attached::block_shard_reader`).
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -2,12 +2,12 @@
 //! in and out.
 //!
 //! Invariants
-//! - I1: the ring's events are `AtomicBytes`, so each access of this process to an event is a relaxed
-//!   atomic one, and no `&E` into the mapping exists. So a [`Copies`] needs no promise.
+//! - I1: the ring's events are `AtomicBytes`, so each access of this process to an event is a
+//!   relaxed atomic one, and no `&E` into the mapping exists. So a [`Copies`] needs no promise.
 //! - I2: what other processes can store decides what a call returns, and how long a call without a
 //!   deadline waits. It decides nothing else: no address, no allocation, and no number of steps
-//!   beyond what the ring's size bounds. The head, which tells the sizes, is copied and checked once,
-//!   before the mapping.
+//!   beyond what the ring's size bounds. The head, which tells the sizes, is copied and checked
+//!   once, before the mapping.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::{
     CopyingShardWriter, CopyingSharedProducer, CopyingSubscription, CopyingWriter,
 };
 
-/// A mapped segment, whose handles copy events. Other processes need not be trusted. This process is
-/// a participant until the value and all that is made of it are dropped.
+/// A mapped segment, whose handles copy events. Other processes need not be trusted. This process
+/// is a participant until the value and all that is made of it are dropped.
 ///
 /// [`Segment::attach_copies`](crate::Segment::attach_copies) makes it. The calls are those of
 /// [`Attached`](crate::Attached), and the handles work with those of processes that lend events.
@@ -101,7 +101,8 @@ impl<E: Event> Copies<E> {
         Ok(ring.copying_shared_producer(seat))
     }
 
-    /// Takes the place of a stage that reads, as [`Attached::reader`](crate::Attached::reader) does.
+    /// Takes the place of a stage that reads, as [`Attached::reader`](crate::Attached::reader)
+    /// does.
     ///
     /// Example: [`CopyingConsumer`](crate::CopyingConsumer).
     ///

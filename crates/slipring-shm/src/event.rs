@@ -37,8 +37,8 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const VERSION: u32;
 }
 
-/// Returns where the part that `of` returns lies in an event, in bytes. `None`: it returns no part of
-/// the event, or nothing.
+/// Returns where the part that `of` returns lies in an event, in bytes. `None`: it returns no part
+/// of the event, or nothing.
 pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
     // On the heap, because an event may be larger than the stack.
     let zeros = E::new_box_zeroed().ok()?;

@@ -7,9 +7,9 @@
 //!   byte are read again after that check and before the signal. So a later process of the same
 //!   number is never signalled, and neither is a successor at the place.
 //! - I2: no place is recovered before the participant's byte is locked, whatever was killed.
-//! - I3: a participant's record has another generation or state once the participant has left or was
-//!   recovered. So an evictor that finds one is done, and leaves a later participant of the same
-//!   number alone.
+//! - I3: a participant's record has another generation or state once the participant has left or
+//!   was recovered. So an evictor that finds one is done, and leaves a later participant of the
+//!   same number alone.
 
 use std::ffi::OsStr;
 use std::ops::Range;

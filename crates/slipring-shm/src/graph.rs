@@ -24,8 +24,8 @@ struct Stage {
     on_death: OnDeath,
     /// Whether the key of a sharded stage is a field of the event.
     has_key: bool,
-    /// The range of a block's bytes that hold the key of a sharded stage, as it was given. `None`: the
-    /// stage is not one of blocks, or not sharded.
+    /// The range of a block's bytes that hold the key of a sharded stage, as it was given. `None`:
+    /// the stage is not one of blocks, or not sharded.
     key: Option<Range<usize>>,
 }
 
@@ -65,8 +65,8 @@ impl Graph {
         });
     }
 
-    /// Adds a stage of `shards` shards, whose keys are the bytes from `key.start` up to `key.end` of
-    /// each event. `None`: the key that was given is no part of the event.
+    /// Adds a stage of `shards` shards, whose keys are the bytes from `key.start` up to `key.end`
+    /// of each event. `None`: the key that was given is no part of the event.
     pub(crate) fn add_shards(
         &mut self,
         name: String,

@@ -1,5 +1,5 @@
-//! The handles that a process takes from an attached segment, by what the segment holds: events of a
-//! type, blocks, or messages.
+//! The handles that a process takes from an attached segment, by what the segment holds: events of
+//! a type, blocks, or messages.
 
 use slipring::{Producer, StartAt};
 
@@ -35,9 +35,9 @@ impl<E: Event> Attached<E> {
         self.places.take_producer().map(|ring| unsafe { ring.producer() })
     }
 
-    /// Takes the place of one of several producers, and returns its handle. What a dead producer had
-    /// claimed and not published is never seen, and the stream goes on behind it. The drop of the
-    /// last producer's handle closes the ring, unless a panic drops it.
+    /// Takes the place of one of several producers, and returns its handle. What a dead producer
+    /// had claimed and not published is never seen, and the stream goes on behind it. The drop of
+    /// the last producer's handle closes the ring, unless a panic drops it.
     ///
     /// Example: [`Builder::producers`](crate::Builder::producers).
     ///
@@ -109,8 +109,8 @@ impl<E: Event> Attached<E> {
     /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
     /// that no other worker of the pool takes. A worker that dies or leaves in the middle of its
     /// events leaves these to the other workers, which are told so
-    /// ([`Batch::redelivered`](slipring::Batch::redelivered)). If no place is free, the handle begins
-    /// with the events of such a worker. Dropping the last handle leaves the pool open.
+    /// ([`Batch::redelivered`](slipring::Batch::redelivered)). If no place is free, the handle
+    /// begins with the events of such a worker. Dropping the last handle leaves the pool open.
     ///
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
@@ -127,8 +127,8 @@ impl<E: Event> Attached<E> {
         Ok(unsafe { ring.pool_reader(number, seat) })
     }
 
-    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in one
-    /// that reads. Events that [`redelivered`](slipring::Batch::redelivered) names may be
+    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in
+    /// one that reads. Events that [`redelivered`](slipring::Batch::redelivered) names may be
     /// half-changed by the worker before.
     ///
     /// Example: [`Builder::pool_writer`](crate::Builder::pool_writer).
@@ -142,8 +142,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
-    /// handle, which sees the events whose keys belong to the shard, in their order. The handle goes
-    /// on behind the last event that the shard has released, and
+    /// handle, which sees the events whose keys belong to the shard, in their order. The handle
+    /// goes on behind the last event that the shard has released, and
     /// [`redelivered`](slipring::Consumer::redelivered) tells which events may come again. Dropping
     /// the handle leaves the place to another process. The parties behind the stage wait for each
     /// shard, whether a process runs it or not.
@@ -155,8 +155,8 @@ impl<E: Event> Attached<E> {
     /// [`Problem::NoStage`]; [`Problem::Delivery`]; [`Problem::Access`].
     ///
     /// # Cost
-    /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event of
-    /// the other shards.
+    /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event
+    /// of the other shards.
     pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<E>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, false)?;
         // SAFETY: the seat was just taken, so no other handle of it exists.
@@ -164,8 +164,8 @@ impl<E: Event> Attached<E> {
     }
 
     /// Takes the place of one shard of a stage that may write, as
-    /// [`shard_reader`](Attached::shard_reader) does for one that reads. The process before may have
-    /// left events half-written: see [`writer`](Attached::writer).
+    /// [`shard_reader`](Attached::shard_reader) does for one that reads. The process before may
+    /// have left events half-written: see [`writer`](Attached::writer).
     ///
     /// Example: [`Builder::shard_writer`](crate::Builder::shard_writer).
     ///
@@ -178,7 +178,8 @@ impl<E: Event> Attached<E> {
     }
 }
 
-/// Places in a ring of blocks. Each call has the errors and the cost of the call for a ring of events.
+/// Places in a ring of blocks. Each call has the errors and the cost of the call for a ring of
+/// events.
 impl Attached<Blocks> {
     fn block_size(&self) -> usize {
         self.participation().checked().shape.event_size as usize
@@ -192,8 +193,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
         let ring = self.places.take_producer()?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockProducer::over(ring.producer(), self.block_size()) })
     }
 
@@ -205,8 +206,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
         let (ring, seat) = self.places.take_shared_producer()?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockProducer::over(ring.shared_producer(seat), self.block_size()) })
     }
 
@@ -218,8 +219,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn block_reader(&self, stage: &str) -> Result<BlockReader, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.reader(number), self.block_size()) })
     }
 
@@ -231,8 +232,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn block_writer(&self, stage: &str) -> Result<BlockWriter, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.writer(number), self.block_size()) })
     }
 
@@ -248,8 +249,8 @@ impl Attached<Blocks> {
         start: StartAt,
     ) -> Result<BlockSubscription, SegmentError> {
         let handle = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
     }
 
@@ -261,8 +262,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn block_pool_reader(&self, pool: &str) -> Result<BlockPoolReader, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.pool_reader(number, seat), self.block_size()) })
     }
 
@@ -274,8 +275,8 @@ impl Attached<Blocks> {
     /// As the call for events of that name, without the prefix.
     pub fn block_pool_writer(&self, pool: &str) -> Result<BlockPoolWriter, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.pool_writer(number, seat), self.block_size()) })
     }
 
@@ -312,8 +313,8 @@ impl Attached<Blocks> {
         shard: usize,
     ) -> Result<BlockShardReader, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
         Ok(unsafe { BlockConsumer::over(ring.shard_reader(number, shard), self.block_size()) })
     }
 
@@ -330,13 +331,15 @@ impl Attached<Blocks> {
         shard: usize,
     ) -> Result<BlockShardWriter, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says (contents::I1), and the
-        // caller of `attach` has promised how other processes treat them. The stage writes.
+        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
+        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
+        // The stage writes.
         Ok(unsafe { BlockConsumer::over(ring.shard_writer(number, shard), self.block_size()) })
     }
 }
 
-/// Places in a ring of messages. Each call has the errors and the cost of the call for a ring of events.
+/// Places in a ring of messages. Each call has the errors and the cost of the call for a ring of
+/// events.
 impl Attached<Messages> {
     /// Size of a cell, as `contents::I1` says.
     fn cell(&self) -> usize {
@@ -381,8 +384,8 @@ impl Attached<Messages> {
         Ok(MessageConsumer::over(unsafe { BlockConsumer::over(ring.reader(number), self.cell()) }))
     }
 
-    /// Adds a reader to a tap. It begins with the next message: an earlier position may lie inside of a
-    /// message.
+    /// Adds a reader to a tap. It begins with the next message: an earlier position may lie inside
+    /// of a message.
     ///
     /// Example: [`MessageProducer::publish`].
     ///

@@ -77,10 +77,10 @@
 //!
 //! # Trust
 //!
-//! A lease is a `&E` to memory that other processes can write, so [`Segment::attach`] is unsafe: its
-//! caller promises that all of them follow the protocol. [`Segment::attach_copies`] needs no promise.
-//! Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and are parties of the
-//! same ring as handles that lend.
+//! A lease is a `&E` to memory that other processes can write, so [`Segment::attach`] is unsafe:
+//! its caller promises that all of them follow the protocol. [`Segment::attach_copies`] needs no
+//! promise. Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and are
+//! parties of the same ring as handles that lend.
 //!
 //! ```
 //! #![forbid(unsafe_code)]
@@ -120,19 +120,19 @@
 //! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
 //! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
 //!
-//! Who can do so is decided by the file: opening refuses a file of another user, and one that others
-//! may open. Who gets the descriptor of a memfd can write it, too.
+//! Who can do so is decided by the file: opening refuses a file of another user, and one that
+//! others may open. Who gets the descriptor of a memfd can write it, too.
 //!
-//! A copy costs one load or store for eight bytes, so of each event all bytes are moved twice between
-//! a producer's value and a reader's. For small events that is less than the rest of a publication;
-//! for a block of a megabyte it is most of the time.
+//! A copy costs one load or store for eight bytes, so of each event all bytes are moved twice
+//! between a producer's value and a reader's. For small events that is less than the rest of a
+//! publication; for a block of a megabyte it is most of the time.
 //!
 //! # Looking at it
 //!
 //! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
 //! they disturb no process. [`Summary::awaited`] says which party waits for which. `slipring ls`
-//! prints that once, and `slipring top` again and again. [`evict`] kills a process that is stopped or
-//! hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
+//! prints that once, and `slipring top` again and again. [`evict`] kills a process that is stopped
+//! or hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
 //! `field_analysis` are a pair of programs to try, and to kill.
 //!
 //! # Other languages
@@ -146,8 +146,8 @@
 //!
 //! Handles of a segment wait in tasks of any runtime, in `Selector` and in loops on `epoll`
 //! (`slipring-eventfd`), as those of one process do: see `slipring::guide::tasks`. A thread of this
-//! process, `slipring-tasks`, then sleeps in the kernel on their behalf. It hears of deaths within a
-//! notice, and ends with the last handle.
+//! process, `slipring-tasks`, then sleeps in the kernel on their behalf. It hears of deaths within
+//! a notice, and ends with the last handle.
 //!
 //! ```
 //! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -2,9 +2,9 @@
 //! either side.
 //!
 //! A promise is a ring of one slot, with a single producer and a single stage, whose producer
-//! publishes one event and closes the ring. So it has no protocol of its own, and no recovery of its
-//! own: a dead owner's place goes to its successor, and a dead waiter's event comes again, as in any
-//! ring.
+//! publishes one event and closes the ring. So it has no protocol of its own, and no recovery of
+//! its own: a dead owner's place goes to its successor, and a dead waiter's event comes again, as
+//! in any ring.
 //!
 //! Invariants
 //! - I1: the only position that a promise publishes is the first one. [`Promise::fulfil`] consumes
@@ -76,8 +76,9 @@ const PARTICIPANTS: u32 = 8;
 /// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and each successor, too | [`Problem::Fulfilled`] |
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
 ///
-/// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is attached,
-/// it is stale, so `slipring rm --stale` removes it, also with a value that no process has taken.
+/// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is
+/// attached, it is stale, so `slipring rm --stale` removes it, also with a value that no process
+/// has taken.
 pub struct PromiseSegment<T> {
     segment: Segment<T>,
     wait: Wait,
@@ -302,11 +303,11 @@ impl<T: Event> PromiseBuilder<T> {
     }
 
     /// Sets what a waiter gets when the process that owns the promise dies: it waits for a
-    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise
-    /// fails for good ([`Ended`](crate::PromiseError::Ended)).
+    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the
+    /// promise fails for good ([`Ended`](crate::PromiseError::Ended)).
     ///
-    /// A promise that is to fail may also fail by an owner that dies right after it has fulfilled it,
-    /// while the waiter looks for deaths.
+    /// A promise that is to fail may also fail by an owner that dies right after it has fulfilled
+    /// it, while the waiter looks for deaths.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -383,8 +384,8 @@ impl<T: Event> Promise<T> {
     /// The ring of the promise has failed, or is damaged.
     ///
     /// # Cost
-    /// A copy of the value, and the publication and the close of a ring; never a wait. A waiter that
-    /// sleeps costs a system call.
+    /// A copy of the value, and the publication and the close of a ring; never a wait. A waiter
+    /// that sleeps costs a system call.
     pub fn fulfil(self, value: T) -> Result<(), WaitError> {
         self.fulfil_with(|slot| *slot = value)
     }

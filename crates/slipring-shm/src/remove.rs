@@ -39,8 +39,8 @@ const LEAVING: u32 = 20;
 /// ```
 ///
 /// # Errors
-/// [`Problem::InUse`] if a participant is alive, [`Problem::Busy`] if a process makes or attaches to
-/// it for longer than a second, [`Problem::Missing`] if there is none.
+/// [`Problem::InUse`] if a participant is alive, [`Problem::Busy`] if a process makes or attaches
+/// to it for longer than a second, [`Problem::Missing`] if there is none.
 pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
     let given = name.as_ref();
     let place =

@@ -236,9 +236,10 @@ impl Proof for Unattached {
     }
 }
 
-/// Settles what a dead participant left, for a process that is not attached: it is about to take the
-/// participant's number, or it evicts. The caller holds the participant's byte. `fd` is a descriptor
-/// of the file that holds no byte of a living participant. Returns whether all was settled.
+/// Settles what a dead participant left, for a process that is not attached: it is about to take
+/// the participant's number, or it evicts. The caller holds the participant's byte. `fd` is a
+/// descriptor of the file that holds no byte of a living participant. Returns whether all was
+/// settled.
 ///
 /// The events' type is not needed, because what the dead leave lies beside the events.
 pub(crate) fn settle_unattached(

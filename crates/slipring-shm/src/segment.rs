@@ -281,9 +281,9 @@ impl<C: Contents> Segment<C> {
 }
 
 impl<E: Event> Segment<E> {
-    /// Attaches this process to the segment, without the promise of [`attach`](Segment::attach): its
-    /// handles copy events in and out, and lend none. Whatever other processes store in the segment,
-    /// a call returns a wrong event or an error at most.
+    /// Attaches this process to the segment, without the promise of [`attach`](Segment::attach):
+    /// its handles copy events in and out, and lend none. Whatever other processes store in the
+    /// segment, a call returns a wrong event or an error at most.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -299,8 +299,8 @@ impl<E: Event> Segment<E> {
     /// ```
     ///
     /// What stays with the other processes is listed on the [first page](crate#trust). One thing
-    /// ends this process: if the file is shortened, an access behind its end is SIGBUS. A memfd that
-    /// this crate makes or opens is sealed against that.
+    /// ends this process: if the file is shortened, an access behind its end is SIGBUS. A memfd
+    /// that this crate makes or opens is sealed against that.
     ///
     /// A child that `fork` made, which takes `unsafe`, must not use the result: the memory is not
     /// mapped there.
@@ -314,8 +314,8 @@ impl<E: Event> Segment<E> {
         self.attach_copies_as(&machine::program())
     }
 
-    /// Attaches as [`attach_copies`](Segment::attach_copies) does, under a name of up to 64 bytes for
-    /// people.
+    /// Attaches as [`attach_copies`](Segment::attach_copies) does, under a name of up to 64 bytes
+    /// for people.
     ///
     /// Example: [`attach_copies`](Segment::attach_copies).
     ///

@@ -209,8 +209,9 @@ fn stages_of_shards_follow_each_other() {
     }
 }
 
-/// `poll` and `for_each` go on behind the blocks of other shards, handle no more than was asked for,
-/// and release what was handled if the handler panics. A batch ends where another shard's block is.
+/// `poll` and `for_each` go on behind the blocks of other shards, handle no more than was asked
+/// for, and release what was handled if the handler panics. A batch ends where another shard's
+/// block is.
 #[test]
 fn calls_of_a_shard() {
     let _watched = watched();

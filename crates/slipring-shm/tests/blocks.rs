@@ -372,8 +372,8 @@ fn messages_of_several_producers_come_whole() {
     });
 }
 
-/// A message of as many cells as the ring has comes from one of several producers, too, wherever the
-/// claim before has ended.
+/// A message of as many cells as the ring has comes from one of several producers, too, wherever
+/// the claim before has ended.
 #[test]
 fn a_message_of_several_producers_may_fill_the_ring() {
     let _watched = watched();
@@ -401,8 +401,8 @@ fn a_message_of_several_producers_may_fill_the_ring() {
     }
 }
 
-/// Producers whose messages fill the ring come forward beside each other, and beside short messages,
-/// and a message gives up the cells before the ring's end at most.
+/// Producers whose messages fill the ring come forward beside each other, and beside short
+/// messages, and a message gives up the cells before the ring's end at most.
 #[test]
 fn messages_that_fill_the_ring_come_beside_others() {
     let _watched = watched();

@@ -257,8 +257,8 @@ fn producers_in_c_and_here() {
     }
 }
 
-/// A reader in C is killed while it is lent events. The reader here that follows is told of them, and
-/// a reader in C that follows that one, too.
+/// A reader in C is killed while it is lent events. The reader here that follows is told of them,
+/// and a reader in C that follows that one, too.
 #[test]
 fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();

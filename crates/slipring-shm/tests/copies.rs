@@ -132,8 +132,8 @@ fn role_shortened() {
     say("published");
 }
 
-/// The documented exception: a file that is shortened ends a process that uses it, by SIGBUS. A memfd
-/// cannot be shortened.
+/// The documented exception: a file that is shortened ends a process that uses it, by SIGBUS. A
+/// memfd cannot be shortened.
 #[test]
 fn a_shortened_file_ends_the_process_by_sigbus() {
     let _watched = watched();
@@ -321,8 +321,8 @@ works!(
     Writing slipring::SeatedShard, Reading slipring::Joined<true>
 );
 
-/// While another process stores any bytes in the file, head and participants included, the calls of a
-/// process that copies fail or give wrong events. The process then ends as it would have.
+/// While another process stores any bytes in the file, head and participants included, the calls of
+/// a process that copies fail or give wrong events. The process then ends as it would have.
 #[test]
 fn a_process_that_copies_survives_any_bytes() {
     let _watched = watched();

@@ -300,8 +300,8 @@ fn one_of_several_producers_is_evicted() {
     }
 }
 
-/// The only producer of a ring that closes at its death. The reader gets what was published, and the
-/// end.
+/// The only producer of a ring that closes at its death. The reader gets what was published, and
+/// the end.
 #[test]
 fn the_eviction_of_the_last_producer_closes_as_declared() {
     let _watched = watched();

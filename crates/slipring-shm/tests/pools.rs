@@ -62,8 +62,8 @@ fn handle(event: &mut Block, seq: u64, again: &Range<u64>) {
     event.value[2] = !seq;
 }
 
-/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`, which
-/// the handle would be lent again.
+/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`,
+/// which the handle would be lent again.
 fn work(worker: &mut PoolWriter<Block>, keep: usize) -> usize {
     match worker.try_batch(usize::MAX) {
         Ok(mut batch) => {

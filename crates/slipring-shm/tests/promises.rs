@@ -1,9 +1,9 @@
-//! Promises between processes: real processes that fulfil, break, wait, and are killed at each step,
-//! and between two machine instructions of each call.
+//! Promises between processes: real processes that fulfil, break, wait, and are killed at each
+//! step, and between two machine instructions of each call.
 //!
-//! Whatever process is killed, a promise is either fulfilled with a whole value of one owner, or can
-//! be fulfilled by the next one; and a value that no waiter has released comes to the next waiter.
-//! No test asserts a time: a wait that never ends is found by the watchdog.
+//! Whatever process is killed, a promise is either fulfilled with a whole value of one owner, or
+//! can be fulfilled by the next one; and a value that no waiter has released comes to the next
+//! waiter. No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -50,7 +50,8 @@ type Made = PromiseSegment<Whole>;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a watchdog.
+    // A thread would be lost in forked children. The process that waits for this one has a
+    // watchdog.
     drop(_watched);
     play(&[
         ("own", role_own),
@@ -368,8 +369,8 @@ fn a_promise_that_was_replaced_by_a_ring_is_refused() {
     assert_problem!(unsafe { opened.awaited() }, Problem::NotPromise { .. });
 }
 
-/// Nothing ever fulfils the promise, and its creator is gone: a waiter waits until its deadline, and
-/// a process that comes later may still fulfil it.
+/// Nothing ever fulfils the promise, and its creator is gone: a waiter waits until its deadline,
+/// and a process that comes later may still fulfil it.
 #[test]
 fn a_promise_that_no_process_owns_stays_pending() {
     let _watched = watched();

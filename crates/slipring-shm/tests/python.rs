@@ -1,5 +1,5 @@
-//! `clients/segment.py`, which knows segments from SEGMENT.md alone, looks at live segments. What it
-//! says is compared with what this crate's inspection says.
+//! `clients/segment.py`, which knows segments from SEGMENT.md alone, looks at live segments. What
+//! it says is compared with what this crate's inspection says.
 //!
 //! Without Python, each test says that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -61,8 +61,8 @@ fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
     event.value[usize::from(announced)] += 1;
 }
 
-/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`, which
-/// the handle would be lent again.
+/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`,
+/// which the handle would be lent again.
 fn work(handle_of: &mut ShardWriter<Block>, number: usize, keep: usize) -> usize {
     let suspects = handle_of.suspects();
     match handle_of.try_batch(usize::MAX) {

@@ -1,6 +1,6 @@
-//! One or two producers, two to four shards of a stage that writes, and a stage behind them, killed at
-//! random times and started again, over events of a type and over blocks. The oracle checks the whole
-//! stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
+//! One or two producers, two to four shards of a stage that writes, and a stage behind them, killed
+//! at random times and started again, over events of a type and over blocks. The oracle checks the
+//! whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -88,7 +88,8 @@ struct World {
     shards: usize,
 }
 
-/// What happened to each position, in memory that forked children share, so that it outlives a kill.
+/// What happened to each position, in memory that forked children share, so that it outlives a
+/// kill.
 struct Journal(&'static [AtomicU64]);
 
 /// A producer was about to publish the position, and has published it.

@@ -163,8 +163,9 @@ fn a_pool_behind_many_producers_samples_latencies() {
 fn stages_that_share_threads_count_their_turns() {
     let _watched = crate::common::watched();
     let pause = Duration::from_millis(1);
-    // Both workers are in a turn at once, so two threads run the pool. In a ring of four slots a chunk
-    // has one event: a worker that took the last two events would wait for the other one for ever.
+    // Both workers are in a turn at once, so two threads run the pool. In a ring of four slots a
+    // chunk has one event: a worker that took the last two events would wait for the other one for
+    // ever.
     let meet = std::sync::Barrier::new(2);
     let monitor = Monitor::new();
     let done = slipring::ring(4, || 0u64)
@@ -194,8 +195,8 @@ fn stages_that_share_threads_count_their_turns() {
     assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
 }
 
-/// Stages that share threads, and the producer, wait for a stage on a thread of its own: the report says
-/// so of each of them.
+/// Stages that share threads, and the producer, wait for a stage on a thread of its own: the report
+/// says so of each of them.
 #[test]
 fn a_report_says_who_waited_for_whom_on_shared_threads() {
     let _watched = crate::common::watched();

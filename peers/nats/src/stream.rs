@@ -9,8 +9,8 @@ use zerocopy::FromBytes as _;
 
 use crate::bench::{EVENT, Event, HEADER, Outcome};
 
-/// Messages, and bytes, that a reader's request asks for: the fastest of 1 to 32 MiB for a reader that
-/// looks at nothing.
+/// Messages, and bytes, that a reader's request asks for: the fastest of 1 to 32 MiB for a reader
+/// that looks at nothing.
 const PULL: (usize, usize) = (1024, 16 << 20);
 
 /// Creates a stream with the settings that a sink gives its own. Fast-ingest batches are allowed.

@@ -79,8 +79,8 @@ pub fn round_trip<O: OneShot, const SPINS: bool>(rounds: Rounds) -> Vec<u64> {
 /// Number of pairs that are under way at once in a pipeline.
 const PIPELINE: usize = 32;
 
-/// Measures hand-overs of which up to [`PIPELINE`] are under way at once. Returns the nanoseconds of
-/// each, with the making and the end of its pair, and the way of its request.
+/// Measures hand-overs of which up to [`PIPELINE`] are under way at once. Returns the nanoseconds
+/// of each, with the making and the end of its pair, and the way of its request.
 pub fn pipeline<O: OneShot>(count: usize) -> f64 {
     let (mut asks, mut answers) = Requests::<O>::new(PIPELINE);
     let rounds = Rounds { count: 1, each: false };
@@ -141,8 +141,8 @@ impl OneShot for Promise {
     }
 }
 
-/// A word in a box. The receiving end frees it. Neither end may be dropped, nor waits otherwise than
-/// by polling.
+/// A word in a box. The receiving end frees it. Neither end may be dropped, nor waits otherwise
+/// than by polling.
 pub struct Word;
 
 /// An address of a word that is 0 until the value is there.

@@ -148,8 +148,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     pools.into_iter().chain(busy(size, programs)).collect()
 }
 
-/// Returns the figures of a busy pool of two behind a full ring: the overhead above half of the work
-/// on an event, because two cores share the work.
+/// Returns the figures of a busy pool of two behind a full ring: the overhead above half of the
+/// work on an event, because two cores share the work.
 fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
         let full = 100_000_000 / u64::from(nanos + 40);
@@ -281,8 +281,8 @@ pub fn on_threads<R: Send>(
 }
 
 /// Runs a producer and two workers on two threads, each of which has a core of its own. The
-/// producer's thread publishes until the ring is full, then does the tasks of an eighth of the ring,
-/// and so on.
+/// producer's thread publishes until the ring is full, then does the tasks of an eighth of the
+/// ring, and so on.
 fn ours_with_producer(spec: Spec) -> (f64, Tally) {
     let Spec { ring, task, events, .. } = spec;
     let (mut tx, workers) = pool(spec, Wait::YIELDING);

@@ -317,8 +317,8 @@ pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
 }
 
 /// Measures round trips by atomic numbers on as many lines as the slots of two rings have, so that
-/// each round uses other lines than the round before. How long a line takes to the other core depends
-/// on its address.
+/// each round uses other lines than the round before. How long a line takes to the other core
+/// depends on its address.
 pub fn raw_round_trip_over_lines(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<true>(256, rounds)
 }

@@ -149,8 +149,8 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Copies the workspace at `root` to a folder below `scratch`, and runs `asked` on the unchanged
-    /// library. `Err`: a test fails there, so that no verdict would mean anything.
+    /// Copies the workspace at `root` to a folder below `scratch`, and runs `asked` on the
+    /// unchanged library. `Err`: a test fails there, so that no verdict would mean anything.
     pub fn new(
         root: &Path,
         scratch: &Path,

@@ -130,8 +130,8 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
 }
 
 impl Judged<'_> {
-    /// Whether the mutant needs a test or an explanation. An exchange that the compiler refuses needs
-    /// neither.
+    /// Whether the mutant needs a test or an explanation. An exchange that the compiler refuses
+    /// needs neither.
     fn is_open(&self) -> bool {
         let refused =
             self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });

@@ -32,8 +32,8 @@ pub struct Edge {
     is_both: bool,
 }
 
-/// The edges of `house`: the inner modules of each module of edges. An inner module that has modules
-/// itself is no edge, but a group of edges.
+/// The edges of `house`: the inner modules of each module of edges. An inner module that has
+/// modules itself is no edge, but a group of edges.
 pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
     let mut found = Vec::new();
     for (outer, _) in house.modules.iter().enumerate().filter(|(_, one)| one.name == layout::EDGES)

@@ -55,6 +55,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
     let mut found = Findings::default();
     for file in &files {
         text::lines(file, &mut found);
+        text::columns(file, &mut found);
         strays.check(file, &mut found);
         text::registries(file, &mut found);
         library::orderings(file, &mut found);

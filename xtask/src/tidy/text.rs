@@ -1,4 +1,5 @@
-//! The rules for any text: the length of modules, forbidden words, the origin of dependencies.
+//! The rules for any text: the length of modules and of lines, forbidden words, the origin of
+//! dependencies.
 
 use std::{
     env,
@@ -27,6 +28,38 @@ pub fn lines(file: &File, found: &mut Findings) {
         found
             .warnings
             .push(format!("{path}: {count} lines; a module has {LINES_WARNED} at most, as a rule"));
+    }
+}
+
+/// Where comments and Markdown wrap, in columns. `cargo fmt` wraps code there, and no comments.
+const COLUMNS: usize = 100;
+
+/// Finds comments and Markdown that are too wide. Blocks of code, tables, drawings and words that
+/// cannot be broken may be wider.
+pub fn columns(file: &File, found: &mut Findings) {
+    let is_markdown = file.path.extension().is_some_and(|extension| extension == "md");
+    if !is_markdown && !file.is_rust() {
+        return;
+    }
+    let mut in_code = false;
+    for (number, line) in file.text.lines().enumerate() {
+        let comment = line.trim_start().strip_prefix("//");
+        let Some(text) = (if is_markdown { Some(line) } else { comment }) else {
+            in_code = false;
+            continue;
+        };
+        let text = if is_markdown { text } else { text.trim_start_matches(['/', '!']) };
+        let words = text.trim_start();
+        in_code ^= words.starts_with("```");
+        let is_drawn = in_code || words.starts_with(['|', '<']);
+        if line.chars().count() > COLUMNS && !is_drawn && words.contains(' ') {
+            found.errors.push(format!(
+                "{}:{}: {} columns; comments and Markdown wrap at {COLUMNS}",
+                file.path.display(),
+                number + 1,
+                line.chars().count()
+            ));
+        }
     }
 }
 
@@ -121,6 +154,22 @@ mod tests {
         }
         assert_eq!((found.errors.len(), found.warnings.len()), (1, 1));
         assert!(found.errors[0].starts_with("a/src/c.rs: 801 lines"));
+    }
+
+    #[test]
+    fn wide_comments_and_markdown_are_found() {
+        let wide = "a ".repeat(50);
+        let code = format!("let a = \"{wide}\";\n");
+        for (path, text, count) in [
+            ("a.rs", format!("// {wide}\n    /// {wide}\n{code}//! {wide}\n"), 3),
+            ("a.rs", format!("//! ```\n//! {wide}\n//! ```\n//! | {wide}|\n"), 0),
+            ("a.rs", format!("//! ```\n{code}// {wide}\n// {}\n", "a".repeat(100)), 1),
+            ("a.rs", format!("// {}µ\n", "a ".repeat(48)), 0),
+            ("a.md", format!("{wide}a\n{}\n```\n{wide}a\n```\n| {wide}|", wide.trim()), 1),
+            ("a.toml", wide.repeat(2), 0),
+        ] {
+            assert_eq!(errors(columns, &file(path, text)), count, "{path}");
+        }
     }
 
     #[test]

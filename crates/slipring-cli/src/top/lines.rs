@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: each line says by itself when, which segment, and which place, so that `grep` loses
-//!   nothing. A value with spaces or quotes is quoted, so no value breaks a line or looks like a key.
+//!   nothing. A value with spaces or quotes is quoted, so no value breaks a line or looks like a
+//!   key.
 
 use std::fmt::Write as _;
 

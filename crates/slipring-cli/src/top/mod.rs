@@ -5,10 +5,10 @@
 //! its `keys`.
 //!
 //! Invariants
-//! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that was
-//!   removed, and a segment that was made anew is found.
-//! - I2: only the first look can end the command with an error. A later one that fails is shown, and
-//!   the command looks on.
+//! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that
+//!   was removed, and a segment that was made anew is found.
+//! - I2: only the first look can end the command with an error. A later one that fails is shown,
+//!   and the command looks on.
 
 mod keys;
 mod lines;

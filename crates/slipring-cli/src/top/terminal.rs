@@ -48,8 +48,8 @@ struct Keyboard {
 }
 
 impl Keyboard {
-    /// Opens the keyboard: standard input, or the terminal that controls this process. `None`: there
-    /// is none, and only signals end the program.
+    /// Opens the keyboard: standard input, or the terminal that controls this process. `None`:
+    /// there is none, and only signals end the program.
     fn open() -> Option<Keyboard> {
         let stdin = io::stdin();
         let terminal = match stdin.is_terminal() {
@@ -127,8 +127,8 @@ impl Screen {
                 _ => Rect::new(0, 0, columns, rows),
             };
             if area != self.area {
-                // All cells are drawn anew. `Terminal::clear` would ask the terminal for its cursor,
-                // and wait for the answer.
+                // All cells are drawn anew. `Terminal::clear` would ask the terminal for its
+                // cursor, and wait for the answer.
                 self.drawn.resize(area)?;
                 self.area = area;
             }

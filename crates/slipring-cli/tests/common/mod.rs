@@ -107,7 +107,8 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Tells the process to leave its place as a handle does that is dropped, and waits for its end.
+    /// Tells the process to leave its place as a handle does that is dropped, and waits for its
+    /// end.
     pub fn leave(&mut self) {
         drop(self.0.stdin.take());
         self.end();

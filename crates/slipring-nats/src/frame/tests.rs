@@ -139,8 +139,8 @@ fn a_frame_that_is_cut_or_goes_on_is_refused() {
     }
 }
 
-/// The checksum protects against accidents only: a reader stays within the payload, whatever a frame
-/// with a right checksum says.
+/// The checksum protects against accidents only: a reader stays within the payload, whatever a
+/// frame with a right checksum says.
 #[test]
 fn forged_numbers_lead_nowhere_beyond_the_payload() {
     let fields = [8, 10, 12, 72, 76, 80, 84, 88, 92];

@@ -121,8 +121,8 @@ impl Connection {
         self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await
     }
 
-    /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there is
-    /// none.
+    /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there
+    /// is none.
     async fn get(&self, stream: &str, asked: Value) -> Result<Option<Stored>, Fault> {
         let got: Result<Got, Fault> = self.json(&format!("STREAM.MSG.GET.{stream}"), asked).await;
         let raw = match got {
@@ -168,11 +168,11 @@ impl Connection {
         Ok(last)
     }
 
-    /// Checks that the messages with the sequences `first` to `last` follow each other, from position
-    /// `position` on if it is known.
+    /// Checks that the messages with the sequences `first` to `last` follow each other, from
+    /// position `position` on if it is known.
     ///
-    /// A message whose condition names a predicted sequence can be stored without the one before it, if
-    /// a program that is no sink took that one's sequence.
+    /// A message whose condition names a predicted sequence can be stored without the one before
+    /// it, if a program that is no sink took that one's sequence.
     pub async fn check_chain(
         &self,
         stream: &str,
@@ -200,8 +200,8 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Returns the end of the stream as its last message tells it, by a single request. If messages were
-    /// removed at the end, that is not the end, and no condition that names it holds.
+    /// Returns the end of the stream as its last message tells it, by a single request. If messages
+    /// were removed at the end, that is not the end, and no condition that names it holds.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         match self.get(stream, json!({ "last_by_subj": ">" })).await? {
             Some(last) => Ok(last

@@ -1,10 +1,10 @@
 //! Reading a stream in order.
 //!
 //! Invariants
-//! - I1: a fetch returns each message of the stream from its first sequence on, once and in order, or
-//!   an error. A message that the server counts and that did not arrive is an error.
-//! - I2: about [`AHEAD`] bytes are asked for and not yet read, by the length of the messages so far. If
-//!   longer ones follow, it is at most the bytes that [`PULLS`] requests may bring.
+//! - I1: a fetch returns each message of the stream from its first sequence on, once and in order,
+//!   or an error. A message that the server counts and that did not arrive is an error.
+//! - I2: about [`AHEAD`] bytes are asked for and not yet read, by the length of the messages so
+//!   far. If longer ones follow, it is at most the bytes that [`PULLS`] requests may bring.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use super::{Connection, Fault, Notice};
 use crate::message::DESCRIPTION;
 
-/// Bytes that are asked for ahead of the source: four frames. The client reads all that has come before
-/// the source has its turn. With more on the way, it needs new memory for each message, because the
-/// source still has the one before.
+/// Bytes that are asked for ahead of the source: four frames. The client reads all that has come
+/// before the source has its turn. With more on the way, it needs new memory for each message,
+/// because the source still has the one before.
 const AHEAD: u64 = 2 << 20;
 /// Bytes that one request asks for: a frame. The server gathers what one request asks for before it
 /// sends it. So it is at work on one frame while another is on the way.
@@ -49,8 +49,8 @@ struct Pull {
     messages: u64,
 }
 
-/// Returns how many messages another request should ask for, if messages have `length` bytes. `None`:
-/// enough is asked for (I2).
+/// Returns how many messages another request should ask for, if messages have `length` bytes.
+/// `None`: enough is asked for (I2).
 fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     let messages = (PULL / length).clamp(1, PULL_MESSAGES);
     let asked: u64 = pulls.iter().map(|pull| pull.messages).sum();

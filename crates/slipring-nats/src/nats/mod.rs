@@ -5,8 +5,8 @@
 //! Invariants
 //! - I1: requests for the end of a stream go to the stream's leader
 //!   (`STREAM.INFO`, `STREAM.MSG.GET`), and never to a replica (no direct get).
-//! - I2: the client library reconnects by itself, and may send afterwards what it had buffered before.
-//!   Nothing here rests on the contrary: each message carries its condition.
+//! - I2: the client library reconnects by itself, and may send afterwards what it had buffered
+//!   before. Nothing here rests on the contrary: each message carries its condition.
 
 pub mod api;
 pub mod fetch;
@@ -198,8 +198,8 @@ impl Connection {
     }
 }
 
-/// Returns how long the library waits before its attempt `attempt`: at once, then twice as long each
-/// time, up to 2 s, and randomly up to a half more, so that not all clients come at once.
+/// Returns how long the library waits before its attempt `attempt`: at once, then twice as long
+/// each time, up to 2 s, and randomly up to a half more, so that not all clients come at once.
 fn reconnect_delay(attempt: usize) -> Duration {
     if attempt <= 1 {
         return Duration::ZERO;

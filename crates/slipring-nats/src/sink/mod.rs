@@ -194,8 +194,8 @@ impl Sink {
         self
     }
 
-    /// Asks all servers whether they sync before they acknowledge (`sync_interval: always`), by a user
-    /// of their system account.
+    /// Asks all servers whether they sync before they acknowledge (`sync_interval: always`), by a
+    /// user of their system account.
     ///
     /// Example: [`Sink`].
     pub fn check_power(mut self, system: Server) -> Sink {
@@ -203,7 +203,8 @@ impl Sink {
         self
     }
 
-    /// Says that the operator knows that all servers sync before they acknowledge. Nothing checks it.
+    /// Says that the operator knows that all servers sync before they acknowledge. Nothing checks
+    /// it.
     ///
     /// Example: [`Sink`].
     pub fn confirm_power(mut self) -> Sink {
@@ -211,14 +212,14 @@ impl Sink {
         self
     }
 
-    /// Greatest number of frames in flight, 1 to 256. 8 unless called. The sink holds so many frames
-    /// in memory, and two more.
+    /// Greatest number of frames in flight, 1 to 256. 8 unless called. The sink holds so many
+    /// frames in memory, and two more.
     ///
-    /// The ring keeps the events of all frames in flight until they are acknowledged. A ring with less
-    /// room than twice the window's frames holds the sink back.
+    /// The ring keeps the events of all frames in flight until they are acknowledged. A ring with
+    /// less room than twice the window's frames holds the sink back.
     ///
-    /// On a stream that takes no atomic batches (`allow_atomic`) one frame is in flight, whatever was
-    /// chosen: a later sink needs such a batch to fence several. Batches of single events
+    /// On a stream that takes no atomic batches (`allow_atomic`) one frame is in flight, whatever
+    /// was chosen: a later sink needs such a batch to fence several. Batches of single events
     /// ([`Encoding::messages`]) go one by one, too. [`OpenSink::window`] tells the number.
     ///
     /// Example: [`Sink`].
@@ -227,8 +228,9 @@ impl Sink {
         self
     }
 
-    /// Greatest length of a frame, in bytes. 511 KiB unless called, and at most 512 KiB; less if the
-    /// server or the stream takes less. Clients read two messages of 511 KiB into a buffer of 1 MiB.
+    /// Greatest length of a frame, in bytes. 511 KiB unless called, and at most 512 KiB; less if
+    /// the server or the stream takes less. Clients read two messages of 511 KiB into a buffer of 1
+    /// MiB.
     ///
     /// Example: [`Sink`].
     pub fn max_frame(mut self, bytes: usize) -> Sink {
@@ -272,14 +274,14 @@ impl Sink {
         self
     }
 
-    /// Connects, checks the stream, and takes it over, for a ring that is made next. A sink that ran
-    /// before on the same stream ends as [`Error::Fenced`].
+    /// Connects, checks the stream, and takes it over, for a ring that is made next. A sink that
+    /// ran before on the same stream ends as [`Error::Fenced`].
     ///
     /// Example: [`Sink`].
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or an
-    /// event that is too large.
+    /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or
+    /// an event that is too large.
     pub fn open<E: Send + 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
         let start = Start::New { at: self.settings.resume_at };
         self.open_at(encoding, Id::random(), start)

@@ -65,7 +65,8 @@ impl<E> Opened<E> {
         let publisher = publisher.map_err(|fault| connection.failed(&stream.name, fault))?;
         let point =
             Point { expected: 0, after: 0, next: 0, ring: epoch, incarnation: 0, messages: 0 };
-        // Without atomic batches a later sink could not pass several messages in flight (resume::I2).
+        // Without atomic batches a later sink could not pass several messages in flight
+        // (resume::I2).
         let several = stream.atomic && !encoding.is_messages();
         let window = if several { settings.window as u32 } else { 1 };
         let mut opened = Opened {
@@ -117,8 +118,8 @@ impl<E> Opened<E> {
                 return Err(error);
             }
             self.publisher.begin_attempt();
-            // An earlier sink may append as fast as it can, so the time between the question and the
-            // begin message is short.
+            // An earlier sink may append as fast as it can, so the time between the question and
+            // the begin message is short.
             let tail = match attempt % 4 {
                 0 => self.connection.tail(&name).await,
                 _ => self.connection.quick_tail(&name).await,
@@ -181,8 +182,8 @@ impl<E> Opened<E> {
         Err(Error::Away { waited: TAKEOVER, why })
     }
 
-    /// Checks that the messages in front of the begin message at `point` follow each other, as far as
-    /// the sink before may have had them in flight at once.
+    /// Checks that the messages in front of the begin message at `point` follow each other, as far
+    /// as the sink before may have had them in flight at once.
     async fn check_before(&mut self, point: &Point) -> Result<(), Error> {
         if point.messages <= 1 || self.settings.accept_loss {
             return Ok(());
@@ -230,8 +231,8 @@ impl<E> Opened<E> {
         Single { subject, description: None, payload: frame.into() }
     }
 
-    /// Takes a new connection in place of one that the client library has given up. Returns why there
-    /// is none.
+    /// Takes a new connection in place of one that the client library has given up. Returns why
+    /// there is none.
     pub async fn reconnect(
         &mut self,
         opened: Result<Connection, Error>,

@@ -52,7 +52,8 @@ pub struct Run<S: Stage> {
     hole: bool,
     /// Whether the ring has ended, and all its events were taken.
     ended: bool,
-    /// Start of the current time without an acknowledgement, and what the last attempt came back with.
+    /// Start of the current time without an acknowledgement, and what the last attempt came back
+    /// with.
     outage: Option<(Instant, String)>,
     /// Pause before the next attempt.
     pause: Duration,
@@ -205,8 +206,8 @@ impl<S: Stage> Run<S> {
         Ok(())
     }
 
-    /// Notes what the ring says instead of lending events. Fails if no event will come any more, and
-    /// not all were lent.
+    /// Notes what the ring says instead of lending events. Fails if no event will come any more,
+    /// and not all were lent.
     fn ring_ended(&mut self, error: Taken) -> Result<(), Error> {
         match error {
             Taken::Failed(error) => return Err(error),

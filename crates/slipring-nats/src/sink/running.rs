@@ -124,8 +124,8 @@ impl RunningSink {
         self.ended().map(|()| self.watch.counters())
     }
 
-    /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still runs,
-    /// and can be stopped or waited for again.
+    /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still
+    /// runs, and can be stopped or waited for again.
     ///
     /// Example: [`Sink`].
     ///

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: units follow each other: `after` of each is the end of the one before it.
-//! - I2: the window has the units in the order in which they were sent, and none that is acknowledged.
+//! - I2: the window has the units in the order in which they were sent, and none that is
+//!   acknowledged.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -82,7 +82,8 @@ impl Search {
         Search { wanted, low, high: to_come, ended: None, behind: None, looked: 0, to_come }
     }
 
-    /// Returns the sequence from which on a message is to be looked at. `None`: the search has ended.
+    /// Returns the sequence from which on a message is to be looked at. `None`: the search has
+    /// ended.
     fn next(&mut self) -> Option<u64> {
         if self.low >= self.high {
             return None;

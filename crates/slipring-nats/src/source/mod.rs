@@ -167,8 +167,8 @@ impl OpenSource {
         self.extent.positions.map(|(first, _)| first)
     }
 
-    /// Returns the position behind the stream's last event, when the source was opened. `None`: it has
-    /// no message.
+    /// Returns the position behind the stream's last event, when the source was opened. `None`: it
+    /// has no message.
     ///
     /// Example: [`Source`].
     pub fn end(&self) -> Option<u64> {
@@ -307,8 +307,8 @@ impl RunningSource {
         self.ended().map(|()| self.progress())
     }
 
-    /// Waits as [`RunningSource::join`] does, but at most until `deadline`. `None`: the source still
-    /// runs.
+    /// Waits as [`RunningSource::join`] does, but at most until `deadline`. `None`: the source
+    /// still runs.
     ///
     /// Example: [`Source`].
     ///

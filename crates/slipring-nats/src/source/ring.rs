@@ -2,14 +2,14 @@
 
 use slipring::{ClaimError, Layout, Many, Producer, Single};
 
-/// A producer's handle that a source can own: that of a graph, with one producer or several, or of a
-/// segment with one producer (`slipring_shm::Producer`).
+/// A producer's handle that a source can own: that of a graph, with one producer or several, or of
+/// a segment with one producer (`slipring_shm::Producer`).
 ///
 /// The source is the ring's only producer, whatever the ring has room for: the ring's positions are
 /// those of the stream.
 ///
-/// A segment with room for several producers passes over what a killed one has claimed. The events of
-/// those positions would be missing behind the next source, so such a ring is refused:
+/// A segment with room for several producers passes over what a killed one has claimed. The events
+/// of those positions would be missing behind the next source, so such a ring is refused:
 ///
 /// ```compile_fail,E0277
 /// use slipring::{Apart, Interleaved, Producer};

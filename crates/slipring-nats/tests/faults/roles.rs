@@ -77,8 +77,8 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts the role `name` with values that the role gets by [`value`]. `step`: the step at which
-    /// it is killed, and at its how manyth time.
+    /// Starts the role `name` with values that the role gets by [`value`]. `step`: the step at
+    /// which it is killed, and at its how manyth time.
     pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);

@@ -107,7 +107,8 @@ impl Follower {
         self.source.join().unwrap()
     }
 
-    /// Waits for the source's failure. Returns it, and the position up to which the ring has events.
+    /// Waits for the source's failure. Returns it, and the position up to which the ring has
+    /// events.
     #[track_caller]
     pub fn failure(mut self) -> (Error, u64) {
         until("the source's end", || self.source.is_finished());

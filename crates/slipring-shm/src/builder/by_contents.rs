@@ -1,4 +1,5 @@
-//! The calls of a builder that depend on what the segment holds: events of a type, blocks, or messages.
+//! The calls of a builder that depend on what the segment holds: events of a type, blocks, or
+//! messages.
 
 use std::ops::Range;
 
@@ -12,9 +13,9 @@ use crate::layout::Stamps;
 impl<E: Event> Builder<E> {
     /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64. Each
     /// shard is a handle of its own, in any process
-    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its keys,
-    /// in their order. No slot is overwritten that a shard has not passed, whether a process runs
-    /// the shard or not.
+    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its
+    /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
+    /// runs the shard or not.
     ///
     /// `key` returns a field of the event, or a part of one. Only where the field lies counts, so
     /// that programs in other languages find the same key: `key` is called once, with an event of
@@ -68,9 +69,9 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds shards that may write: as [`shard_reader`](Builder::shard_reader), and a shard may change
-    /// its own events. A shard may change the keys, too: the key that an event had when it came to
-    /// the shards counts.
+    /// Adds shards that may write: as [`shard_reader`](Builder::shard_reader), and a shard may
+    /// change its own events. A shard may change the keys, too: the key that an event had when it
+    /// came to the shards counts.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -116,21 +117,21 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and not
-    /// more than the ring has slots. Each shard is a handle of its own, in any process
+    /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and
+    /// not more than the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::block_shard_reader`](crate::Attached::block_shard_reader)), and sees all blocks
     /// of its keys, in their order. No slot is overwritten that a shard has not passed, whether a
     /// process runs the shard or not.
     ///
     /// `key` is the range of a block's bytes, counted from its first byte, that hold the key. Equal
     /// bytes are equal keys. The range may be given before the size of a block. It is checked by
-    /// [`build`](Builder::build): it has at least one byte, ends within the block, and begins in the
-    /// block's first 4 GiB, or the build fails with
+    /// [`build`](Builder::build): it has at least one byte, ends within the block, and begins in
+    /// the block's first 4 GiB, or the build fails with
     /// [`Problem::KeyRange`](crate::Problem::KeyRange).
     ///
     /// # Cost
-    /// The producers (or the last stage before that writes) hash the key of each block, eight bytes at
-    /// a time, and store 4 bytes.
+    /// The producers (or the last stage before that writes) hash the key of each block, eight bytes
+    /// at a time, and store 4 bytes.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -170,8 +171,9 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that may write: as for shards that read, and a shard may change its own blocks. A
-    /// shard may change the keys, too: the key that a block had when it came to the shards counts.
+    /// Adds shards that may write: as for shards that read, and a shard may change its own blocks.
+    /// A shard may change the keys, too: the key that a block had when it came to the shards
+    /// counts.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

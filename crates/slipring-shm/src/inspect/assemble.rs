@@ -1,7 +1,8 @@
 //! A summary, made of the copies of a segment's words.
 //!
 //! Invariants
-//! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its own.
+//! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its
+//!   own.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -93,7 +94,8 @@ struct Place {
 fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place> {
     let place = |stage: &StageRecord| {
         let pool = positions.pool(stage);
-        // Each shard has a line, the first one's is the stage's. A stage is where its slowest shard is.
+        // Each shard has a line, the first one's is the stage's. A stage is where its slowest shard
+        // is.
         let shards = if stage.delivery == SHARDS { stage.seats } else { 1 };
         let of_shard =
             |shard: u32| positions.line((stage.line as usize).checked_add(shard as usize)?);

@@ -153,8 +153,8 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     Ok(seq)
 }
 
-/// Returns whether the producers' seat `number` claims these positions: whether the claim word, or the
-/// stamp of the first position, says so.
+/// Returns whether the producers' seat `number` claims these positions: whether the claim word, or
+/// the stamp of the first position, says so.
 pub(super) fn is_claimed(
     file: &File,
     checked: &Checked,

@@ -11,8 +11,8 @@
 //!   stage is ahead of it, and a lag is at most a little too large or too small.
 //! - I4: [`Summary::free`] compares what the stamps told with positions that were copied later. So
 //!   no slot is missing from that number, and 0 proves that the ring was full at one moment. Only a
-//!   pool's position may be too old: a worker that loses a race for a chunk shows an old bound for a
-//!   moment.
+//!   pool's position may be too old: a worker that loses a race for a chunk shows an old bound for
+//!   a moment.
 
 mod assemble;
 mod copies;

@@ -52,10 +52,10 @@ pub struct Summary {
     /// Position before which all events are published, as far as stamps and positions tell. In a
     /// ring of millions of slots whose stages are far behind, more events may be published.
     pub published: u64,
-    /// Number of slots without an event that a stage has yet to release; 0: the ring was full at one
-    /// moment of the look. (Behind a pool it may have seemed so: the bound of a worker that lost a
-    /// race for a chunk is old for a moment.) Slots that producers have claimed and not published
-    /// count as free.
+    /// Number of slots without an event that a stage has yet to release; 0: the ring was full at
+    /// one moment of the look. (Behind a pool it may have seemed so: the bound of a worker that
+    /// lost a race for a chunk is old for a moment.) Slots that producers have claimed and not
+    /// published count as free.
     pub free: u64,
     /// The producers' places; none: the segment has no ring.
     pub producer_seats: Vec<SeatSummary>,
@@ -101,8 +101,8 @@ pub struct StageSummary {
     /// Position before which it has released all events.
     pub position: u64,
     /// Position before which it was lent all events; of a pool, before which workers have taken all
-    /// events; of shards, that of the furthest one. The events from `position` to here come again if
-    /// its process dies.
+    /// events; of shards, that of the furthest one. The events from `position` to here come again
+    /// if its process dies.
     pub held: u64,
     /// Number of published events that it has not released, at most the capacity.
     pub lag: u64,
@@ -134,8 +134,8 @@ pub struct SeatSummary {
     /// several producers: the positions that it has claimed and not published. `None`: none.
     pub events: Option<Range<u64>>,
     /// Of a tap: number of events that the last reader here had not read when it was found dead. A
-    /// reader that takes the place resets the number. A reader that dies at once may leave the number
-    /// of the one before.
+    /// reader that takes the place resets the number. A reader that dies at once may leave the
+    /// number of the one before.
     pub unread: u64,
 }
 
@@ -215,7 +215,8 @@ impl Summary {
         }
     }
 
-    /// Returns the stage that a party is; `None`: the party is the producers, or of another summary.
+    /// Returns the stage that a party is; `None`: the party is the producers, or of another
+    /// summary.
     ///
     /// Example: [`Summary::awaited`].
     pub fn stage(&self, party: Party) -> Option<&StageSummary> {

@@ -18,8 +18,8 @@ impl StageSummary {
 }
 
 impl Summary {
-    /// Returns the party for whose progress `party` waits, as of this look; `None`: it has something
-    /// to do, or the ring has ended for it. A tap waits for no party, but its readers do.
+    /// Returns the party for whose progress `party` waits, as of this look; `None`: it has
+    /// something to do, or the ring has ended for it. A tap waits for no party, but its readers do.
     ///
     /// The producers wait while the ring is full, or while one of their threads sleeps: for the
     /// gating stage that is furthest behind. A stage that has released all that the parties before

@@ -259,8 +259,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Runs a victim from its first mark to its second one, instruction by instruction, and kills it.
-    /// `memory` returns the shared memory, whose changes are noted.
+    /// Runs a victim from its first mark to its second one, instruction by instruction, and kills
+    /// it. `memory` returns the shared memory, whose changes are noted.
     pub fn of<'m>(victim: Victim, memory: impl Fn() -> &'m [u8]) -> Path {
         let (mut path, mut copy) = (Path::default(), memory().to_vec());
         let changed = |copy: &mut Vec<u8>| {

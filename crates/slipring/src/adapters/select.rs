@@ -54,11 +54,12 @@ pub trait Waitable: sealed::Sealed {
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
     ///
-    /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a ring
-    /// between processes, on a thread of the library that sleeps for the wakers of its queue. There
-    /// `arm` also returns `true` where the next call tells of a death. A waker should be quick: for instance an executor's waker, or a waker that writes to an eventfd. If
-    /// the graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the
-    /// waker at once. Costs a short lock of the wait queue.
+    /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
+    /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
+    /// There `arm` also returns `true` where the next call tells of a death. A waker should be
+    /// quick: for instance an executor's waker, or a waker that writes to an eventfd. If the
+    /// graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the waker at
+    /// once. Costs a short lock of the wait queue.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;

@@ -34,11 +34,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// strategy that does not park, the task asks to be polled again at once, and so keeps its
     /// executor busy.
     ///
-    /// At a ring between processes, the first task that waits starts a thread (`slipring-tasks`), one
-    /// per ring and wait queue. The thread sleeps in the kernel on behalf of all tasks that wait
-    /// there, and runs their wakers. It checks for deaths of other processes once a notice, and ends
-    /// with the ring's last handle. If the system refuses the thread, the task asks to be polled again
-    /// at once. A waker that blocks holds up the other tasks of its queue.
+    /// At a ring between processes, the first task that waits starts a thread (`slipring-tasks`),
+    /// one per ring and wait queue. The thread sleeps in the kernel on behalf of all tasks that
+    /// wait there, and runs their wakers. It checks for deaths of other processes once a notice,
+    /// and ends with the ring's last handle. If the system refuses the thread, the task asks to be
+    /// polled again at once. A waker that blocks holds up the other tasks of its queue.
     ///
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
     /// deadline at the task's next poll, so use the runtime's timeouts.

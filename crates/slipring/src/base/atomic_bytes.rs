@@ -11,7 +11,8 @@
 //!   which its size alone decides: words of eight bytes from its begin, and then at most one word
 //!   each of four, two and one byte. So two accesses of one process are never a data race, and no
 //!   two of them overlap in part.
-//! - I2: an [`AtomicBytes`] is aligned to eight bytes at least, so each word of the grid is aligned.
+//! - I2: an [`AtomicBytes`] is aligned to eight bytes at least, so each word of the grid is
+//!   aligned.
 //! - I3: references to an [`AtomicBytes`] are shared. No code of this crate makes a `&mut` to one
 //!   that lies in shared memory, because a `&mut` would claim that no other process has access.
 
@@ -36,8 +37,8 @@ impl<E: FromBytes + IntoBytes + Immutable + Send + Sync + 'static> PlainBytes fo
 #[repr(transparent)]
 pub struct AtomicBytes<E>(UnsafeCell<Aligned<E>>);
 
-/// The alignment is inside of the cell, so that a `&AtomicBytes` says nothing about the bytes behind
-/// the value (`line::I1`).
+/// The alignment is inside of the cell, so that a `&AtomicBytes` says nothing about the bytes
+/// behind the value (`line::I1`).
 #[repr(C, align(8))]
 struct Aligned<E>(MaybeUninit<E>);
 

@@ -1,12 +1,12 @@
 //! Fetching a cache line before the instruction that needs it.
 //!
 //! Invariants
-//! - I1: a prefetch changes no value, and fails at no address. The instruction is used only where the
-//!   processor says that it has it.
+//! - I1: a prefetch changes no value, and fails at no address. The instruction is used only where
+//!   the processor says that it has it.
 
-/// Asks the processor to fetch the cache line of `place` for a store, and does not wait for it. Other
-/// cores lose the line, so the caller stores there soon, and no other core is likely to use the line
-/// meanwhile. Where the processor has no such instruction, nothing happens.
+/// Asks the processor to fetch the cache line of `place` for a store, and does not wait for it.
+/// Other cores lose the line, so the caller stores there soon, and no other core is likely to use
+/// the line meanwhile. Where the processor has no such instruction, nothing happens.
 ///
 /// A store that misses waits in the store buffer, while the thread goes on. So this is for atomic
 /// swaps, which wait for the line itself, and for threads whose stores fill the store buffer.

@@ -35,7 +35,8 @@ impl<T> InTurns<T> {
         }
     }
 
-    /// Takes the turn. `None`: another thread has it, and finds out that this thread wanted it (I2).
+    /// Takes the turn. `None`: another thread has it, and finds out that this thread wanted it
+    /// (I2).
     #[inline]
     pub(crate) fn take(&self) -> Option<Turn<'_, T>> {
         if !turn_taken::take(&self.word) {
@@ -53,8 +54,8 @@ pub(crate) struct Turn<'a, T> {
 }
 
 impl<T> Turn<'_, T> {
-    /// Gives the turn back. Returns whether another thread has found it taken. The caller then looks
-    /// again whether there is a use for the value (I2).
+    /// Gives the turn back. Returns whether another thread has found it taken. The caller then
+    /// looks again whether there is a use for the value (I2).
     #[inline]
     pub(crate) fn give_back(self) -> bool {
         let value = self.value;

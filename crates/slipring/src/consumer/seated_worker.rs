@@ -87,8 +87,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     }
 
     /// Moves the claim word from `word`, at `seq`, behind the chunk that a cell says the seat
-    /// `number` took there. Returns `false` if the claim word still is `word`: the cell is 2^54 laps
-    /// old, or damaged, and so the chunk is not taken.
+    /// `number` took there. Returns `false` if the claim word still is `word`: the cell is 2^54
+    /// laps old, or damaged, and so the chunk is not taken.
     #[cold]
     fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
         let control = self.state.control();
@@ -104,9 +104,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         edge::chunk_taken::see(claim) != word.0
     }
 
-    /// Takes the next chunk from the claim word. A round that takes none passes over a tombstone, or
-    /// comes after another worker's step. The number of rounds is bounded, because another process
-    /// could go on with both for ever.
+    /// Takes the next chunk from the claim word. A round that takes none passes over a tombstone,
+    /// or comes after another worker's step. The number of rounds is bounded, because another
+    /// process could go on with both for ever.
     fn take_next(&mut self) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
@@ -179,8 +179,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         false
     }
 
-    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if that is
-    /// still at `seq`. `nothing` says that no run begins at `seq`, and none continues there.
+    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if that
+    /// is still at `seq`. `nothing` says that no run begins at `seq`, and none continues there.
     #[inline]
     fn is_false_limit(&self, seq: u64, nothing: bool) -> bool {
         let free = if nothing { 0 } else { self.state.core.capacity() as i64 };
@@ -188,8 +188,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         !reads_stamps && ahead(self.limit, seq) > free
     }
 
-    /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim word
-    /// is behind the chunk, and stays within a lap of it, because the chunk's bound is this worker's.
+    /// Stores the pool's landmark if a chunk crosses a multiple of `2^LANDMARK_BITS`. The claim
+    /// word is behind the chunk, and stays within a lap of it, because the chunk's bound is this
+    /// worker's.
     fn pass_landmark(&self, chunk: &Range<u64>) {
         if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
             let control = self.state.control();
@@ -227,8 +228,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.role.damaged.set(true);
         }
         if !self.role.damaged.get() {
-            // The worker that took the chunk may have died before it moved the claim word. A release
-            // of this worker must not come before the move (positions::I2).
+            // The worker that took the chunk may have died before it moved the claim word. A
+            // release of this worker must not come before the move (positions::I2).
             let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
             if word.seq(self.known()) == lo {
                 let after = PoolWord::new(hi, left);
@@ -271,8 +272,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let control = self.state.control();
         let last = control.status.last_position()?;
         // The events from the claim word up to the last position fit into the ring, because the
-        // pool has released none of them. All of them are published, so a worker that goes by stamps
-        // finds them.
+        // pool has released none of them. All of them are published, so a worker that goes by
+        // stamps finds them.
         let claimed = || PoolWord(control.line(self.claim_line).load(Relaxed)).seq(self.known());
         let seq = claimed();
         let beyond = last.wrapping_sub(seq) > self.state.core.capacity();

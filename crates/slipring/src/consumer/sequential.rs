@@ -195,8 +195,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     }
 
     /// Returns whether no run contains `next`, at which this position knows of no event. The
-    /// frontier of other stages may lie in the middle of a run, whose stamp stands at its first slot
-    /// only. The sentinel stands at the end of a run.
+    /// frontier of other stages may lie in the middle of a run, whose stamp stands at its first
+    /// slot only. The sentinel stands at the end of a run.
     fn is_at_boundary(&self) -> bool {
         let at_sentinel = || {
             let (plan, core) = (&self.state.control().plan, &self.state.core);

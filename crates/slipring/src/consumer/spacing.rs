@@ -1,8 +1,8 @@
 //! The spacing of a stage's loop decides when the loop pauses before its next poll, and how long.
 //!
-//! At the end of the available events, an immediate poll would load the cache line that the upstream
-//! is writing. The upstream would have to fetch the line back for its next event. A pause avoids
-//! that, and delays the events that come meanwhile.
+//! At the end of the available events, an immediate poll would load the cache line that the
+//! upstream is writing. The upstream would have to fetch the line back for its next event. A pause
+//! avoids that, and delays the events that come meanwhile.
 
 use crate::base::sync::spin_loop;
 
@@ -31,10 +31,10 @@ const LONGEST_PAUSE: u32 = 4;
 /// - After a *short* pass, the loop pauses for one spacing if events come so densely that several
 ///   come within a spacing; see [`Spacing::density`]. Where events come less densely, a pause would
 ///   delay an event and save nothing.
-/// - After a *dense* pass, the loop pauses for up to four spacings. During a pass of `DENSE` or more
-///   events, the upstream writes about as many events as the loop handles. If the loop paused for
-///   only one spacing, the loop would then poll the line that the upstream is still writing. The
-///   loop also pauses after the next short pass.
+/// - After a *dense* pass, the loop pauses for up to four spacings. During a pass of `DENSE` or
+///   more events, the upstream writes about as many events as the loop handles. If the loop paused
+///   for only one spacing, the loop would then poll the line that the upstream is still writing.
+///   The loop also pauses after the next short pass.
 /// - After a pass of `long` or more events, the loop does not pause. In a small ring, the loop also
 ///   does not pause after a pass of `short` to `DENSE - 1` events. The upstream might fill the ring
 ///   during a pause.
@@ -54,16 +54,16 @@ pub(crate) struct Spacing {
     /// A measure of how densely events come. While the loop does not pause, a wait of at most a
     /// quarter of a spacing raises the measure, and a longer wait lowers it. A pass without a wait
     /// before it says nothing, because its events may have come while the handler worked. While the
-    /// loop pauses, a pause that gathers `GATHERED` events raises the measure up to `DENSEST`, and a
-    /// pause that gathers fewer lowers it.
+    /// loop pauses, a pause that gathers `GATHERED` events raises the measure up to `DENSEST`, and
+    /// a pause that gathers fewer lowers it.
     density: u32,
     /// Whether the loop pauses after short passes. The loop begins to pause when `density` reaches
     /// `patience`, and stops when `density` reaches 0.
     pauses: bool,
     /// The density at which the loop begins to pause. It doubles each time the loop stops pausing,
-    /// and is `DENSEST` again when pauses have gathered events several times in a row. The waits for
-    /// the answers of another thread are short, too, if that thread answers fast. There each pause
-    /// delays an answer, and the short waits never end.
+    /// and is `DENSEST` again when pauses have gathered events several times in a row. The waits
+    /// for the answers of another thread are short, too, if that thread answers fast. There each
+    /// pause delays an answer, and the short waits never end.
     patience: u32,
     /// Length of the pause after a dense pass, in spin hints. It grows slowly, and halves when
     /// `max_held` events came during a pause.
@@ -73,8 +73,9 @@ pub(crate) struct Spacing {
 }
 
 impl Spacing {
-    /// Creates the spacing of a loop over a ring of `capacity` slots, which holds at most `max_held`
-    /// events. `spacing` is one spacing, in spin hints. If not `timed`, the loop never pauses.
+    /// Creates the spacing of a loop over a ring of `capacity` slots, which holds at most
+    /// `max_held` events. `spacing` is one spacing, in spin hints. If not `timed`, the loop never
+    /// pauses.
     pub(crate) fn new(capacity: u64, max_held: u64, spacing: u32, timed: bool) -> Spacing {
         let quarter = capacity / 4;
         Spacing {
@@ -153,9 +154,9 @@ impl Spacing {
     }
 }
 
-/// The spacing of a loop of the user's own, over a handle that follows a cursor. Each call that takes
-/// events decides whether the next call pauses before it looks at the cursor. The time that the loop
-/// spends between two calls comes on top of the pause.
+/// The spacing of a loop of the user's own, over a handle that follows a cursor. Each call that
+/// takes events decides whether the next call pauses before it looks at the cursor. The time that
+/// the loop spends between two calls comes on top of the pause.
 pub(crate) struct CallSpacing {
     spacing: Spacing,
     /// Number of calls that found no event, since the last call that found some.

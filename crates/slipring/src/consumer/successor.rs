@@ -108,9 +108,9 @@ impl Role for SeatRole {
     }
 }
 
-/// Creates the position of the handle that has just taken a seat of a stage, or of one of its shards.
-/// `shard` is the number of the seat among the stage's. The position begins where the handle before
-/// stopped.
+/// Creates the position of the handle that has just taken a seat of a stage, or of one of its
+/// shards. `shard` is the number of the seat among the stage's. The position begins where the
+/// handle before stopped.
 pub(crate) fn position<E, L: Layout>(
     core: Owner<E, L>,
     stage: usize,

@@ -61,11 +61,12 @@ impl<E, A: sealed::Access, C: sealed::Succeeds, L: Layout> Consumer<E, A, C, L> 
     /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
     ///
     /// - A stage's handle lends these events first.
-    /// - A shard's handle lends those that are its own; the range also covers events of other shards.
-    /// - A worker finishes the chunks that other workers left, so any chunk may be such a chunk. The
-    ///   range is that of its current chunk, and
-    ///   [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch. If the pool writes,
-    ///   each event in the range may be half-written.
+    /// - A shard's handle lends those that are its own; the range also covers events of other
+    ///   shards.
+    /// - A worker finishes the chunks that other workers left, so any chunk may be such a chunk.
+    ///   The range is that of its current chunk, and
+    ///   [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch. If the pool
+    ///   writes, each event in the range may be half-written.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

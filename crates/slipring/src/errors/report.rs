@@ -164,10 +164,10 @@ impl Report {
 
     /// Returns the counts of the stage (or the producers) for which the other parties waited
     /// longest. The time that a stage itself spent waiting is subtracted from the time that other
-    /// parties waited for the stage. A stage that shares threads held others up for at most the time
-    /// that it ran: while it has no event, its thread runs other stages or waits for one of them. To
-    /// speed the graph up, begin with the bottleneck. Returns `None` if no party had to wait for
-    /// another party.
+    /// parties waited for the stage. A stage that shares threads held others up for at most the
+    /// time that it ran: while it has no event, its thread runs other stages or waits for one of
+    /// them. To speed the graph up, begin with the bottleneck. Returns `None` if no party had to
+    /// wait for another party.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {

@@ -27,8 +27,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (number as u64, &control.membership.seats[self.seat])
     }
 
-    /// From now on, a claim of this handle that would cross the ring's end takes the positions before
-    /// it only.
+    /// From now on, a claim of this handle that would cross the ring's end takes the positions
+    /// before it only.
     pub(crate) fn stop_at_end(&mut self) {
         self.stops_at_end = S::APART;
     }

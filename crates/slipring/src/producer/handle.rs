@@ -238,8 +238,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Returns the position that this handle's next claim gets. In a ring with several producers,
-    /// returns the position that was free when this handle last claimed slots or was made: the other
-    /// producers may have claimed it since.
+    /// returns the position that was free when this handle last claimed slots or was made: the
+    /// other producers may have claimed it since.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;

@@ -84,9 +84,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Decides up to which position publications fetch lines of later slots: up to the end of the
-    /// room, if the slowest stage is some lines behind. That stage has read these slots a lap ago, so
-    /// its core still has their lines, and does not need them until they are published. A stage that
-    /// keeps up would soon look at the lines itself.
+    /// room, if the slowest stage is some lines behind. That stage has read these slots a lap ago,
+    /// so its core still has their lines, and does not need them until they are published. A stage
+    /// that keeps up would soon look at the lines itself.
     fn find_fetch_end(&mut self) {
         let (room, distance) = (self.limit.wrapping_sub(self.next), self.fetch_distance());
         let lag = self.core.capacity().wrapping_sub(room);

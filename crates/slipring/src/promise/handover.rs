@@ -10,16 +10,18 @@
 //!    wait-free.
 //! 2. If the word before was 0, the half is done, and the allocation belongs to the waiter's half.
 //! 3. If the word before was [`ASLEEP`], the half takes the sleeper out of the allocation, and
-//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], it frees the
-//!    allocation. Then it wakes the sleeper.
-//! 4. If the word before was [`ABANDONED`], the half takes the value back, and frees the allocation.
+//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], it frees
+//!    the allocation. Then it wakes the sleeper.
+//! 4. If the word before was [`ABANDONED`], the half takes the value back, and frees the
+//!    allocation.
 //!
 //! The waiter's half sleeps:
 //!
 //! 1. If the word is 0, it stores the sleeper, and swaps the word from 0 to [`ASLEEP`]. If the word
 //!    is not 0 or the swap fails, the promise is settled, and there is no sleep.
-//! 2. After the sleep it swaps the word from [`ASLEEP`] to 0. If that succeeds, it takes its sleeper
-//!    back. If that fails, the promise is settled, and the sleeper belongs to the promise's half.
+//! 2. After the sleep it swaps the word from [`ASLEEP`] to 0. If that succeeds, it takes its
+//!    sleeper back. If that fails, the promise is settled, and the sleeper belongs to the promise's
+//!    half.
 //!
 //! The waiter's half leaves:
 //!
@@ -27,20 +29,20 @@
 //! 2. If the promise is settled, it takes the value. Without [`ASLEEP`] in the word, it frees the
 //!    allocation. Else it adds [`ABANDONED`], and frees the allocation if [`ASLEEP`] was gone by
 //!    then.
-//! 3. If the promise is not settled, it adds [`ABANDONED`]. If the word before was 0, the allocation
-//!    belongs to the promise's half. Else the promise is settled by now; the half takes the value
-//!    and frees the allocation.
+//! 3. If the promise is not settled, it adds [`ABANDONED`]. If the word before was 0, the
+//!    allocation belongs to the promise's half. Else the promise is settled by now; the half takes
+//!    the value and frees the allocation.
 //!
 //! # Invariants
 //!
 //! - I1: there are one [`PromiseHalf`] and one [`WaiterHalf`] of each allocation. Only the waiter's
 //!   half swaps [`ASLEEP`] into the word, and only a word that is 0.
-//! - I2: the value is written before the promise is settled, by the promise's half. After that it is
-//!   read once: by the waiter's half, which leaves by it; or by the promise's half, if the word
+//! - I2: the value is written before the promise is settled, by the promise's half. After that it
+//!   is read once: by the waiter's half, which leaves by it; or by the promise's half, if the word
 //!   before was [`ABANDONED`].
 //! - I3: the sleeper belongs to the waiter's half while the word lacks [`ASLEEP`] and is not
-//!   settled. It belongs to the promise's half from the settling of a word with [`ASLEEP`] on, until
-//!   that half subtracts [`ASLEEP`].
+//!   settled. It belongs to the promise's half from the settling of a word with [`ASLEEP`] on,
+//!   until that half subtracts [`ASLEEP`].
 //! - I4: the half that frees the allocation is the last one that uses it, and there is one such
 //!   half. A half uses the allocation no more after it has settled a word of 0, after it has
 //!   subtracted [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`]
@@ -142,7 +144,8 @@ unsafe fn free<T>(at: NonNull<Handover<T>>) {
     // SAFETY: the allocation is still there.
     let handover = unsafe { at.as_ref() };
     handover.memory.exclusive();
-    // In a model the memory stays, so that a twin that uses it later is caught by the model checker.
+    // In a model the memory stays, so that a twin that uses it later is caught by the model
+    // checker.
     #[cfg(slipring_loom)]
     // SAFETY: the model checker has found no other use of the allocation.
     drop(unsafe { (*handover.leak.get()).take() });
@@ -252,12 +255,12 @@ impl<T> WaiterHalf<T> {
         }
     }
 
-    /// Registers a sleeper, which the settling wakes. Returns `false`, and drops the sleeper, if the
-    /// promise is settled.
+    /// Registers a sleeper, which the settling wakes. Returns `false`, and drops the sleeper, if
+    /// the promise is settled.
     ///
     /// # Safety
-    /// No other thread uses this half meanwhile, and no sleeper is registered, unless the promise is
-    /// settled.
+    /// No other thread uses this half meanwhile, and no sleeper is registered, unless the promise
+    /// is settled.
     pub(super) unsafe fn register(&self, sleeper: Sleeper) -> bool {
         let handover = self.handover();
         // The promise's half may be reading the sleeper that was registered before.

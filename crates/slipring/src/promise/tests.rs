@@ -53,8 +53,8 @@ enum Step {
     Abandon,
 }
 
-/// Runs all sequences of up to four steps. Afterwards all that is left is dropped, and the value was
-/// dropped exactly once if there was one.
+/// Runs all sequences of up to four steps. Afterwards all that is left is dropped, and the value
+/// was dropped exactly once if there was one.
 #[test]
 fn a_value_is_dropped_once_in_every_order() {
     let _watched = crate::watchdog::watched();

@@ -2,19 +2,20 @@
 //!
 //! A compare-and-swap of a plain claim word would not say afterwards which producer won, and the
 //! winner may die before its next instruction. So the claim word names the seat of its last winner,
-//! and that seat holds the winner's *intent*: begin and end of its claim. A producer that claims next
-//! first *records* that claim: it stamps the claim's first slot, the *head*, with the winner's seat.
-//! Then it swaps the claim word, which names its own seat afterwards. So the claim word tells the
-//! last claim, and the heads tell all claims before that are not published or given up yet.
+//! and that seat holds the winner's *intent*: begin and end of its claim. A producer that claims
+//! next first *records* that claim: it stamps the claim's first slot, the *head*, with the winner's
+//! seat. Then it swaps the claim word, which names its own seat afterwards. So the claim word tells
+//! the last claim, and the heads tell all claims before that are not published or given up yet.
 //!
 //! A producer that claims again, and has seen no other claim since its own, has nothing to record,
 //! because its own claim has ended. It stores its intent and swaps the claim word, which costs what
 //! a claim costs within one process, and two stores.
 //!
 //! Invariants
-//! - I1: a producer stores its intent before the claim word names it, and its next intent only after
-//!   the claim has ended: after its slots are stamped. So while the claim word names a seat and tells
-//!   the end of its intent, the intent is that of the last claim, or of one that has ended.
+//! - I1: a producer stores its intent before the claim word names it, and its next intent only
+//!   after the claim has ended: after its slots are stamped. So while the claim word names a seat
+//!   and tells the end of its intent, the intent is that of the last claim, or of one that has
+//!   ended.
 //! - I2: a swap of the claim word replaces the name of a seat only after that seat's claim is
 //!   recorded, or has ended. So a claim that has not ended is told by the claim word or by its head
 //!   (`edge::intended`).
@@ -91,8 +92,8 @@ pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u6
     }
 }
 
-/// Returns whether a position is further ahead than any producer may claim. Only a damaged claim word
-/// is there.
+/// Returns whether a position is further ahead than any producer may claim. Only a damaged claim
+/// word is there.
 #[cold]
 pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool {
     // A boundary of a first stage is at or beyond what the gating stages have released.
@@ -100,8 +101,8 @@ pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool
 }
 
 /// Returns whether producers have passed over `at`, a position at which a party waits, and at which
-/// a run may begin. Only damage does that: a position before the claim word's was claimed, so it has
-/// a stamp of its lap, or a producer whose intent holds it.
+/// a run may begin. Only damage does that: a position before the claim word's was claimed, so it
+/// has a stamp of its lap, or a producer whose intent holds it.
 #[cold]
 pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     let (control, slots) = (&core.control, &core.slots);
@@ -121,8 +122,8 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
 const FETCH_AHEAD: u64 = 128;
 
 /// Fetches the line of a slot that the caller will claim soon, if no other producer claims in
-/// between. The last stage has just read the slots, so a publication waits for the line to come from
-/// that stage's core, and the next swap of the claim word waits for the publication's stores.
+/// between. The last stage has just read the slots, so a publication waits for the line to come
+/// from that stage's core, and the next swap of the claim word waits for the publication's stores.
 #[inline(always)]
 pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     let slots = (FETCH_AHEAD >> core.slots.stride().max(1).ilog2()).max(1);

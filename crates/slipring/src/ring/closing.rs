@@ -6,14 +6,15 @@
 //! position.
 //!
 //! Invariants
-//! - I1: a ring is closing before its claim word is closed. A stage or a producer that finds the claim
-//!   word open in a closing ring closes it, because the closer may have died in between. So all find
-//!   the same end, and a producer that others have not kept from claiming claims a lap more at most.
+//! - I1: a ring is closing before its claim word is closed. A stage or a producer that finds the
+//!   claim word open in a closing ring closes it, because the closer may have died in between. So
+//!   all find the same end, and a producer that others have not kept from claiming claims a lap
+//!   more at most.
 //! - I2: the last producer that leaves closes. A producer is staying from when it owns its seat
 //!   until it stores that it leaves (`edge::last_out`).
-//! - I3: a handle looks for the end only at a position at which a run may begin: a handle that goes by
-//!   stamps is at the end of a run, and so are the sentinel, and a pool's claim word without events
-//!   left in a run. So it has passed all claims before the end.
+//! - I3: a handle looks for the end only at a position at which a run may begin: a handle that goes
+//!   by stamps is at the end of a run, and so are the sentinel, and a pool's claim word without
+//!   events left in a run. So it has passed all claims before the end.
 
 use crate::base::sync::twin;
 use crate::ring::control::Control;
@@ -30,8 +31,8 @@ pub(crate) fn is_end(control: &Control, at: u64) -> bool {
 }
 
 /// Stores that a producer leaves, for the producer itself or for the process that recovers it.
-/// Closes the ring, if no other producer is staying (I2). The dead do not stay, also if they are not
-/// recovered yet.
+/// Closes the ring, if no other producer is staying (I2). The dead do not stay, also if they are
+/// not recovered yet.
 pub(crate) fn leave(control: &Control, seat: &Seat) {
     seat.leave(); // SYNC[last-out]: of two leavers, one sees the other
     let seats = control.seats_of(control.producer_party());

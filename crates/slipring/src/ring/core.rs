@@ -269,8 +269,8 @@ impl<E, L: Layout> Core<E, L> {
     /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
     /// producers that are a lap apart could write the same slot at once.
     ///
-    /// One call takes at most two steps per slot, so that no other process of a segment can hold the
-    /// call up. The sentinel may then be behind a published event, which a later call passes.
+    /// One call takes at most two steps per slot, so that no other process of a segment can hold
+    /// the call up. The sentinel may then be behind a published event, which a later call passes.
     pub(crate) fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);

@@ -65,8 +65,8 @@ impl Control {
 
     /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
     /// loop of such calls hears of deaths as a waiting call does. So does the call of a task that
-    /// was woken to hear of a death. `counted`: the handle has made so many such calls that this one
-    /// may check for deaths. Returns the error of the call, if any.
+    /// was woken to hear of a death. `counted`: the handle has made so many such calls that this
+    /// one may check for deaths. Returns the error of the call, if any.
     #[cold]
     pub(crate) fn refused(
         &self,
@@ -119,8 +119,8 @@ impl Control {
         (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
     }
 
-    /// Returns the death of a participant that has a place of `party`, as [`Peers::death_of`] does, and
-    /// the number of its shard. `None`: there is none, or no party is to hear of it. Of several
+    /// Returns the death of a participant that has a place of `party`, as [`Peers::death_of`] does,
+    /// and the number of its shard. `None`: there is none, or no party is to hear of it. Of several
     /// producers, and of a pool's workers, the others hear once none lives.
     fn death_of(&self, peers: &Peers, party: usize) -> Option<(Option<usize>, Death)> {
         if matches!(peers.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
@@ -158,8 +158,8 @@ impl Control {
         (0..shards).filter_map(dead).max_by_key(|&(_, death)| death)
     }
 
-    /// Has `settle` settle what dead producers left, in a ring of several processes that produce, or
-    /// one that closes when the producer dies. The stages and the other producers then go on.
+    /// Has `settle` settle what dead producers left, in a ring of several processes that produce,
+    /// or one that closes when the producer dies. The stages and the other producers then go on.
     pub(crate) fn settle_dead_producers(&self, settle: &dyn Fn(u32)) {
         let settles = self.plan.many_producers || self.closes_at_death();
         if let Some(peers) = self.peers.as_ref().filter(|_| settles) {

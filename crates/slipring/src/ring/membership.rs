@@ -289,9 +289,9 @@ impl Membership {
     }
 
     /// Settles what a dead member left, for the holder of the proof of its death. `unread` is the
-    /// number of events that the member has not read; `None`: the member holds no event. After the call, the caller must notify the
-    /// queues of the parties that waited for the member. Each step may be repeated, because the
-    /// caller may die, too.
+    /// number of events that the member has not read; `None`: the member holds no event. After the
+    /// call, the caller must notify the queues of the parties that waited for the member. Each step
+    /// may be repeated, because the caller may die, too.
     pub(crate) fn settle_member(
         &self,
         positions: &Positions,

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: an array has the address that [`allocate_array`] returned until [`free_array`].
-//! - I2: the layout of an allocation depends on the element type, the length and the [`Pages`] only,
-//!   so `free_array` with the same ones frees with the same layout.
+//! - I2: the layout of an allocation depends on the element type, the length and the [`Pages`]
+//!   only, so `free_array` with the same ones frees with the same layout.
 
 use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::ptr::NonNull;

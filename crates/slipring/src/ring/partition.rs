@@ -33,8 +33,8 @@ pub(crate) enum Partitioner<E> {
 }
 
 impl<E> Partitioner<E> {
-    /// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on in
-    /// each event.
+    /// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on
+    /// in each event.
     pub(crate) fn of_bytes(shards: usize, (offset, length): (usize, usize)) -> Partitioner<E> {
         Partitioner::Bytes { shards, offset, length }
     }
@@ -42,8 +42,8 @@ impl<E> Partitioner<E> {
     /// Returns the shard id of the event at this address.
     ///
     /// # Safety
-    /// The address is that of an event, or of a block, to which no party writes during the call. The
-    /// bytes of the partitioner's key lie in the event or block, and none of them is padding.
+    /// The address is that of an event, or of a block, to which no party writes during the call.
+    /// The bytes of the partitioner's key lie in the event or block, and none of them is padding.
     unsafe fn shard_id(&self, event: *const E) -> u32 {
         match self {
             // SAFETY: the caller's promise.
@@ -85,8 +85,8 @@ pub fn shard_of_bytes(key: &[u8], shards: usize) -> u32 {
     shard_of_hash(mixer.finish(), shards)
 }
 
-/// Works as [`Partitioner::of_bytes`], for events that other processes may write at any time. The key
-/// is copied, eight bytes at a time.
+/// Works as [`Partitioner::of_bytes`], for events that other processes may write at any time. The
+/// key is copied, eight bytes at a time.
 pub(crate) fn copying_partitioner<E: PlainBytes>(
     shards: usize,
     (offset, length): (usize, usize),
@@ -179,8 +179,8 @@ impl<E> ShardIds<E> {
     /// user's key function.
     ///
     /// # Safety
-    /// `event` is the address of the position's event, or block, to which no party writes during the
-    /// call. The bytes of the stage's key lie in it, and none of them is padding.
+    /// `event` is the address of the position's event, or block, to which no party writes during
+    /// the call. The bytes of the stage's key lie in it, and none of them is padding.
     pub(crate) unsafe fn assign(&self, seq: u64, event: *const E) {
         // SAFETY: the caller's promise.
         let shard = unsafe { self.partitioner.shard_id(event) };

@@ -43,8 +43,8 @@ pub trait Proof: Send + Sync {
 /// the parties wait for it.
 ///
 /// Of several producers, this is about the last living one. While another producer lives, the claim
-/// of a dead one is given up, and the stages go on with the events of the others. A party whose last
-/// handle has left is not dead, also if others of the party died before.
+/// of a dead one is given up, and the stages go on with the events of the others. A party whose
+/// last handle has left is not dead, also if others of the party died before.
 ///
 /// A tap has no such effect. The parties that wait for a dead reader of a tap remove it and go on.
 ///
@@ -113,8 +113,8 @@ pub(crate) struct Peers {
     pub(crate) deaths: NotedDeaths,
 }
 
-/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. The error of
-/// a handle that is dropped before its next call stays until the ring goes.
+/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. The error
+/// of a handle that is dropped before its next call stays until the ring goes.
 #[derive(Default)]
 pub(crate) struct NotedDeaths {
     /// Number of errors. Most calls load it only.
@@ -188,7 +188,8 @@ impl Refusals {
 }
 
 impl Peers {
-    /// Whether a call that found nothing, and did not wait, is to check for deaths. Reads the clock.
+    /// Whether a call that found nothing, and did not wait, is to check for deaths. Reads the
+    /// clock.
     pub(crate) fn is_check_due(&self) -> bool {
         self.refusals.is_check_due(self.notice)
     }

@@ -45,8 +45,8 @@ pub(crate) struct Stage {
     /// | pool | the claim word, a bound per worker, the landmark |
     /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a ticket per member |
     pub(crate) line: usize,
-    /// Index of the first of the stage's seats. The stage has a seat for each handle that it has room
-    /// for.
+    /// Index of the first of the stage's seats. The stage has a seat for each handle that it has
+    /// room for.
     pub(crate) first_seat: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
@@ -238,8 +238,8 @@ impl Plan {
         first..first + count
     }
 
-    /// Returns the party to which the seat with the index `seat` belongs, and the seat's number among
-    /// the party's seats.
+    /// Returns the party to which the seat with the index `seat` belongs, and the seat's number
+    /// among the party's seats.
     pub(crate) fn place_of(&self, seat: usize) -> (usize, usize) {
         let owns = |&party: &usize| self.seats_of(party).contains(&seat);
         let party = (0..self.stages.len()).find(owns).unwrap_or(self.producer_party());
@@ -424,8 +424,8 @@ impl<'s> Draft<'s> {
     }
 
     /// Returns whether the executor's threads themselves hand on what a step of `upstream` makes
-    /// ready, so that its releases need not notify the queue of `follower`. A handle that joins one of
-    /// them later, if it is a pool, belongs to another thread.
+    /// ready, so that its releases need not notify the queue of `follower`. A handle that joins one
+    /// of them later, if it is a pool, belongs to another thread.
     fn is_handed_on(&self, upstream: Option<usize>, follower: usize) -> bool {
         let Some(upstream) = upstream else { return false };
         [upstream, follower]
@@ -515,7 +515,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
 }
 
 /// Returns the likely number of the stages' threads. Stages with the same thread label share one
-/// thread, and the stages of the executor share its threads. Another stage has one thread per handle.
+/// thread, and the stages of the executor share its threads. Another stage has one thread per
+/// handle.
 fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);

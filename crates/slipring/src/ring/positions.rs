@@ -74,15 +74,15 @@ impl Positions {
         &self.lines[CLAIM_LINE]
     }
 
-    /// Loads the claim word of producers that are processes of their own. Other producers may swap it
-    /// at any time.
+    /// Loads the claim word of producers that are processes of their own. Other producers may swap
+    /// it at any time.
     #[inline(always)]
     pub(crate) fn last_claim(&self) -> SeatedClaim {
         SeatedClaim(edge::intended::see_claim(self.claim()))
     }
 
-    /// Closes the ring to claims of producers that are processes of their own. Returns the claim word,
-    /// whose position is the end of the stream.
+    /// Closes the ring to claims of producers that are processes of their own. Returns the claim
+    /// word, whose position is the end of the stream.
     pub(crate) fn close_claims(&self) -> SeatedClaim {
         may_die!();
         let close = || self.claim().fetch_or(SeatedClaim::CLAIMS_CLOSED, Relaxed); // no data goes with it
@@ -245,8 +245,8 @@ impl Positions {
         }
     }
 
-    /// Returns the position on a line of a stage that sees every event, or of one shard: the position
-    /// before which the handle of that line has released everything.
+    /// Returns the position on a line of a stage that sees every event, or of one shard: the
+    /// position before which the handle of that line has released everything.
     pub(crate) fn released(&self, line: usize) -> u64 {
         edge::released::see_position(self.line(line))
     }

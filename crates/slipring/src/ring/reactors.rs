@@ -1,16 +1,16 @@
 //! The threads that sleep in the queues of a segment on behalf of this process's tasks.
 //!
 //! A process has one such thread per ring and queue in which its tasks have waited. The first task
-//! that waits in a queue starts the queue's thread. The thread ends when the last handle of the ring
-//! goes. If the system refuses the thread, a task that waits is woken at once, and polls until the
-//! system grants one.
+//! that waits in a queue starts the queue's thread. The thread ends when the last handle of the
+//! ring goes. If the system refuses the thread, a task that waits is woken at once, and polls until
+//! the system grants one.
 //!
 //! Invariants
 //! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
 //!   strong reference, which it has dropped before it comes outside (`reactor::I4`).
 //! - I2: the last owner of a ring stops the threads before it drops its reference
-//!   (`owner::Owner::end`). So no thread drops the last reference, and the segment is unmapped where
-//!   the last handle is dropped.
+//!   (`owner::Owner::end`). So no thread drops the last reference, and the segment is unmapped
+//!   where the last handle is dropped.
 //! - I3: while a task is armed, the thread checks for deaths once a notice, as a waiting call does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -96,8 +96,8 @@ fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
     }
 }
 
-/// Closes the ring behind what a dead single producer has published. The producer's seat is not free
-/// yet, so no other producer publishes.
+/// Closes the ring behind what a dead single producer has published. The producer's seat is not
+/// free yet, so no other producer publishes.
 fn close_behind<E, L: Layout>(core: &Core<E, L>) {
     let control = &core.control;
     if !control.status.is_closed() {

@@ -10,16 +10,16 @@
 //! pool adopts the orphan: it becomes the owner of a second seat, until it has finished the chunk.
 //!
 //! Invariants
-//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the owner
-//!   is proven dead, the one process that recovers it. A seat is free last, when all its other words
-//!   are settled.
+//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the
+//!   owner is proven dead, the one process that recovers it. A seat is free last, when all its
+//!   other words are settled.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
-//! - I4: a seat that is free, and whose last owner died (`deaths` has the generation of `owner`), was
-//!   the last of its party to have a living owner, and no owner has joined the party since. So a
-//!   death counts for those that wait for the party.
+//! - I4: a seat that is free, and whose last owner died (`deaths` has the generation of `owner`),
+//!   was the last of its party to have a living owner, and no owner has joined the party since. So
+//!   a death counts for those that wait for the party.
 
 use std::ops::Range;
 
@@ -44,16 +44,16 @@ pub struct Seat {
     owner: AtomicU64,
     /// Of a producer: the owner's word, once that owner has begun to leave.
     state: AtomicU64,
-    /// Of a worker: the begin of the chunk that it takes or has taken. On the heap: the position from
-    /// which the seat's chunk is handled, if the seat is an orphan. Of a producer: the head of its
-    /// intent.
+    /// Of a worker: the begin of the chunk that it takes or has taken. On the heap: the position
+    /// from which the seat's chunk is handled, if the seat is an orphan. Of a producer: the head of
+    /// its intent.
     lo: AtomicU64,
     /// Of a producer: the head of what stays of its claim, while it publishes the claim's front.
     mid: AtomicU64,
     /// Of a worker: the end of the seat's chunk. Of a producer: the end of its intent.
     hi: AtomicU64,
-    /// Of a worker of a segment: the number of events that are left in the run, from the chunk's end
-    /// on.
+    /// Of a worker of a segment: the number of events that are left in the run, from the chunk's
+    /// end on.
     left: AtomicU64,
     /// The position before which the stage was lent all events.
     held: AtomicU64,
@@ -94,8 +94,8 @@ impl Seat {
         self.boundary.store(start, Relaxed);
     }
 
-    /// Returns the participant that owns the seat; `None`: the seat is free, or an orphan. The owner
-    /// may leave or die at any time.
+    /// Returns the participant that owns the seat; `None`: the seat is free, or an orphan. The
+    /// owner may leave or die at any time.
     pub fn owner(&self) -> Option<u32> {
         let owner = self.owner.load(Acquire) & PARTICIPANT;
         (owner != 0 && owner != ORPHAN).then_some(owner as u32)
@@ -180,8 +180,8 @@ impl Seat {
 
     // Workers of a segment. See `seated_worker`.
 
-    /// Stores the chunk that the owner is about to take: its begin and end, and the number of events
-    /// that are left in the run behind the chunk. The seat's bound is idle.
+    /// Stores the chunk that the owner is about to take: its begin and end, and the number of
+    /// events that are left in the run behind the chunk. The seat's bound is idle.
     #[inline(always)]
     pub(crate) fn intend_chunk(&self, chunk: &Range<u64>, left: u64) {
         edge::cell_taken::intend(&self.lo, chunk.start);
@@ -190,8 +190,8 @@ impl Seat {
         self.left.store(left, Relaxed);
     }
 
-    /// Returns what [`Seat::intend_chunk`] stored last. If the owner stores another chunk meanwhile,
-    /// the values may be of both chunks.
+    /// Returns what [`Seat::intend_chunk`] stored last. If the owner stores another chunk
+    /// meanwhile, the values may be of both chunks.
     pub fn chunk(&self) -> (Range<u64>, u64) {
         let lo = edge::cell_taken::see_intent(&self.lo);
         (lo..edge::cell_taken::see_intent(&self.hi), self.left.load(Relaxed))
@@ -244,8 +244,8 @@ impl Seat {
         self.free(dead);
     }
 
-    /// Works as [`Seat::bury`], for an owner whose party has another living handle. The seat is then
-    /// free as if it had been taken and left (I4).
+    /// Works as [`Seat::bury`], for an owner whose party has another living handle. The seat is
+    /// then free as if it had been taken and left (I4).
     pub(crate) fn bury_beside_others(&self, dead: u32) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == u64::from(dead) {
@@ -310,8 +310,8 @@ impl Seat {
         edge::intended::intend(&self.lo, seq);
     }
 
-    /// Returns begin and end of the intent, each as of some moment during the call. The begin is loaded
-    /// first, and stored first.
+    /// Returns begin and end of the intent, each as of some moment during the call. The begin is
+    /// loaded first, and stored first.
     pub fn intent(&self) -> (u64, u64) {
         (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
     }
@@ -332,7 +332,8 @@ impl Seat {
         owner & PARTICIPANT != 0 && edge::last_out::see(&self.state) == owner
     }
 
-    /// Returns whether a producer owns the seat that has not begun to leave, and was not found dead.
+    /// Returns whether a producer owns the seat that has not begun to leave, and was not found
+    /// dead.
     pub(crate) fn is_staying(&self) -> bool {
         let owner = self.owner.load(Acquire);
         let is_found = || self.found_dead.load(Relaxed) >> 32 == owner >> 32; // SYNC[last-out]

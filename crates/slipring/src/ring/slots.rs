@@ -57,9 +57,9 @@ pub struct Interleaved;
 /// Where events come densely, calls such as [`poll`](crate::Consumer::poll) and
 /// [`try_batch`](crate::Consumer::try_batch) pause for 250 ns to a microsecond before they look for
 /// events, as [`for_each`](crate::Consumer::for_each) does. A loop without pauses would take the
-/// cursor's cache line away from the producer at every publication, which costs ten times as much as
-/// an event. A call that gets as many events as it asked for lets the next call begin at once, so a
-/// loop of `poll(1, ..)` never pauses.
+/// cursor's cache line away from the producer at every publication, which costs ten times as much
+/// as an event. A call that gets as many events as it asked for lets the next call begin at once,
+/// so a loop of `poll(1, ..)` never pauses.
 ///
 /// ```
 /// let mut sum = 0;
@@ -470,8 +470,8 @@ unsafe impl<E> Storage<E> for StridedStorage<E> {
 }
 
 impl<E> StridedStorage<E> {
-    /// Returns the view of blocks that lie in a mapping: the first stamp and the distance of stamps,
-    /// the first block and the distance of blocks, in bytes. `capacity` is a power of two.
+    /// Returns the view of blocks that lie in a mapping: the first stamp and the distance of
+    /// stamps, the first block and the distance of blocks, in bytes. `capacity` is a power of two.
     ///
     /// # Safety
     /// There are as many stamps and blocks, which stay where they are. `E` has no size, and each

@@ -84,7 +84,8 @@ pub(crate) enum ThreadChoice {
     /// A thread of its own for each handle of the stage.
     #[default]
     Own,
-    /// The thread with this label. Stages with the same label share the thread, and so a wait queue.
+    /// The thread with this label. Stages with the same label share the thread, and so a wait
+    /// queue.
     Named(String),
     /// The graph's executor, which starts the given number of threads. All of its stages share one
     /// wait queue with the producers, because a producer that waits for room runs stages, too.

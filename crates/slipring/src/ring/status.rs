@@ -127,8 +127,8 @@ impl FailureRecord {
         Some(Failure::new(name, seq, Cause::Elsewhere(text)))
     }
 
-    /// Returns the index of the party that failed, the position of the failure, and the text, from a
-    /// copy of the record's words. `None`: none is written, or words are missing.
+    /// Returns the index of the party that failed, the position of the failure, and the text, from
+    /// a copy of the record's words. `None`: none is written, or words are missing.
     pub(crate) fn copied(words: &[u64]) -> Option<(usize, Option<u64>, String)> {
         let (&[state, party, seq, len], text) = words.split_first_chunk()?;
         let text: &[u64; TEXT_WORDS] = text.first_chunk()?;
@@ -159,8 +159,8 @@ pub(crate) struct Status {
     /// The record of the failure that other processes read, and the names of the parties; `None`:
     /// the graph has one process.
     record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
-    /// All bits that the status may have. Another bit is damage: no stage may wait for an event then,
-    /// because the ring takes no producer.
+    /// All bits that the status may have. Another bit is damage: no stage may wait for an event
+    /// then, because the ring takes no producer.
     known: u32,
     deadline: Option<(Instant, Duration)>,
 }

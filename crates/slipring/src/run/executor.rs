@@ -169,8 +169,8 @@ impl<'env> Executor<'env> {
         });
     }
 
-    /// Calls `run`. Where the current thread waits for the ring meanwhile, for room or for an event,
-    /// it runs entries.
+    /// Calls `run`. Where the current thread waits for the ring meanwhile, for room or for an
+    /// event, it runs entries.
     pub(crate) fn helping<T>(
         &self,
         supervisor: Supervisor<'_, 'env>,

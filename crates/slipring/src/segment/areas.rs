@@ -103,8 +103,8 @@ impl Areas {
         unsafe { Shared::mapped_slice(self.seats, plan.seats(), &self.mapping) }
     }
 
-    /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes the
-    /// partitioner of so many shards, whose keys have an offset and a length.
+    /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes
+    /// the partitioner of so many shards, whose keys have an offset and a length.
     ///
     /// # Safety
     /// The areas are those of the declaration.
@@ -212,10 +212,9 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
         line.store(Positions::first_word(&plan, number, declaration.start), Relaxed);
     }
     for number in 0..plan.queues {
-        // The rest of the line stays as it is: a `Line` that is written whole would make its padding
-        // uninitialised.
-        // SAFETY: the caller's promise: there are so many states, and no one else uses them yet. A
-        // line begins with its state.
+        // The rest of the line stays as it is: a `Line` that is written whole would make its
+        // padding uninitialised. SAFETY: the caller's promise: there are so many states, and no one
+        // else uses them yet. A line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
     seats.iter().for_each(|seat| seat.begin(declaration.start));

@@ -188,8 +188,8 @@ fn each_shard_is_lent_the_blocks_of_its_keys() {
     }
 }
 
-/// A shard that dies is followed by one that is lent the same blocks, and none of another shard. The
-/// second stage goes by what the first one leaves, also in blocks that a successor passes over.
+/// A shard that dies is followed by one that is lent the same blocks, and none of another shard.
+/// The second stage goes by what the first one leaves, also in blocks that a successor passes over.
 #[test]
 fn a_dead_shard_is_followed() {
     let _watched = crate::watchdog::watched();
@@ -324,8 +324,8 @@ fn a_key_lies_in_the_block() {
     }
 }
 
-/// Whatever the words and the blocks of a segment hold: no call of a shard panics, leaves its bounds
-/// or runs for ever.
+/// Whatever the words and the blocks of a segment hold: no call of a shard panics, leaves its
+/// bounds or runs for ever.
 #[test]
 fn random_words_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

@@ -59,8 +59,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         self.size
     }
 
-    /// Fills the next block in place and publishes it. Returns its position. Waits while the ring is
-    /// full. The block holds the bytes of an earlier one, or zeros. If `fill` panics, nothing is
+    /// Fills the next block in place and publishes it. Returns its position. Waits while the ring
+    /// is full. The block holds the bytes of an earlier one, or zeros. If `fill` panics, nothing is
     /// published.
     ///
     /// ```
@@ -157,8 +157,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         Ok(BlockClaim { slots: self.tx.claim_n_by(len, deadline)?, place })
     }
 
-    /// Returns the number of blocks that could be claimed at this moment. Other processes may change
-    /// it at any time.
+    /// Returns the number of blocks that could be claimed at this moment. Other processes may
+    /// change it at any time.
     ///
     /// Example: [`BlockClaim`].
     pub fn remaining(&mut self) -> usize {
@@ -336,8 +336,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         Ok(BlockBatch { batch: self.rx.batch_by(max, deadline)?, place })
     }
 
-    /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly the
-    /// blocks for which `handle` returned, also if it panics.
+    /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly
+    /// the blocks for which `handle` returned, also if it panics.
     ///
     /// Example: [`BlockClaim`].
     ///
@@ -531,8 +531,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
         self.place.stretches(self.first_seq(), self.len())
     }
 
-    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. For messages,
-    /// whose cells do.
+    /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. For
+    /// messages, whose cells do.
     pub(super) fn joined(&self, offset: usize, count: usize) -> Option<&[u8]> {
         let end = offset.checked_add(count)?;
         let [first, second] =
@@ -585,8 +585,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
 }
 
 impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
-    /// Returns the block at `offset` from the batch's first one, to change it; `None`: the batch has
-    /// none there.
+    /// Returns the block at `offset` from the batch's first one, to change it; `None`: the batch
+    /// has none there.
     ///
     /// Example: [`BlockBatch`].
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {

@@ -189,8 +189,8 @@ fn a_task_gives_up_the_claim_of_a_dead_producer() {
     }
 }
 
-/// A task that waits for room hears that the stage that it waits for has died, and a task that waits
-/// for an event hears of damage.
+/// A task that waits for room hears that the stage that it waits for has died, and a task that
+/// waits for an event hears of damage.
 #[test]
 fn a_task_hears_of_a_dead_stage_and_of_damage() {
     fn hears<T>(future: impl Future<Output = Result<T, WaitError>>) -> WaitError {
@@ -220,8 +220,8 @@ fn a_task_hears_of_a_dead_stage_and_of_damage() {
     tx.publish(|_| ()).unwrap();
 }
 
-/// A claim word that no producer stored is damage, also where a pool alone gates the producers, or the
-/// sentinel.
+/// A claim word that no producer stored is damage, also where a pool alone gates the producers, or
+/// the sentinel.
 #[test]
 fn a_false_claim_word_is_damage_before_a_pool() {
     let _watched = crate::watchdog::watched();
@@ -235,8 +235,8 @@ fn a_false_claim_word_is_damage_before_a_pool() {
     }
 }
 
-/// A false claim word within reach has a producer leave out positions. A stage, a pool and a reader of a
-/// tap that wait there say so, by calls of all kinds.
+/// A false claim word within reach has a producer leave out positions. A stage, a pool and a reader
+/// of a tap that wait there say so, by calls of all kinds.
 #[test]
 fn a_false_claim_word_within_reach_is_damage_to_those_that_wait() {
     fn assert_damaged<T>(kind: usize, mut call: impl FnMut(bool) -> Result<T, BatchError>) {

@@ -26,9 +26,9 @@ pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     }
 }
 
-/// Returns whether the producers' seat `number` has claimed the positions `[seq, end)`, and has neither
-/// published nor given them up, by the stamp `word` of the position `seq` and by the claim word, in a
-/// ring of `capacity` slots.
+/// Returns whether the producers' seat `number` has claimed the positions `[seq, end)`, and has
+/// neither published nor given them up, by the stamp `word` of the position `seq` and by the claim
+/// word, in a ring of `capacity` slots.
 pub fn is_claimed(
     (word, claim_word): (u64, u64),
     (seq, end): (u64, u64),

@@ -1,5 +1,5 @@
-//! Tests of handles that copy events: beside handles that lend them, and beside a thread that stores
-//! any words at any time, as a hostile process could. Miri finds no data race in them.
+//! Tests of handles that copy events: beside handles that lend them, and beside a thread that
+//! stores any words at any time, as a hostile process could. Miri finds no data race in them.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -22,8 +22,8 @@ fn attach(segment: &Segment, number: u32) -> Ring {
         wait: Wait::Blocking,
         producer_wait: Wait::Blocking,
     };
-    // SAFETY: the areas are those of the declaration. All threads access the words by atomic accesses
-    // of their sizes.
+    // SAFETY: the areas are those of the declaration. All threads access the words by atomic
+    // accesses of their sizes.
     unsafe { SegmentRing::over_copies(&segment.declaration, &segment.areas, &participant) }.unwrap()
 }
 
@@ -321,8 +321,8 @@ impl Scribbler<'_> {
         }
     }
 
-    /// Stores a word. All threads access each word by atomic accesses of one size: the status has 32
-    /// bits, and so has a shard id.
+    /// Stores a word. All threads access each word by atomic accesses of one size: the status has
+    /// 32 bits, and so has a shard id.
     fn store(&self, at: NonNull<AtomicU64>, value: u64) {
         let areas = &self.segment.areas;
         let ids = areas.shard_ids.addr().get()..areas.stamps.addr().get();
@@ -419,8 +419,8 @@ fn write<S: crate::producer::sealed::Sharing>(
     done.fetch_add(u64::from(published), Relaxed);
 }
 
-/// All kinds of handles that copy work while another thread stores any words. Each call ends, and is
-/// an error or a wrong event at most.
+/// All kinds of handles that copy work while another thread stores any words. Each call ends, and
+/// is an error or a wrong event at most.
 #[test]
 fn words_that_change_under_the_hands_are_an_error_at_most() {
     let _watched = crate::watchdog::watched();

@@ -26,8 +26,8 @@ use crate::errors::{BatchError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
 use crate::segment::ring::SegmentRing;
 
-/// A handle of a stage that gets copies of the stage's events. Other processes cannot make its calls
-/// undefined, whatever they store.
+/// A handle of a stage that gets copies of the stage's events. Other processes cannot make its
+/// calls undefined, whatever they store.
 ///
 /// - [`next`](CopyingConsumer::next) returns a copy of one event and the event's position;
 ///   [`read_batch`](CopyingConsumer::read_batch) copies several events to a slice.
@@ -344,8 +344,8 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Reading, C> {
 }
 
 impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
-    /// Stores a copy of `event` over the event at `seq`, which must be one of the last call's and not
-    /// released. Returns whether it is; if not, nothing is stored.
+    /// Stores a copy of `event` over the event at `seq`, which must be one of the last call's and
+    /// not released. Returns whether it is; if not, nothing is stored.
     ///
     /// A handle that is dropped or dies between the call and the release may leave the event
     /// half-written; see [`redelivered`](CopyingConsumer::redelivered).

@@ -112,8 +112,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         self.publish_batch_by(deadline, std::slice::from_ref(event))
     }
 
-    /// Publishes copies of all `events` at once, which become visible together. Returns the position
-    /// of the first one. Waits until the ring has room for all of them.
+    /// Publishes copies of all `events` at once, which become visible together. Returns the
+    /// position of the first one. Waits until the ring has room for all of them.
     ///
     /// Example: [`CopyingProducer`].
     ///
@@ -154,14 +154,14 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
         Ok(self.put(seq, events))
     }
 
-    /// Copies `events` to the slots from `seq` on, which this handle has just claimed, and publishes
-    /// them. Returns `seq`.
+    /// Copies `events` to the slots from `seq` on, which this handle has just claimed, and
+    /// publishes them. Returns `seq`.
     #[inline(always)]
     fn put(&mut self, seq: u64, events: &[E]) -> u64 {
         for (offset, event) in (0..).zip(events) {
             let slot = self.inner.cell(seq.wrapping_add(offset));
-            // SAFETY: slots::I1; the handle keeps the core. A `&AtomicBytes` is sound whatever other
-            // processes store (I1).
+            // SAFETY: slots::I1; the handle keeps the core. A `&AtomicBytes` is sound whatever
+            // other processes store (I1).
             unsafe { &*slot }.store(event);
         }
         self.inner.commit(seq, events.len() as u64);

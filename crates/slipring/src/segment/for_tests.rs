@@ -28,8 +28,8 @@ impl Drop for Memory {
     }
 }
 
-/// Says that the participants in a set are dead. As a lock, a proof has one holder, and a participant
-/// that is being recovered does not look dead.
+/// Says that the participants in a set are dead. As a lock, a proof has one holder, and a
+/// participant that is being recovered does not look dead.
 #[derive(Default)]
 pub(super) struct Dead {
     pub(super) set: AtomicU64,

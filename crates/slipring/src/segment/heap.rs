@@ -112,8 +112,8 @@ impl HeapSegment {
     ) -> SegmentRing<u64> {
         let plan = self.declaration.plan_for(wait).expect("a sound declaration");
         let (wait, producer_wait) = (wait.clone(), wait.clone());
-        // Producers of several processes fence each claim, or other processes issue a membarrier for
-        // them. A model of handles that never sleep has neither.
+        // Producers of several processes fence each claim, or other processes issue a membarrier
+        // for them. A model of handles that never sleep has neither.
         let always_fences = wait.parks();
         let participant = Participant { number, proof, notice, always_fences, wait, producer_wait };
         // SAFETY: as in `new`; all rings of a model follow the protocol, and are made from one

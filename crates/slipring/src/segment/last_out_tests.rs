@@ -30,8 +30,8 @@ fn late() -> Instant {
 }
 
 impl Segment {
-    /// Recovers the dead participant `dead`, as a process that waits. Calls `midway` with the proof,
-    /// before the seat with the index `at` is settled.
+    /// Recovers the dead participant `dead`, as a process that waits. Calls `midway` with the
+    /// proof, before the seat with the index `at` is settled.
     fn recover_with(&self, dead: u32, at: usize, midway: impl FnOnce()) {
         let ring = self.attach(61);
         let mut midway = Some(midway);
@@ -105,8 +105,8 @@ fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
     assert_eq!(reader.batch(1).unwrap()[0], 5);
 }
 
-/// Where the death of the last producer closes, each kind of first stage handles what was published,
-/// and ends.
+/// Where the death of the last producer closes, each kind of first stage handles what was
+/// published, and ends.
 #[test]
 fn a_death_closes_as_declared() {
     let _watched = crate::watchdog::watched();
@@ -214,8 +214,8 @@ fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     }
 }
 
-/// A pool whose last worker has left is not dead, also if another one died before. A pool whose last
-/// worker has died is, and the message names that worker, also once it is recovered.
+/// A pool whose last worker has left is not dead, also if another one died before. A pool whose
+/// last worker has died is, and the message names that worker, also once it is recovered.
 #[test]
 fn the_last_worker_decides_whether_a_pool_is_dead() {
     let _watched = crate::watchdog::watched();
@@ -264,8 +264,8 @@ fn the_last_producer_decides_whether_the_producers_are_dead() {
     assert!(matches!(end, Err(BatchError::Wait(WaitError::Closed))), "{end:?}");
 }
 
-/// The last producer left while a dead one was not recovered. The stream is complete, and no death is
-/// told.
+/// The last producer left while a dead one was not recovered. The stream is complete, and no death
+/// is told.
 #[test]
 fn a_death_before_the_last_producer_left_is_not_told() {
     let _watched = crate::watchdog::watched();

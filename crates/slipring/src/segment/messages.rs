@@ -10,8 +10,8 @@
 //! | 8.. | the message |
 //!
 //! Invariants
-//! - I1: a message is one publication of at most `MAX_RUN` cells, so it is seen as a whole or not at
-//!   all. A stage releases whole messages only. So each handle begins at a message.
+//! - I1: a message is one publication of at most `MAX_RUN` cells, so it is seen as a whole or not
+//!   at all. A stage releases whole messages only. So each handle begins at a message.
 //! - I2: what a header says is checked against the cells that are lent, whatever it says.
 
 use std::fmt;
@@ -157,8 +157,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// [`MessageError::TooLong`]; the errors of [`Producer::claim_n`](crate::Producer::claim_n).
     ///
     /// # Cost
-    /// A claim of the message's cells, the copy, and a store. A message that does not fit in front of
-    /// the ring's end also uses up the cells up to there.
+    /// A claim of the message's cells, the copy, and a store. A message that does not fit in front
+    /// of the ring's end also uses up the cells up to there.
     pub fn publish(&mut self, kind: u32, message: &[u8]) -> Result<u64, MessageError> {
         let mut claim = self.claim(message.len())?;
         claim.copy_from_slice(message);
@@ -257,8 +257,8 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     }
 }
 
-/// Room for a message, which dereferences to its bytes. They are those of earlier messages at first.
-/// Dropped unpublished, the room is given up.
+/// Room for a message, which dereferences to its bytes. They are those of earlier messages at
+/// first. Dropped unpublished, the room is given up.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -477,8 +477,8 @@ impl<S: sharing::Sharing> fmt::Debug for MessageProducer<S> {
 /// A run of cells: their number, and, if the run is a message and no padding, its kind and bytes.
 type RunOfCells<'b> = (usize, Option<(u32, &'b [u8])>);
 
-/// Returns the run at `offset` of a batch of cells. `None`: there is none, or its header contradicts
-/// the cells (I2).
+/// Returns the run at `offset` of a batch of cells. `None`: there is none, or its header
+/// contradicts the cells (I2).
 fn at<'b, C: lease::Delivery>(
     batch: &'b BlockBatch<'_, Reading, C>,
     offset: usize,

@@ -1,5 +1,5 @@
-//! Tests of pools between processes: chunks whose workers die or leave at any step, and workers that
-//! come, leave and adopt.
+//! Tests of pools between processes: chunks whose workers die or leave at any step, and workers
+//! that come, leave and adopt.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

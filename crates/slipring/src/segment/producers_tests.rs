@@ -41,8 +41,8 @@ fn take(reader: &mut SegmentReader<u64>) -> Vec<u64> {
     seen
 }
 
-/// Two processes claim by turns, over several laps, at positions that wrap, and where all stamps are
-/// refreshed.
+/// Two processes claim by turns, over several laps, at positions that wrap, and where all stamps
+/// are refreshed.
 #[test]
 fn two_processes_claim_by_turns() {
     let _watched = crate::watchdog::watched();

@@ -157,15 +157,15 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
         Ok(())
     }
 
-    /// Returns the first claimed position that is not published yet, and the bytes of all blocks from
-    /// there on, if they lie side by side. For messages, whose cells do.
+    /// Returns the first claimed position that is not published yet, and the bytes of all blocks
+    /// from there on, if they lie side by side. For messages, whose cells do.
     pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
         let (seq, len) = self.open?;
         let [first, second] = self.stretches();
         let joined = second.count == 0 && first.stride == self.place.size;
         let len = len * self.place.size;
-        // SAFETY: claimed by this handle; `&mut self` excludes a second reference. The blocks of one
-        // stretch at the distance of their size touch each other.
+        // SAFETY: claimed by this handle; `&mut self` excludes a second reference. The blocks of
+        // one stretch at the distance of their size touch each other.
         joined.then(|| (seq, unsafe { slice::from_raw_parts_mut(first.address.as_ptr(), len) }))
     }
 

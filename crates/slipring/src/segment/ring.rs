@@ -39,8 +39,8 @@ pub type SegmentPoolReader<E, L = Interleaved> = Consumer<E, Reading, SeatedWork
 pub type SegmentPoolWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedWorker, L>;
 /// The handle with which one shard of a segment's stage reads the events of its own keys.
 pub type SegmentShardReader<E, L = Interleaved> = Consumer<E, Reading, SeatedShard, L>;
-/// The handle with which one shard of a segment's stage reads, and may change, the events of its own
-/// keys.
+/// The handle with which one shard of a segment's stage reads, and may change, the events of its
+/// own keys.
 pub type SegmentShardWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedShard, L>;
 /// The handle with which a stage of a segment reads every event.
 pub type SegmentReader<E, L = Interleaved> = Consumer<E, Reading, Seated, L>;
@@ -60,8 +60,8 @@ pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
 pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
 /// The handle with which one shard of a segment's stage reads the blocks of its own keys.
 pub type BlockShardReader = BlockConsumer<Reading, SeatedShard>;
-/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its own
-/// keys.
+/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its
+/// own keys.
 pub type BlockShardWriter = BlockConsumer<Writing, SeatedShard>;
 /// The handle with which a reader of a segment's tap is lent blocks.
 pub type BlockSubscription = BlockConsumer<Reading, Joined<true>>;
@@ -81,8 +81,8 @@ impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
     /// Returns why no ring can be made from the declaration.
     ///
     /// # Safety
-    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin` has
-    ///   stored their first words, with an equal declaration.
+    /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
+    ///   has stored their first words, with an equal declaration.
     /// - The threads of this process access the words of the areas by atomic accesses of the words'
     ///   sizes, and the events by this ring's handles, or by handles of a
     ///   [`SegmentRing<E>`](SegmentRing::over) whose maker promised that all processes follow the
@@ -115,8 +115,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// - The areas have the sizes that the declaration needs for events of type `E`, and `begin`
     ///   has stored their first words, with an equal declaration.
     /// - Every bit pattern is a valid `E`, no byte of an `E` is padding, and `E` needs no drop.
-    /// - The key of each sharded stage lies in an event, or block, of the areas, as the size says that
-    ///   the declaration's needs were computed for.
+    /// - The key of each sharded stage lies in an event, or block, of the areas, as the size says
+    ///   that the declaration's needs were computed for.
     /// - As long as the areas are mapped, every process that can write to them follows the
     ///   protocol.
     pub unsafe fn over(
@@ -214,8 +214,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         recovery::settle_seat(&self.core, seat, dead);
     }
 
-    /// Notes on the seats of the participant `dead` that it is dead, as a process does before it takes
-    /// the lock that proves the death.
+    /// Notes on the seats of the participant `dead` that it is dead, as a process does before it
+    /// takes the lock that proves the death.
     #[cfg(test)]
     pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::ring::peers::Proof) {
         let proof = || proof.is_dead(dead).then(|| proof.pid(dead));

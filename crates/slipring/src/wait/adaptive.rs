@@ -20,16 +20,16 @@
 //!   latencies.
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
 //!   runs.
-//! - *Contention* means that another thread keeps the waiter's core for long. If two readings of the
-//!   clock in one spin lie far apart, the waiter assumes contention. For a while after that, the
-//!   waiter sleeps without spinning.
+//! - *Contention* means that another thread keeps the waiter's core for long. If two readings of
+//!   the clock in one spin lie far apart, the waiter assumes contention. For a while after that,
+//!   the waiter sleeps without spinning.
 //!
 //! A waiter that spins yields now and then, because a thread of another graph or of the program may
-//! need the core. *Lent time* is the time that other threads use during a waiter's yields. Lent time
-//! costs the waiter nothing, so a wait's lent time counts neither towards the end of a spin, nor
-//! towards the duration by which a wait is short or long, nor towards the CPU budget. So where the
-//! threads of several graphs outnumber the cores, and each soon yields or sleeps, no waiter sleeps
-//! merely because its partner waits for a core.
+//! need the core. *Lent time* is the time that other threads use during a waiter's yields. Lent
+//! time costs the waiter nothing, so a wait's lent time counts neither towards the end of a spin,
+//! nor towards the duration by which a wait is short or long, nor towards the CPU budget. So where
+//! the threads of several graphs outnumber the cores, and each soon yields or sleeps, no waiter
+//! sleeps merely because its partner waits for a core.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -81,8 +81,8 @@ const PREEMPTED: f64 = 100_000.0;
 /// A waiter that spins yields after every `YIELD_INTERVAL` polls: a yield takes a quarter of the
 /// polls' time if no other thread needs the core.
 const YIELD_INTERVAL: u64 = 2 * CLOCK_INTERVAL;
-/// Longest time between the readings of the clock before and after a yield that lends the core to no
-/// other thread, in nanoseconds. Two switches of threads take longer.
+/// Longest time between the readings of the clock before and after a yield that lends the core to
+/// no other thread, in nanoseconds. Two switches of threads take longer.
 const UNLENT: f64 = 3_000.0;
 /// If another thread runs for `t` on a spinning waiter's core, the core then counts as contended
 /// for `CONTENDED * t`.
@@ -430,8 +430,8 @@ impl WaitLearner for Adaptive {
 
 impl Adaptive {
     /// Divides the time since the clock's last reading, in a spin, into the waiter's own time and
-    /// lent time. Adds the lent time to that of the wait, and notes contention. Returns the own time
-    /// and the lent time, in nanoseconds, and whether the core is contended.
+    /// lent time. Adds the lent time to that of the wait, and notes contention. Returns the own
+    /// time and the lent time, in nanoseconds, and whether the core is contended.
     fn divide(&mut self, now: Instant, last_reading: Instant) -> (f64, f64, bool) {
         let since = nanos(now.saturating_duration_since(last_reading));
         let yielded = std::mem::take(&mut self.yielded);

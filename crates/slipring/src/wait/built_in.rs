@@ -143,11 +143,11 @@ pub enum Wait {
     /// further.
     ///
     /// A producer that waits for room in a full ring again and again learns how fast events are
-    /// released. If half of the ring takes 60 µs or more at the usual rate, the producer then sleeps
-    /// meanwhile, for up to a millisecond, and no release has to wake it. Where a handler is much
-    /// faster than usual during such a sleep, its stage runs out of events, and the producer sleeps
-    /// so more rarely. A call that waits hears of a close or a failure after the sleep. This holds
-    /// for graphs in which no stage follows another one.
+    /// released. If half of the ring takes 60 µs or more at the usual rate, the producer then
+    /// sleeps meanwhile, for up to a millisecond, and no release has to wake it. Where a handler is
+    /// much faster than usual during such a sleep, its stage runs out of events, and the producer
+    /// sleeps so more rarely. A call that waits hears of a close or a failure after the sleep. This
+    /// holds for graphs in which no stage follows another one.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two

@@ -9,8 +9,8 @@
 //! A task that finds no progress:
 //!
 //! 1. The task locks the reactor.
-//! 2. The task announces itself in the shared queue, and notes the epoch: steps 1 and 2 of a sleeper
-//!    (`shared_queue`).
+//! 2. The task announces itself in the shared queue, and notes the epoch: steps 1 and 2 of a
+//!    sleeper (`shared_queue`).
 //! 3. The task issues a `SeqCst` fence and polls.
 //! 4. With progress, the task withdraws its announcement. Without progress, it leaves its waker and
 //!    the noted epoch in the list, and wakes the thread if the thread is idle. Then it unlocks.
@@ -22,8 +22,8 @@
 //! 3. If there are none, the thread unlocks, and sleeps in the queue while the epoch is the loaded
 //!    one, at most for a limit. Then it begins again.
 //!
-//! A notifier treats the task's announcement as that of a thread: it raises the epoch, and wakes the
-//! sleepers of the futex, of which the thread is one.
+//! A notifier treats the task's announcement as that of a thread: it raises the epoch, and wakes
+//! the sleepers of the futex, of which the thread is one.
 //!
 //! # Invariants
 //!
@@ -38,8 +38,8 @@
 //!   thread is outside and will not come inside again, so the queue's memory may then be unmapped.
 //!   Wakers are user code, and run while the thread is outside. So a waker may drop the ring, and a
 //!   waker that blocks does not hold up a thread that drops the ring.
-//! - I5: a thread that dies between raising the epoch and waking the sleepers costs a task one limit
-//!   (`shared_queue::I3`).
+//! - I5: a thread that dies between raising the epoch and waking the sleepers costs a task one
+//!   limit (`shared_queue::I3`).
 
 use std::task::Waker;
 use std::time::Duration;

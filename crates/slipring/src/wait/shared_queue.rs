@@ -97,8 +97,8 @@ pub(super) fn current_epoch(state: &QueueState) -> u32 {
     epoch(state.word.load(Relaxed))
 }
 
-/// Sleeps while the epoch is `noted`, at most for `limit`, on behalf of sleepers that have announced
-/// themselves. A sleep can end early.
+/// Sleeps while the epoch is `noted`, at most for `limit`, on behalf of sleepers that have
+/// announced themselves. A sleep can end early.
 pub(super) fn sleep_at(state: &QueueState, noted: u32, limit: Duration) {
     system::futex_wait(&state.word, noted, limit);
 }

@@ -291,7 +291,8 @@ mod processes {
             "answers" => answers(&mapped),
             "sleeps" => sleep_until(&words.there, &words.ping, 1),
             "dies-waking" => {
-                // A wake-up before the sleeper has issued its barrier would leave the queue unfenced.
+                // A wake-up before the sleeper has issued its barrier would leave the queue
+                // unfenced.
                 let is_fenced = |word: u32| word >= SLEEPER && word & FENCED != 0;
                 wait_for("the sleeper", || is_fenced(words.there.load()).then_some(()));
                 words.ping.store(1, Release);

@@ -1,5 +1,5 @@
-//! A pipeline of two busy stages behind a full ring, on two cores. The figures are the overhead above
-//! the work of one handler, because each core does the work of one handler.
+//! A pipeline of two busy stages behind a full ring, on two cores. The figures are the overhead
+//! above the work of one handler, because each core does the work of one handler.
 //!
 //! Either the producer has a thread of its own, which the system's scheduler fits in between the
 //! stages' threads, or the producer's thread is also the first stage's thread.

@@ -24,7 +24,8 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_micros(100);
 /// Shortest time that the writer's call has waited when the reader is killed.
 const WAITING: Duration = Duration::from_millis(5);
-/// Range of times added to [`WAITING`], so that a kill comes anywhere between two checks for deaths.
+/// Range of times added to [`WAITING`], so that a kill comes anywhere between two checks for
+/// deaths.
 const PHASES: Duration = Duration::from_millis(20);
 
 /// Runs the roles, kills the reader, and returns the time until the writer's call returned.

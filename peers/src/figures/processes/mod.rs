@@ -57,7 +57,8 @@ fn play(task: &Task) -> Outcome<Values> {
 /// Size of the stack on which rings are made: slots of a megabyte pass over it.
 const STACK: usize = 64 << 20;
 
-/// Plays all roles of a run, on a thread each. A role that fails ends the process, and so the others.
+/// Plays all roles of a run, on a thread each. A role that fails ends the process, and so the
+/// others.
 fn play_threads(task: &Task) -> Outcome<Values> {
     let ends = links::ends(&task.link, task.bytes).ok_or("no such link")?;
     thread::scope(|scope| {

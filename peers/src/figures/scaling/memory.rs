@@ -53,8 +53,8 @@ fn slots(size: Size, ring: usize) -> Figure {
     }
 }
 
-/// Returns the number of timed events: `events`, or several laps if these are more. The consumer may
-/// be a lap behind when the clock starts, and handles that lap in the timed span.
+/// Returns the number of timed events: `events`, or several laps if these are more. The consumer
+/// may be a lap behind when the clock starts, and handles that lap in the timed span.
 fn at_least_laps(size: Size, ring: usize, events: u64) -> u64 {
     events.max(size.pick(0, 4, 8) * ring as u64)
 }

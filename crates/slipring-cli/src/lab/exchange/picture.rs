@@ -1,5 +1,5 @@
-//! The figures of the experiment as a picture: reading time and latency of the paper's block by way,
-//! and both by the size of the block.
+//! The figures of the experiment as a picture: reading time and latency of the paper's block by
+//! way, and both by the size of the block.
 
 use anyhow::{Result, anyhow};
 use indicatif::BinaryBytes;

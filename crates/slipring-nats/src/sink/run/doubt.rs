@@ -26,7 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const ASKING: Duration = Duration::from_secs(10);
 
 impl<S: Stage> Run<S> {
-    /// Asks the engine where to go on, until it says so, and sends the rest of the window again (I2).
+    /// Asks the engine where to go on, until it says so, and sends the rest of the window again
+    /// (I2).
     pub(super) async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
         step!("sink-in-doubt");
         let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
@@ -160,7 +161,8 @@ impl<S: Stage> Run<S> {
         end
     }
 
-    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to stop.
+    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to
+    /// stop.
     fn look_at_ring(&mut self) -> Result<(), Error> {
         if self.stop.is_asked() {
             return Err(Error::Stopped);

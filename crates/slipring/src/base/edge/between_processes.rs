@@ -45,14 +45,14 @@ pub(crate) mod bounded {
     }
 }
 
-/// Several producers between processes: the claim word names the seat whose claim ends there, and the
-/// seat's words say where the claim begins. A party that sees the claim word sees these words, and
-/// the recorded heads of all claims before.
+/// Several producers between processes: the claim word names the seat whose claim ends there, and
+/// the seat's words say where the claim begins. A party that sees the claim word sees these words,
+/// and the recorded heads of all claims before.
 pub(crate) mod intended {
     use super::*;
 
-    /// Stores a word of a seat's intent, after the seat's last claim has ended, and before the claim
-    /// word names the seat again.
+    /// Stores a word of a seat's intent, after the seat's last claim has ended, and before the
+    /// claim word names the seat again.
     #[inline(always)]
     pub(crate) fn intend(word: &AtomicU64, seq: u64) {
         may_die!();

@@ -32,7 +32,8 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
     }
 }
 
-/// Ends the turn, after the value was used. Returns whether another thread has found the turn taken.
+/// Ends the turn, after the value was used. Returns whether another thread has found the turn
+/// taken.
 #[inline]
 pub(crate) fn give_back(word: &AtomicU32) -> bool {
     let order = twin!("turn-unreleased": AcqRel => Acquire);

@@ -3,8 +3,8 @@
 //! In a ring with stamps, a consumer finds available events by stamps if its stage has no
 //! dependencies and is no tap. A consumer that does not find events by stamps loads a frontier: the
 //! frontier of its stage's dependencies, a single producer's cursor, or the sentinel. With many
-//! producers, a consumer that finds events by a frontier also loads stamps, to recognise tombstones.
-//! The invariants are those of [`position`](crate::consumer::position).
+//! producers, a consumer that finds events by a frontier also loads stamps, to recognise
+//! tombstones. The invariants are those of [`position`](crate::consumer::position).
 
 use super::SequentialPosition;
 use crate::base::sync::twin;
@@ -14,8 +14,8 @@ use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 
-/// Largest number of times that a search of a seated handle passes over tombstones, at most a lap of
-/// them each time.
+/// Largest number of times that a search of a seated handle passes over tombstones, at most a lap
+/// of them each time.
 const TOMBSTONE_ROUNDS: u32 = 64;
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
@@ -187,8 +187,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                     }
                     self.run_end = end;
                 }
-                // All handles of a segment may start in the middle of a run, so no word that another
-                // process writes leads here.
+                // All handles of a segment may start in the middle of a run, so no word that
+                // another process writes leads here.
                 Run::Unpublished => {
                     unreachable!("a dependency released a position that is not published")
                 }

@@ -140,8 +140,8 @@ pub(super) struct State {
     /// Addresses and values of the words that were written.
     words: Vec<(usize, u64)>,
     locks: Vec<Lock>,
-    /// Shared with the states before, until a step changes the thread: most of a state's cost was its
-    /// copy.
+    /// Shared with the states before, until a step changes the thread: most of a state's cost was
+    /// its copy.
     pub(super) threads: Vec<Rc<Thread>>,
     /// Number of threads that have died.
     pub(super) deaths: u8,
@@ -230,8 +230,8 @@ impl State {
 }
 
 /// A hash of 64 bits. The upper half of the product of each word and a constant is folded into the
-/// lower half. The standard library's hash took a third of the exploration. It resists attackers, of
-/// which a model has none.
+/// lower half. The standard library's hash took a third of the exploration. It resists attackers,
+/// of which a model has none.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 

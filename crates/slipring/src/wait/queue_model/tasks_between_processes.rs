@@ -1,5 +1,5 @@
-//! Models of a task in a queue that processes share, and of the thread that sleeps for it (reactor::I1
-//! to I4). The models explore `reactor.rs` itself. The thread's sleeps have no limit.
+//! Models of a task in a queue that processes share, and of the thread that sleeps for it
+//! (reactor::I1 to I4). The models explore `reactor.rs` itself. The thread's sleeps have no limit.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -33,8 +33,8 @@ impl Shared {
     }
 
     /// Returns the [`Program`] of a task: it polls once with each waker, and then waits until its
-    /// second waker is woken. Once it sees all publications, the ring ends. In a usual run, the task
-    /// has only its second waker.
+    /// second waker is woken. Once it sees all publications, the ring ends. In a usual run, the
+    /// task has only its second waker.
     fn polls_a_shared_queue(&self) -> Program<'_> {
         let first = u8::from(!soaks());
         Box::new(move |call| {

@@ -1,5 +1,5 @@
-//! iceoryx2, by publish and subscribe. Its publisher waits while the subscriber's buffer is full, so
-//! that no sample is lost.
+//! iceoryx2, by publish and subscribe. Its publisher waits while the subscriber's buffer is full,
+//! so that no sample is lost.
 
 use std::fmt::Debug;
 use std::hint::spin_loop;
@@ -26,8 +26,8 @@ use crate::figures::processes::ends::Link;
 use crate::figures::processes::run::{Outcome, Task};
 use crate::work::{Check, Event, Words};
 
-// SAFETY: words in an array have no pointer, no destructor and one layout in all processes of a run,
-// which are of one program.
+// SAFETY: words in an array have no pointer, no destructor and one layout in all processes of a
+// run, which are of one program.
 unsafe impl<const WORDS: usize> ZeroCopySend for Words<WORDS> {}
 
 /// Returns the prefix of the names that a run's processes use in shared memory.
