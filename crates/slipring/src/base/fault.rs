@@ -43,7 +43,8 @@ impl Fault {
     /// use slipring::Fault;
     ///
     /// let boxed: Box<dyn std::error::Error + Send + Sync> =
-    /// "x".parse::<u64>().unwrap_err().into(); let fault = Fault::from_boxed(boxed);
+    ///     "x".parse::<u64>().unwrap_err().into();
+    /// let fault = Fault::from_boxed(boxed);
     /// assert!(fault.downcast_ref::<std::num::ParseIntError>().is_some());
     /// ```
     pub fn from_boxed(error: impl Into<Box<dyn StdError + Send + Sync + 'static>>) -> Fault {
