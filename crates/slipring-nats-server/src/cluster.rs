@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{Client, Options, Server, free_port, options::Routes, wait_for};
+use crate::{Client, Direction, Options, Proxy, Server, free_port, options::Routes, wait_for};
 
 /// Time limit for the election of a leader.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -22,6 +22,17 @@ const PROBE: &str = "cluster-probe";
 #[derive(Debug)]
 pub struct Cluster {
     servers: Vec<Server>,
+    /// The connections between servers, if they can be held up.
+    links: Vec<Link>,
+    /// The server whose links are held up.
+    isolated: Option<usize>,
+}
+
+/// What passes between two servers, if the first one has made the connection.
+#[derive(Debug)]
+struct Link {
+    ends: [usize; 2],
+    proxy: Proxy,
 }
 
 impl Cluster {
@@ -41,6 +52,19 @@ impl Cluster {
     ///
     /// As those of [`of_three`](Self::of_three).
     pub fn with(options: &Options) -> io::Result<Self> {
+        Self::start(options, false)
+    }
+
+    /// Starts three servers of which [`isolate`](Self::isolate) can cut one off from the others.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`of_three`](Self::of_three).
+    pub fn with_links() -> io::Result<Self> {
+        Self::start(&Options::new(), true)
+    }
+
+    fn start(options: &Options, with_links: bool) -> io::Result<Self> {
         let id = fastrand::u32(..);
         let mut ports = Vec::new();
         while ports.len() < SERVERS {
@@ -49,14 +73,23 @@ impl Cluster {
                 ports.push(port);
             }
         }
-        let mut servers = Vec::new();
+        let (mut servers, mut links) = (Vec::new(), Vec::new());
         for (number, &port) in ports.iter().enumerate() {
-            let routes = Routes { name: format!("c{id:08x}"), port, ports: ports.clone() };
+            let mut to = ports.clone();
+            if with_links {
+                to.clear();
+                for other in (0..SERVERS).filter(|&other| other != number) {
+                    let proxy = Proxy::to(ports[other])?;
+                    to.push(proxy.port());
+                    links.push(Link { ends: [number, other], proxy });
+                }
+            }
+            let routes = Routes { name: format!("c{id:08x}"), port, to, hides: with_links };
             let mut own = options.clone().system_account().name(&format!("c{id:08x}-{number}"));
             (own.cluster, own.port, own.dir) = (Some(routes), None, None);
             servers.push(Server::start(own)?);
         }
-        let mut cluster = Self { servers };
+        let mut cluster = Self { servers, links, isolated: None };
         wait_for("election of the meta leader", LIMIT, || cluster.probe())?;
         Ok(cluster)
     }
@@ -118,16 +151,52 @@ impl Cluster {
         self.servers[number].restart()
     }
 
-    /// Connects to the first server that runs and answers.
+    /// Cuts a server off from the others, and not from its clients: what the servers send each
+    /// other is held up.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster was not made [`with_links`](Self::with_links).
+    pub fn isolate(&mut self, number: usize) {
+        assert!(!self.links.is_empty(), "the servers of this cluster have no links");
+        self.isolated = Some(number);
+        self.links_of(number).for_each(|proxy| {
+            Direction::BOTH.into_iter().for_each(|direction| proxy.hold(direction, true));
+        });
+    }
+
+    /// Ends what [`isolate`](Self::isolate) began. The servers get what was held up, unless it is
+    /// `lost` with the connections.
+    pub fn heal(&mut self, lost: bool) {
+        let Some(number) = self.isolated.take() else { return };
+        self.links_of(number).for_each(|proxy| {
+            if lost {
+                proxy.cut_now();
+            }
+            Direction::BOTH.into_iter().for_each(|direction| proxy.hold(direction, false));
+        });
+    }
+
+    /// Returns the links between a server and the others.
+    fn links_of(&self, number: usize) -> impl Iterator<Item = &Proxy> {
+        self.links.iter().filter(move |link| link.ends.contains(&number)).map(|link| &link.proxy)
+    }
+
+    /// Returns whether a server runs, and is not isolated.
+    fn is_with_others(&mut self, number: usize) -> bool {
+        self.servers[number].is_running() && self.isolated != Some(number)
+    }
+
+    /// Connects to the first server that runs, is not isolated, and answers.
     ///
     /// # Errors
     ///
     /// None does.
     pub fn client(&mut self) -> io::Result<Client> {
         let mut last = io::Error::other("no server runs");
-        for server in &mut self.servers {
-            if server.is_running() {
-                match Client::connect(server.port(), None) {
+        for number in 0..self.servers.len() {
+            if self.is_with_others(number) {
+                match Client::connect(self.servers[number].port(), None) {
                     Ok(client) => return Ok(client),
                     Err(error) => last = error,
                 }
@@ -146,7 +215,7 @@ impl Cluster {
         self.number_of(&info["cluster"]["leader"])
     }
 
-    /// Waits until a running server leads a stream, and returns its number.
+    /// Waits until a server leads a stream that runs and is not isolated, and returns its number.
     ///
     /// # Errors
     ///
@@ -154,9 +223,9 @@ impl Cluster {
     pub fn wait_for_leader(&mut self, stream: &str) -> io::Result<usize> {
         wait_for(&format!("leader of {stream}"), LIMIT, || {
             let number = self.leader_of(stream)?;
-            match self.servers[number].is_running() {
+            match self.is_with_others(number) {
                 true => Ok(number),
-                false => Err(io::Error::other(format!("server {number} led it and is killed"))),
+                false => Err(io::Error::other(format!("server {number} led it, and has gone"))),
             }
         })
     }
@@ -186,7 +255,7 @@ impl Cluster {
     pub fn meta_leader(&mut self) -> io::Result<usize> {
         let mut last = io::Error::other("no server runs");
         for number in 0..self.servers.len() {
-            if self.servers[number].is_running() {
+            if self.is_with_others(number) {
                 match self.meta_leader_by(number) {
                     Ok(leader) => return Ok(leader),
                     Err(error) => last = error,

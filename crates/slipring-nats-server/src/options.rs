@@ -48,8 +48,11 @@ pub(crate) struct Routes {
     pub(crate) name: String,
     /// Port for the other servers of the cluster.
     pub(crate) port: u16,
-    /// Such ports of all servers.
-    pub(crate) ports: Vec<u16>,
+    /// The ports that lead to the others.
+    pub(crate) to: Vec<u16>,
+    /// Whether the others are told a port at which nothing listens, so that they come by their own
+    /// `to` alone.
+    pub(crate) hides: bool,
 }
 
 impl Default for Options {
@@ -242,11 +245,14 @@ impl Options {
             }
             writeln!(text, "}}")?;
         }
-        if let Some(Routes { name, port, ports }) = &self.cluster {
+        if let Some(Routes { name, port, to, hides }) = &self.cluster {
             let host = crate::HOST;
             writeln!(text, "cluster {{\n  name: {}\n  listen: \"{host}:{port}\"", quoted(name))?;
+            if *hides {
+                writeln!(text, "  advertise: \"{host}:1\"")?;
+            }
             writeln!(text, "  routes: [")?;
-            for port in ports {
+            for port in to {
                 writeln!(text, "    \"nats://{host}:{port}\"")?;
             }
             writeln!(text, "  ]\n}}")?;

@@ -48,7 +48,7 @@ pub struct Counters {
     pub in_flight: u64,
     /// Frames that were sent again.
     pub resent: u64,
-    /// Times that the connection was lost.
+    /// Times that the connection was lost, or left for another server.
     pub reconnects: u64,
     /// Times that the sink was in doubt, and asked the engine.
     pub doubts: u64,

@@ -27,10 +27,12 @@
 //!
 //! // Another program, on another machine.
 //! let source = Source::of(server, "ORDERS").until_end().open()?;
-//! let graph = slipring::Graph::new(1024, ||
-//! 0u64).shared().first_seq(source.oldest().unwrap_or(0)); let key = graph.reader("count"); let
-//! ring = graph.build()?; let mut count = ring.reader(key); let source =
-//! source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
+//! let first = source.oldest().unwrap_or(0);
+//! let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(first);
+//! let key = graph.reader("count");
+//! let ring = graph.build()?;
+//! let mut count = ring.reader(key);
+//! let source = source.start(Decoding::<u64>::plain("order", 1), ring.producer())?;
 //! assert_eq!(count.for_each(|order, at| assert_eq!((*order, at.seq), (7, 0)))?, 1);
 //! source.join()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -60,6 +62,11 @@
 //! The sink holds the frames in flight ([`Sink::window`]) and two more. Everything else waits in
 //! the ring. While the engine is away the ring fills, and its producers wait by their own strategy,
 //! unless [`Sink::outage`] says otherwise.
+//!
+//! A server that has lost the others of its cluster may stay connected to its clients, and can
+//! store nothing. A sink or source without success for 4 s leaves it for another one that it knows:
+//! by [`Server::or_at`], or from the server itself. A source without a message for 10 s asks the
+//! stream's leader for the next one, because such a server does not say that there are more.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

@@ -16,14 +16,36 @@
 //!   Its notes only decide which error it ends with. One exception: an emptied stream, whose last
 //!   sequence is still the one that was acknowledged last, ended where the sink knows.
 
+use std::time::{Duration, Instant};
+
 use crate::errors::Error;
 use crate::frame::{Header, Id};
 
-/// How often a loss is asked about again before it counts as one: a leader that has lost its place
-/// may answer for a while with what it knew, and a server that just started with less than it has.
-pub const LOSSES: u32 = 8;
+/// How often a loss is asked about again before it counts as one: a server that just started may
+/// answer with less than it has.
+const LOSSES: u32 = 8;
+/// How long a loss is asked about in a cluster. A leader that has lost the others does not know it
+/// at once, and answers with what it knew: nats-server 2.15.1 shows messages for 6 to 8 s.
+/// Meanwhile the client goes to another server.
+const LOSS: Duration = Duration::from_secs(15);
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
+
+/// Answers after each other that say that the stream has lost what it had.
+#[derive(Default)]
+pub struct Losses {
+    number: u32,
+    since: Option<Instant>,
+}
+
+impl Losses {
+    /// Notes such an answer. Returns whether the loss counts.
+    pub fn are_sure(&mut self, in_cluster: bool) -> bool {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.number += 1;
+        self.number > LOSSES && (!in_cluster || since.elapsed() >= LOSS)
+    }
+}
 
 /// The end of the stream, as the stream's leader tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

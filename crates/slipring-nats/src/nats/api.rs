@@ -30,6 +30,10 @@ pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
 pub const MESSAGE_TOO_LARGE: u64 = 10054;
 /// JetStream is off, for the server or for the account.
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
+/// The server has lost the others of its cluster, or they elect a leader.
+const UNAVAILABLE: u64 = 10008;
+/// Begin of what is said of the same.
+pub const LEADERLESS: &str = "the stream has no leader at present";
 /// The stream is sealed.
 pub const SEALED: u64 = 10109;
 /// The message names another stream than the one that its subject leads to.
@@ -56,6 +60,21 @@ struct Failed {
 pub struct Info {
     pub config: Value,
     pub state: State,
+    cluster: Option<Group>,
+}
+
+impl Info {
+    /// Whether the stream has a leader. Without one, a replica answers from what it has.
+    pub fn has_leader(&self) -> bool {
+        self.cluster.as_ref().is_none_or(|group| !group.leader.is_empty())
+    }
+}
+
+/// The replicas of a stream, as the one knows them that answers.
+#[derive(Clone, Debug, Deserialize)]
+struct Group {
+    #[serde(default)]
+    leader: String,
 }
 
 /// What a stream holds.
@@ -110,7 +129,10 @@ impl Connection {
         let answer = self.call(subject, body).await?;
         if let Ok(Failed { error: Some(error) }) = serde_json::from_slice(&answer) {
             let code = if error.err_code == 0 { error.code } else { error.err_code };
-            return Err(Fault::Refused { code, why: error.description });
+            return Err(match code {
+                UNAVAILABLE => Fault::Away(format!("{LEADERLESS}: {}", error.description)),
+                _ => Fault::Refused { code, why: error.description },
+            });
         }
         serde_json::from_slice(&answer)
             .map_err(|error| Fault::Away(format!("an answer that is none: {error}")))
@@ -118,7 +140,8 @@ impl Connection {
 
     /// Returns the settings and the state of a stream, as its leader knows them.
     pub async fn info(&self, stream: &str) -> Result<Info, Fault> {
-        self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await
+        let info: Info = self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await?;
+        if info.has_leader() { Ok(info) } else { Err(Fault::Away(LEADERLESS.into())) }
     }
 
     /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there

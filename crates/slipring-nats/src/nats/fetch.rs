@@ -31,6 +31,9 @@ const PULLS: usize = 4;
 const EXPIRES: Duration = Duration::from_secs(20);
 /// Time between two signs of life while no message comes.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// Time without a message after which the stream's leader is asked for the next one: the server
+/// that has the consumer may have lost the others, and gives signs of life all the same.
+const QUIET: Duration = Duration::from_secs(10);
 /// Time after which the server forgets the consumer of a source that is gone.
 const INACTIVE: Duration = Duration::from_secs(60);
 
@@ -71,6 +74,8 @@ pub struct Fetch {
     /// Length of the messages so far, in bytes, of which the last count most.
     length: u64,
     heard: Instant,
+    /// Sequence of the last message, or of that before the first one.
+    last: u64,
 }
 
 impl Fetch {
@@ -108,6 +113,7 @@ impl Fetch {
             delivered: 0,
             length: PULL, // until one has come, each request is for one
             heard,
+            last: sequence.max(1) - 1,
         })
     }
 
@@ -115,7 +121,15 @@ impl Fetch {
     pub async fn next(&mut self, connection: &mut Connection) -> Result<Fetched, Fault> {
         // While the ring was full, no one listened.
         self.heard = Instant::now();
+        let mut checked = self.heard;
         loop {
+            if checked.elapsed() >= QUIET {
+                if let Some(next) = connection.next_from(&self.stream, self.last + 1).await? {
+                    let sequence = next.sequence;
+                    return Err(Fault::Away(format!("message {sequence} was not delivered")));
+                }
+                checked = Instant::now();
+            }
             self.ask(connection).await?;
             let silence = (self.heard + HEARTBEAT * 3).saturating_duration_since(Instant::now());
             let message = tokio::select! {
@@ -199,6 +213,7 @@ impl Fetch {
         if delivered != self.delivered {
             return Err(Fault::Away("a message is lost on the way".into())); // I1
         }
+        self.last = sequence;
         if let Some(pull) = pull {
             pull.messages = pull.messages.saturating_sub(1);
             if pull.messages == 0 {

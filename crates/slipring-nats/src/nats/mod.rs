@@ -3,8 +3,9 @@
 //! No other module names the client library, so that another engine takes the place of this one.
 //!
 //! Invariants
-//! - I1: requests for the end of a stream go to the stream's leader
-//!   (`STREAM.INFO`, `STREAM.MSG.GET`), and never to a replica (no direct get).
+//! - I1: requests for the end of a stream go to the stream's leader (`STREAM.INFO`,
+//!   `STREAM.MSG.GET`), and never to a replica (no direct get). A replica without a leader answers
+//!   the first, and such an answer does not count.
 //! - I2: the client library reconnects by itself, and may send afterwards what it had buffered
 //!   before. Nothing here rests on the contrary: each message carries its condition.
 
@@ -16,9 +17,11 @@ mod server;
 pub mod stream;
 
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_nats::connection::State;
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -34,6 +37,9 @@ pub const REQUEST: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(2);
 /// Time that a connection attempt may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time without success after which a client leaves a server that is there. It may have lost the
+/// others of its cluster, and then it has no stream.
+const LEAVE: Duration = Duration::from_secs(4);
 
 /// What the client library tells of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +62,8 @@ pub struct Connection {
     address: String,
     /// The last thing that the server said the user may not do.
     denied: Arc<Mutex<Option<String>>>,
+    /// When the client came, or last left a server.
+    left: Instant,
 }
 
 /// Why a request has no answer that it could use.
@@ -155,7 +163,8 @@ impl Connection {
             Some(domain) => format!("$JS.{domain}.API"),
             None => "$JS.API".into(),
         };
-        Ok(Connection { client, notices, prefix, address, denied })
+        let left = Instant::now();
+        Ok(Connection { client, notices, prefix, address, denied, left })
     }
 
     /// Returns a handle of the same connection, which makes requests and has no notices.
@@ -166,7 +175,48 @@ impl Connection {
             prefix: self.prefix.clone(),
             address: self.address.clone(),
             denied: self.denied.clone(),
+            left: self.left,
         }
+    }
+
+    /// Whether the server belongs to a cluster.
+    pub fn is_in_cluster(&self) -> bool {
+        self.client.server_info().cluster.is_some()
+    }
+
+    /// Whether it is time to [`leave`](Self::leave) the server, which was of no use since `since`.
+    /// It is not for a while after this has returned true.
+    pub fn is_to_leave(&mut self, since: Instant) -> bool {
+        let is_long = since.max(self.left).elapsed() >= LEAVE;
+        if is_long {
+            self.left = Instant::now();
+        }
+        is_long
+    }
+
+    /// Goes to another server of the cluster, if the client knows of one. A client by itself leaves
+    /// only a server that is gone.
+    pub async fn leave(&self) {
+        let client = &self.client;
+        let going = async {
+            let others = client.server_pool().await.map_or(0, |pool| pool.len().saturating_sub(1));
+            let before = client.server_info().server_id;
+            // The client chooses at random, the same server as well.
+            for _ in 0..others * 4 {
+                let connects = client.statistics().connects.load(Relaxed);
+                if client.connection_state() != State::Connected
+                    || client.server_info().server_id != before
+                    || client.force_reconnect().await.is_err()
+                {
+                    return; // it looks for a server by itself, or has given up
+                }
+                while client.statistics().connects.load(Relaxed) == connects {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await; // the client counts first
+            }
+        };
+        let _ = tokio::time::timeout(REQUEST, going).await;
     }
 
     /// Returns what the server said that the user may not do, once. The server answers no request

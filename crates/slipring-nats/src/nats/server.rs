@@ -50,7 +50,8 @@ impl Server {
         }
     }
 
-    /// Adds another server of the same cluster. The connection goes to any of them.
+    /// Adds another server of the same cluster. The connection goes to any of them, and to the next
+    /// one where that one is gone, or of no use for 4 s.
     ///
     /// Example: [`Server`].
     pub fn or_at(mut self, url: impl Into<String>) -> Server {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::api::{Info, NO_STREAM, NOT_ENABLED};
+use super::api::{Info, LEADERLESS, NO_STREAM, NOT_ENABLED};
 use super::{Connection, Fault};
 use crate::errors::Error;
 
@@ -197,6 +197,7 @@ impl Connection {
             Fault::Away(why) if why.contains("no responders") => {
                 Error::NoJetStream { address: self.address.clone() }
             }
+            Fault::Away(why) if why.starts_with(LEADERLESS) => Error::Server { why },
             Fault::Away(why) => self
                 .denied()
                 .unwrap_or_else(|| Error::Unreachable { address: self.address.clone(), why }),

@@ -108,3 +108,14 @@ fn a_sink_in_doubt_ends_by_the_name_of_what_happened() {
         assert_eq!(ends(last).to_string(), expected.to_string());
     }
 }
+
+/// Between servers, a leader that was replaced answers with what it knew for some seconds.
+#[test]
+fn a_loss_counts_when_it_was_told_often_enough() {
+    let told = |in_cluster| {
+        let mut losses = Losses::default();
+        (1..=20).find(|_| losses.are_sure(in_cluster))
+    };
+    assert_eq!(told(false), Some(9));
+    assert_eq!(told(true), None, "all at once");
+}

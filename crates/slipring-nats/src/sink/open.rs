@@ -12,7 +12,7 @@ use crate::message;
 use crate::nats::publish::{Body, Outcome, Publisher, Single};
 use crate::nats::stream::Stream;
 use crate::nats::{Connection, Fault, power};
-use crate::resume::{self, Party, Point, Start};
+use crate::resume::{self, Losses, Party, Point, Start};
 
 /// Time within which the takeover succeeds or fails.
 const TAKEOVER: Duration = Duration::from_secs(15);
@@ -110,12 +110,16 @@ impl<E> Opened<E> {
         let name = self.stream.name.clone();
         let mut why = String::from("no answer in time");
         let mut begun: Option<Point> = None;
+        let (asking, mut losses) = (Instant::now(), Losses::default());
         for attempt in 1_u64.. {
             if Instant::now() >= until {
                 break;
             }
             if let Some(error) = self.connection.denied() {
                 return Err(error);
+            }
+            if self.connection.is_to_leave(asking) {
+                self.connection.leave().await;
             }
             self.publisher.begin_attempt();
             // An earlier sink may append as fast as it can, so the time between the question and
@@ -140,7 +144,17 @@ impl<E> Opened<E> {
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return self.check_before(&point).await;
             }
-            let mut point = resume::begin(&tail, &self.party, start)?;
+            let mut point = match resume::begin(&tail, &self.party, start) {
+                Ok(point) => point,
+                Err(error @ Error::LostAcknowledged { .. })
+                    if !losses.are_sure(self.connection.is_in_cluster()) =>
+                {
+                    why = error.to_string();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if point.messages > 1 && !self.stream.atomic {
                 if tail.last.is_some() {
                     return Err(self.no_longer_atomic());

@@ -20,7 +20,7 @@ use crate::message;
 use crate::nats::api::bad_message;
 use crate::nats::fetch::{Fetch, Fetched};
 use crate::nats::{Connection, Fault};
-use crate::resume::LOSSES;
+use crate::resume::Losses;
 
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -96,25 +96,22 @@ impl<P: Feed> Run<P> {
 
     /// Fills the ring until the end that was asked for.
     pub async fn run(&mut self) -> Result<(), Error> {
-        let (mut away, mut pause, mut losses) = (None, Duration::ZERO, 0);
+        let (mut away, mut pause, mut losses) = (None, Duration::ZERO, Losses::default());
         loop {
             let before = self.next();
             let Err(stopped) = self.follow().await else { return Ok(()) };
             let why = match stopped {
                 Stopped::Failed(
                     error @ (Error::LostAcknowledged { .. } | Error::NoStream { .. }),
-                ) if losses < LOSSES => {
-                    losses += 1;
-                    error.to_string()
-                }
+                ) if !losses.are_sure(self.connection.is_in_cluster()) => error.to_string(),
                 Stopped::Failed(error) => return Err(error),
                 Stopped::Away(why) => why,
             };
             if std::mem::take(&mut self.answered) {
-                (away, losses) = (None, 0);
+                (away, losses) = (None, Losses::default());
             }
             if self.next() != before {
-                (away, pause, losses) = (None, Duration::ZERO, 0);
+                (away, pause, losses) = (None, Duration::ZERO, Losses::default());
             }
             let since = *away.get_or_insert_with(Instant::now);
             if let Some(limit) = self.settings.fail_after
@@ -125,6 +122,9 @@ impl<P: Feed> Run<P> {
             self.shared.change(|progress| progress.restarts += 1);
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
+            if self.connection.is_to_leave(since) {
+                self.connection.leave().await;
+            }
             self.reconnect().await?;
         }
     }

@@ -34,14 +34,78 @@ fn the_leader_of_three_replicas_is_stopped() {
     });
 }
 
-/// Takes the leader away `number` times, and gives it back, while a sink publishes and a source
-/// reads.
-fn leaders(number: u64, mut change: impl FnMut(&mut Cluster, usize, bool)) {
+/// What the leader and the others send each other is held up, and comes late or never.
+#[test]
+fn the_leader_of_three_replicas_is_isolated() {
+    let _watched = watched();
+    let mut healed = 0;
+    leaders_of(Cluster::with_links, faults(1).min(20), |cluster, leader, back| match back {
+        false => cluster.isolate(leader),
+        true => {
+            healed += 1;
+            cluster.heal(healed % 2 == 0);
+        }
+    });
+}
+
+/// A sink and a source have a connection to a server that has none to the others. They go to one of
+/// those.
+#[test]
+fn a_sink_and_a_source_leave_an_isolated_server() {
+    let _watched = watched();
     if !has_server() {
         return;
     }
     seeded(|rng| {
-        let mut cluster = Cluster::of_three().unwrap();
+        let mut cluster = Cluster::with_links().unwrap();
+        let settings = StreamSettings::new(SUBJECT).replicas(3);
+        let sink = Sink::to(at(&cluster, 0), STREAM).create(settings);
+        drop(sink.open(numbers()).unwrap());
+        let mut end = 0;
+        for round in 0..faults(1).min(20) {
+            // The client learns of the others from this server.
+            let leader = cluster.wait_for_leader(STREAM).unwrap();
+            let number = if round % 2 == 0 { leader } else { (leader + 1) % 3 };
+            let only = At::at(cluster.servers()[number].url());
+            let sink = Sink::to(only.clone(), STREAM).max_frame(HEADER + 8 * 8);
+            let open = sink.ack_timeout(Duration::from_secs(1)).open(numbers()).unwrap();
+            let (mut tx, running) = start(open, 1024);
+            let follower = Follower::start(only, end);
+            feed_some(&mut tx, rng, 500);
+            acknowledged(&running, tx.next_seq());
+            follower.wait_for(tx.next_seq());
+            cluster.isolate(number);
+            feed_some(&mut tx, rng, 500);
+            acknowledged(&running, tx.next_seq());
+            follower.wait_for(tx.next_seq());
+            cluster.heal(rng.bool());
+            feed_some(&mut tx, rng, 500);
+            end = tx.next_seq();
+            tx.close();
+            assert!(running.join().unwrap().reconnects > 0);
+            follower.finish(end);
+            cluster.wait_for_replicas(STREAM).unwrap();
+        }
+        assert_stored(&mut cluster.client().unwrap(), 0, end);
+    });
+}
+
+/// Takes the leader away `number` times, and gives it back, while a sink publishes and a source
+/// reads.
+fn leaders(number: u64, change: impl FnMut(&mut Cluster, usize, bool)) {
+    leaders_of(Cluster::of_three, number, change);
+}
+
+fn leaders_of(
+    make: fn() -> std::io::Result<Cluster>,
+    number: u64,
+    mut change: impl FnMut(&mut Cluster, usize, bool),
+) {
+    if !has_server() {
+        return;
+    }
+    seeded(|rng| {
+        let mut cluster = make().unwrap();
         let settings = StreamSettings::new(SUBJECT).replicas(3);
         let sink = Sink::to(at(&cluster, rng.usize(..3)), STREAM).create(settings);
         let sink = sink.max_frame(HEADER + 8 * 8).ack_timeout(Duration::from_secs(1));

@@ -14,7 +14,7 @@ use super::{Doubt, LOOK, Run, Taken, in_time};
 use crate::counters::State;
 use crate::errors::Error;
 use crate::nats::{Connection, Fault, Notice};
-use crate::resume::{self, LOSSES};
+use crate::resume::{self, Losses};
 use crate::sink::Outage;
 use crate::sink::open::Opened;
 use crate::sink::stage::Stage;
@@ -38,10 +38,15 @@ impl<S: Stage> Run<S> {
         });
         let mut since = self.outage.take().map_or_else(Instant::now, |(since, _)| since);
         self.outage = Some((since, why));
-        let mut losses = 0;
+        let mut losses = Losses::default();
         loop {
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
+            // A stream is as full for the next server.
+            if doubt == Doubt::Lost && self.opened.connection.is_to_leave(since) {
+                let requests = self.opened.connection.requests();
+                self.watching(doubt, async move { requests.leave().await }).await?;
+            }
             match self.ask(doubt).await? {
                 Asked::Later(why) => {
                     self.outage = Some((since, why));
@@ -57,15 +62,17 @@ impl<S: Stage> Run<S> {
                         }
                         step!("sink-resolved");
                     }
-                    Err(error @ Error::LostAcknowledged { .. }) if losses < LOSSES => {
-                        losses += 1;
+                    Err(error @ Error::LostAcknowledged { .. })
+                        if !losses.are_sure(self.opened.connection.is_in_cluster()) =>
+                    {
                         self.outage = Some((since, error.to_string()));
                         continue;
                     }
                     Err(error) => return Err(error),
                 },
-                Asked::Failed(error @ Error::NoStream { .. }) if losses < LOSSES => {
-                    losses += 1;
+                Asked::Failed(error @ Error::NoStream { .. })
+                    if !losses.are_sure(self.opened.connection.is_in_cluster()) =>
+                {
                     self.outage = Some((since, error.to_string()));
                     continue;
                 }
