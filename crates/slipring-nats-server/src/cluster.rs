@@ -205,14 +205,23 @@ impl Cluster {
         Err(last)
     }
 
-    /// Returns the number of the server that leads a stream.
+    /// Returns the number of the server that leads a stream, by the word of each server that runs
+    /// and is not isolated: one that was away may still take itself for the leader.
     ///
     /// # Errors
     ///
-    /// The stream has no leader now, there is no such stream, or no server answers within 2 s.
+    /// The servers do not agree, there is no such stream, or one does not answer within 2 s.
     pub fn leader_of(&mut self, stream: &str) -> io::Result<usize> {
-        let info = self.info(stream)?;
-        self.number_of(&info["cluster"]["leader"])
+        let mut leader = None;
+        for number in 0..self.servers.len() {
+            if self.is_with_others(number) {
+                let named = self.number_of(&self.view_of(number, stream)?["cluster"]["leader"])?;
+                if leader.replace(named).is_some_and(|before| before != named) {
+                    return Err(io::Error::other("the servers do not agree who leads"));
+                }
+            }
+        }
+        leader.ok_or_else(|| io::Error::other("no server runs"))
     }
 
     /// Waits until a server leads a stream that runs and is not isolated, and returns its number.
@@ -230,20 +239,26 @@ impl Cluster {
         })
     }
 
-    /// Waits until all replicas of a stream have all of its messages.
+    /// Waits until all servers know the same leader of a stream, and have all messages that it has.
     ///
     /// # Errors
     ///
     /// One lacks some after 60 s.
     pub fn wait_for_replicas(&mut self, stream: &str) -> io::Result<()> {
         wait_for(&format!("replicas of {stream}"), LIMIT, || {
-            let info = self.info(stream)?;
-            let replicas = info["cluster"]["replicas"].as_array().map_or(&[][..], Vec::as_slice);
-            let lags = |replica: &&Value| replica["current"] != true || replica["offline"] == true;
-            match replicas.iter().find(lags) {
-                None => Ok(()),
-                Some(replica) => Err(io::Error::other(replica.to_string())),
+            let leader = self.leader_of(stream)?;
+            let last = |number| {
+                let view = self.view_of(number, stream)?;
+                view["state"]["last_seq"].as_u64().ok_or_else(|| io::Error::other(view.to_string()))
+            };
+            let end = last(leader)?;
+            for number in 0..self.servers.len() {
+                let has = last(number)?;
+                if has < end {
+                    return Err(io::Error::other(format!("server {number} has {has} of {end}")));
+                }
             }
+            Ok(())
         })
     }
 
@@ -267,16 +282,27 @@ impl Cluster {
 
     /// Returns the number of the cluster's leader as one server knows it.
     fn meta_leader_by(&self, number: usize) -> io::Result<usize> {
+        self.number_of(&self.jetstream_of(number, Value::Null)?["meta_cluster"]["leader"])
+    }
+
+    /// Returns what one server knows of a stream.
+    fn view_of(&self, number: usize, stream: &str) -> io::Result<Value> {
+        let data = self.jetstream_of(number, json!({ "accounts": true, "streams": true }))?;
+        let accounts = data["account_details"].as_array().into_iter().flatten();
+        let streams = accounts.filter_map(|account| account["stream_detail"].as_array()).flatten();
+        let found = streams.into_iter().find(|found| found["name"] == stream).cloned();
+        found.ok_or_else(|| io::Error::other(format!("server {number} knows no {stream}")))
+    }
+
+    /// Returns what one server knows of JetStream.
+    fn jetstream_of(&self, number: usize, asked: Value) -> io::Result<Value> {
         let mut client = Client::connect(self.servers[number].port(), Some(("sys", "sys")))?;
         let id = client.info()?["server_id"].as_str().unwrap_or_default().to_owned();
         let subject = format!("$SYS.REQ.SERVER.{id}.JSZ");
-        let answer: Value =
-            serde_json::from_slice(&client.request(&subject, b"", REQUEST)?.payload)?;
-        self.number_of(&answer["data"]["meta_cluster"]["leader"])
-    }
-
-    fn info(&mut self, stream: &str) -> io::Result<Value> {
-        self.client()?.api_within(&format!("STREAM.INFO.{stream}"), Value::Null, REQUEST)
+        let body = if asked.is_null() { String::new() } else { asked.to_string() };
+        let answer = client.request(&subject, body.as_bytes(), REQUEST)?;
+        let mut answer: Value = serde_json::from_slice(&answer.payload)?;
+        Ok(answer["data"].take())
     }
 
     /// The number of the server with this name.

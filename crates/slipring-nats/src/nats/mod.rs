@@ -26,6 +26,7 @@ use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use self::api::LEADERLESS;
 use self::server::Login;
 pub use self::server::Server;
 use crate::errors::Error;
@@ -37,6 +38,9 @@ pub const REQUEST: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(2);
 /// Time that a connection attempt may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time that a stream may be without a leader before a sink or source begins. The servers elect one
+/// in 4 to 9 s.
+const ELECTION: Duration = Duration::from_secs(15);
 /// Time without success after which a client leaves a server that is there. It may have lost the
 /// others of its cluster, and then it has no stream.
 const LEAVE: Duration = Duration::from_secs(4);
@@ -224,6 +228,21 @@ impl Connection {
     pub fn denied(&self) -> Option<Error> {
         let why = self.denied.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(Error::Denied { address: self.address.clone(), why })
+    }
+
+    /// Waits a little if a request failed because the stream has no leader, or none that this
+    /// server knows. Returns whether to ask again: for [`ELECTION`] from `since` on.
+    pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
+        let is_leaderless =
+            matches!(failed, Some(Error::Server { why }) if why.starts_with(LEADERLESS));
+        if !is_leaderless || since.elapsed() >= ELECTION {
+            return false;
+        }
+        if self.is_to_leave(since) {
+            self.leave().await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        true
     }
 
     /// Returns the greatest message that the server takes, in bytes, headers included.

@@ -275,7 +275,8 @@ impl Sink {
     }
 
     /// Connects, checks the stream, and takes it over, for a ring that is made next. A sink that
-    /// ran before on the same stream ends as [`Error::Fenced`].
+    /// ran before on the same stream ends as [`Error::Fenced`]. While the servers of a cluster
+    /// elect a leader, it waits for up to 15 s.
     ///
     /// Example: [`Sink`].
     ///

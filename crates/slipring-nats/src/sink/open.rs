@@ -50,11 +50,18 @@ impl<E> Opened<E> {
         epoch: Id,
         start: Start,
     ) -> Result<Opened<E>, Error> {
-        let connection = Connection::open(&settings.server).await?;
+        let mut connection = Connection::open(&settings.server).await?;
         step!("sink-connected");
         let chosen = settings.subject.clone().unwrap_or_default();
         let writes = Some((chosen.as_str(), encoding.is_messages()));
-        let stream = connection.stream(&settings.stream, settings.create.as_ref(), writes).await?;
+        let (name, create) = (&settings.stream, settings.create.as_ref());
+        let asking = Instant::now();
+        let stream = loop {
+            let stream = connection.stream(name, create, writes).await;
+            if !connection.waits_for_leader(stream.as_ref().err(), asking).await {
+                break stream?;
+            }
+        };
         step!("sink-checked");
         let max_frame = max_frame(&connection, &stream, &settings, &encoding)?;
         let subject = subject(&stream, &settings, encoding.is_messages())?;
@@ -204,12 +211,15 @@ impl<E> Opened<E> {
         }
         let name = &self.stream.name;
         let from = point.expected.saturating_sub(point.messages.into()) + 1;
-        let mut tries = 0;
+        let asking = Instant::now();
         loop {
             match self.connection.check_chain(name, (from, point.expected), None).await {
                 Ok(checked) => return checked,
-                Err(Fault::Away(_)) if tries < 5 => tries += 1,
+                Err(Fault::Away(_)) if asking.elapsed() < TAKEOVER => {}
                 Err(fault) => return Err(self.connection.failed(name, fault)),
+            }
+            if self.connection.is_to_leave(asking) {
+                self.connection.leave().await;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

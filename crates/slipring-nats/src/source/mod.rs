@@ -121,7 +121,8 @@ impl Source {
         self
     }
 
-    /// Connects, and looks which positions the stream has.
+    /// Connects, and looks which positions the stream has. While the servers of a cluster elect a
+    /// leader, it waits for up to 15 s.
     ///
     /// Example: [`Source`].
     ///
@@ -130,13 +131,15 @@ impl Source {
     pub fn open(self) -> Result<OpenSource, Error> {
         let runtime = Background::new()?;
         let opened = runtime.run(async {
-            let connection = Connection::open(&self.settings.server).await?;
+            let mut connection = Connection::open(&self.settings.server).await?;
             let name = &self.settings.stream;
-            connection.stream(name, None, None).await?;
-            let failed = |fault| connection.failed(name, fault);
-            let extent = find::extent(&connection, name).await.map_err(failed)??;
-            let journal = connection.last(name).await.map_err(failed)?;
-            let journal = journal.map(|last| last.header()).transpose()?.map(|header| header.ring);
+            let asking = Instant::now();
+            let (extent, journal) = loop {
+                let found = look(&connection, name).await;
+                if !connection.waits_for_leader(found.as_ref().err(), asking).await {
+                    break found?;
+                }
+            };
             Ok::<_, Error>((connection, extent, journal))
         })?;
         let (connection, extent, journal) = opened;
@@ -145,6 +148,16 @@ impl Source {
         }
         Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
     }
+}
+
+/// Returns which positions the stream has, and the number of its journal.
+async fn look(connection: &Connection, stream: &str) -> Result<(Extent, Option<Id>), Error> {
+    connection.stream(stream, None, None).await?;
+    let failed = |fault| connection.failed(stream, fault);
+    let extent = find::extent(connection, stream).await.map_err(failed)??;
+    let last = connection.last(stream).await.map_err(failed)?;
+    let journal = last.map(|last| last.header()).transpose()?.map(|header| header.ring);
+    Ok((extent, journal))
 }
 
 /// A source that is connected, and waits for its ring.
