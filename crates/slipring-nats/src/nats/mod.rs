@@ -202,6 +202,9 @@ impl Connection {
     /// only a server that is gone.
     pub async fn leave(&self) {
         let client = &self.client;
+        if client.connection_state() != State::Connected {
+            return; // it looks for a server by itself
+        }
         let going = async {
             let others = client.server_pool().await.map_or(0, |pool| pool.len().saturating_sub(1));
             let before = client.server_info().server_id;
@@ -212,7 +215,7 @@ impl Connection {
                     || client.server_info().server_id != before
                     || client.force_reconnect().await.is_err()
                 {
-                    return; // it looks for a server by itself, or has given up
+                    return; // it has another one, looks for one, or has given up
                 }
                 while client.statistics().connects.load(Relaxed) == connects {
                     tokio::time::sleep(Duration::from_millis(5)).await;
