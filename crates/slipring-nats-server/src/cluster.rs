@@ -97,13 +97,17 @@ impl Cluster {
     /// Makes and deletes a stream with three replicas, and asks each server for the account's
     /// state.
     fn probe(&mut self) -> io::Result<()> {
-        for server in &self.servers {
-            Client::connect(server.port(), None)?.api_within("INFO", Value::Null, REQUEST)?;
-        }
+        (0..self.servers.len()).try_for_each(|number| self.answers(number))?;
         let mut client = Client::connect(self.servers[0].port(), None)?;
         let config = json!({ "name": PROBE, "subjects": [PROBE], "num_replicas": SERVERS });
         client.create_stream(config)?;
         client.delete_stream(PROBE)
+    }
+
+    /// Asks a server for the account's state, which it refuses without a leader of the cluster.
+    fn answers(&self, number: usize) -> io::Result<()> {
+        let mut client = Client::connect(self.servers[number].port(), None)?;
+        client.api_within("INFO", Value::Null, REQUEST).map(drop)
     }
 
     /// Returns the servers, killed ones among them.
@@ -239,7 +243,8 @@ impl Cluster {
         })
     }
 
-    /// Waits until all servers know the same leader of a stream, and have all messages that it has.
+    /// Waits until all servers know the same leader of a stream, have all messages that it has, and
+    /// answer requests.
     ///
     /// # Errors
     ///
@@ -253,6 +258,7 @@ impl Cluster {
             };
             let end = last(leader)?;
             for number in 0..self.servers.len() {
+                self.answers(number)?;
                 let has = last(number)?;
                 if has < end {
                     return Err(io::Error::other(format!("server {number} has {has} of {end}")));
