@@ -49,22 +49,18 @@ fn a_cluster_survives_the_isolation_of_a_leader() {
     let mut cluster = Cluster::with_links().unwrap();
     let config = json!({ "name": "S", "subjects": ["s"], "num_replicas": 3 });
     cluster.client().unwrap().create_stream(config).unwrap();
-    let mut stored = 0;
-    for lost in [true, false] {
-        let first = cluster.wait_for_leader("S").unwrap();
-        cluster.isolate(first);
-        let mut client = Client::connect(cluster.servers()[first].port(), None).unwrap();
-        let answer = client.request("s", b"isolated", Duration::from_secs(1));
-        assert!(answer.is_err(), "it has no majority, and acknowledges: {answer:?}");
-        let second = cluster.wait_for_leader("S").unwrap();
-        assert_ne!(first, second);
-        let mut client = cluster.client().unwrap();
-        stored += 1;
-        assert_eq!(client.publish_acknowledged("s", None, b"kept").unwrap(), (stored, false));
-        cluster.heal(lost);
-        cluster.wait_for_replicas("S").unwrap();
-        let messages = cluster.client().unwrap().messages("S").unwrap();
-        assert_eq!(messages.len() as u64, stored);
-        assert!(messages.iter().all(|message| message.payload == b"kept"));
-    }
+    let first = cluster.wait_for_leader("S").unwrap();
+    cluster.isolate(first);
+    let mut client = Client::connect(cluster.servers()[first].port(), None).unwrap();
+    let answer = client.request("s", b"isolated", Duration::from_secs(1));
+    assert!(answer.is_err(), "it has no majority, and acknowledges: {answer:?}");
+    let second = cluster.wait_for_leader("S").unwrap();
+    assert_ne!(first, second);
+    let mut client = cluster.client().unwrap();
+    assert_eq!(client.publish_acknowledged("s", None, b"kept").unwrap(), (1, false));
+    cluster.heal(fastrand::bool());
+    cluster.wait_for_replicas("S").unwrap();
+    let messages = cluster.client().unwrap().messages("S").unwrap();
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].payload, b"kept");
 }
