@@ -26,8 +26,8 @@ use crate::frame::{Header, Id};
 const LOSSES: u32 = 8;
 /// How long a loss is asked about in a cluster. A leader that has lost the others does not know it
 /// at once, and answers with what it knew: nats-server 2.15.1 shows messages for 6 to 8 s.
-/// Meanwhile the client goes to another server.
-const LOSS: Duration = Duration::from_secs(15);
+/// Meanwhile the client goes to another server. It is less than a sink has to take over.
+const LOSS: Duration = Duration::from_secs(12);
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
 

@@ -198,6 +198,13 @@ impl Connection {
         is_long
     }
 
+    /// Leaves the server if [it is time](Self::is_to_leave).
+    pub async fn leave_in_time(&mut self, since: Instant) {
+        if self.is_to_leave(since) {
+            self.leave().await;
+        }
+    }
+
     /// Goes to another server of the cluster, if the client knows of one. A client by itself leaves
     /// only a server that is gone.
     pub async fn leave(&self) {
@@ -241,9 +248,7 @@ impl Connection {
         if !is_leaderless || since.elapsed() >= ELECTION {
             return false;
         }
-        if self.is_to_leave(since) {
-            self.leave().await;
-        }
+        self.leave_in_time(since).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
         true
     }

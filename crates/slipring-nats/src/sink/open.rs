@@ -125,9 +125,7 @@ impl<E> Opened<E> {
             if let Some(error) = self.connection.denied() {
                 return Err(error);
             }
-            if self.connection.is_to_leave(asking) {
-                self.connection.leave().await;
-            }
+            self.connection.leave_in_time(asking).await;
             self.publisher.begin_attempt();
             // An earlier sink may append as fast as it can, so the time between the question and
             // the begin message is short.
@@ -218,9 +216,7 @@ impl<E> Opened<E> {
                 Err(Fault::Away(_)) if asking.elapsed() < TAKEOVER => {}
                 Err(fault) => return Err(self.connection.failed(name, fault)),
             }
-            if self.connection.is_to_leave(asking) {
-                self.connection.leave().await;
-            }
+            self.connection.leave_in_time(asking).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -122,9 +122,7 @@ impl<P: Feed> Run<P> {
             self.shared.change(|progress| progress.restarts += 1);
             tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
-            if self.connection.is_to_leave(since) {
-                self.connection.leave().await;
-            }
+            self.connection.leave_in_time(since).await;
             self.reconnect().await?;
         }
     }
