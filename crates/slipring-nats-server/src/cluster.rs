@@ -164,26 +164,39 @@ impl Cluster {
     pub fn isolate(&mut self, number: usize) {
         assert!(!self.links.is_empty(), "the servers of this cluster have no links");
         self.isolated = Some(number);
-        self.links_of(number).for_each(|proxy| {
-            Direction::BOTH.into_iter().for_each(|direction| proxy.hold(direction, true));
-        });
+        self.hold_links_of(number, true);
     }
 
     /// Ends what [`isolate`](Self::isolate) began. The servers get what was held up, unless it is
     /// `lost` with the connections.
     pub fn heal(&mut self, lost: bool) {
         let Some(number) = self.isolated.take() else { return };
-        self.links_of(number).for_each(|proxy| {
-            if lost {
-                proxy.cut_now();
-            }
-            Direction::BOTH.into_iter().for_each(|direction| proxy.hold(direction, false));
-        });
+        if lost {
+            self.links_of(number).for_each(Proxy::cut_now);
+        }
+        self.hold_links_of(number, false);
     }
 
     /// Returns the links between a server and the others.
     fn links_of(&self, number: usize) -> impl Iterator<Item = &Proxy> {
         self.links.iter().filter(move |link| link.ends.contains(&number)).map(|link| &link.proxy)
+    }
+
+    fn hold_links_of(&self, number: usize, on: bool) {
+        self.links_of(number).for_each(|proxy| {
+            Direction::BOTH.into_iter().for_each(|direction| proxy.hold(direction, on));
+        });
+    }
+
+    /// Asks one server after the other that runs and is not isolated, until one answers.
+    fn ask_first<T>(&mut self, ask: impl Fn(&Self, usize) -> io::Result<T>) -> io::Result<T> {
+        let mut answer = Err(io::Error::other("no server runs"));
+        for number in 0..self.servers.len() {
+            if answer.is_err() && self.is_with_others(number) {
+                answer = ask(self, number);
+            }
+        }
+        answer
     }
 
     /// Returns whether a server runs, and is not isolated.
@@ -197,16 +210,7 @@ impl Cluster {
     ///
     /// None does.
     pub fn client(&mut self) -> io::Result<Client> {
-        let mut last = io::Error::other("no server runs");
-        for number in 0..self.servers.len() {
-            if self.is_with_others(number) {
-                match Client::connect(self.servers[number].port(), None) {
-                    Ok(client) => return Ok(client),
-                    Err(error) => last = error,
-                }
-            }
-        }
-        Err(last)
+        self.ask_first(|cluster, number| Client::connect(cluster.servers[number].port(), None))
     }
 
     /// Returns the number of the server that leads a stream, by the word of each server that runs
@@ -274,21 +278,12 @@ impl Cluster {
     ///
     /// None does now, or no server answers within 2 s.
     pub fn meta_leader(&mut self) -> io::Result<usize> {
-        let mut last = io::Error::other("no server runs");
-        for number in 0..self.servers.len() {
-            if self.is_with_others(number) {
-                match self.meta_leader_by(number) {
-                    Ok(leader) => return Ok(leader),
-                    Err(error) => last = error,
-                }
-            }
-        }
-        Err(last)
+        self.ask_first(Self::meta_leader_by)
     }
 
     /// Returns the number of the cluster's leader as one server knows it.
     fn meta_leader_by(&self, number: usize) -> io::Result<usize> {
-        self.number_of(&self.jetstream_of(number, Value::Null)?["meta_cluster"]["leader"])
+        self.number_of(&self.jetstream_of(number, json!({}))?["meta_cluster"]["leader"])
     }
 
     /// Returns what one server knows of a stream.
@@ -305,8 +300,7 @@ impl Cluster {
         let mut client = Client::connect(self.servers[number].port(), Some(("sys", "sys")))?;
         let id = client.info()?["server_id"].as_str().unwrap_or_default().to_owned();
         let subject = format!("$SYS.REQ.SERVER.{id}.JSZ");
-        let body = if asked.is_null() { String::new() } else { asked.to_string() };
-        let answer = client.request(&subject, body.as_bytes(), REQUEST)?;
+        let answer = client.request(&subject, asked.to_string().as_bytes(), REQUEST)?;
         let mut answer: Value = serde_json::from_slice(&answer.payload)?;
         Ok(answer["data"].take())
     }

@@ -43,12 +43,11 @@ pub fn columns(file: &File, found: &mut Findings) {
     }
     let mut in_code = false;
     for (number, line) in file.text.lines().enumerate() {
-        let comment = line.trim_start().strip_prefix("//");
-        let Some(text) = (if is_markdown { Some(line) } else { comment }) else {
+        let comment = || Some(line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']));
+        let Some(text) = (if is_markdown { Some(line) } else { comment() }) else {
             in_code = false;
             continue;
         };
-        let text = if is_markdown { text } else { text.trim_start_matches(['/', '!']) };
         let words = text.trim_start();
         in_code ^= words.starts_with("```");
         let is_drawn = in_code || words.starts_with(['|', '<']);
