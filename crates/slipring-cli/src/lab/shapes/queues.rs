@@ -224,30 +224,31 @@ mod tests {
 
     /// What a faulty queue does with its hundredth item.
     trait Fault: 'static {
-        /// Returns the items in the order in which the receiver then gets them.
-        fn apply<T>(hundredth: T, next: Option<T>) -> (Option<T>, Option<T>);
+        /// Returns the item if the receiver gets it after all others: of several producers, two
+        /// items in turn have no order, but the hundredth is never the last of its producer.
+        fn apply<T>(hundredth: T) -> Option<T>;
     }
 
     enum Loses {}
 
     impl Fault for Loses {
-        fn apply<T>(_: T, next: Option<T>) -> (Option<T>, Option<T>) {
-            (next, None)
+        fn apply<T>(_: T) -> Option<T> {
+            None
         }
     }
 
     enum Reorders {}
 
     impl Fault for Reorders {
-        fn apply<T>(hundredth: T, next: Option<T>) -> (Option<T>, Option<T>) {
-            (next, Some(hundredth))
+        fn apply<T>(hundredth: T) -> Option<T> {
+            Some(hundredth)
         }
     }
 
     enum Panics {}
 
     impl Fault for Panics {
-        fn apply<T>(_: T, _: Option<T>) -> (Option<T>, Option<T>) {
+        fn apply<T>(_: T) -> Option<T> {
             panic!("the fault of this test")
         }
     }
@@ -275,17 +276,13 @@ mod tests {
 
     impl<T, F: Fault> Receive<T> for FaultyReceiver<T, F> {
         fn receive(&self) -> Option<T> {
-            if let Some(kept) = self.kept.take() {
-                return Some(kept);
-            }
-            let item = self.good.receive()?;
+            let Some(item) = self.good.receive() else { return self.kept.take() };
             self.received.set(self.received.get() + 1);
             if self.received.get() != 100 {
                 return Some(item);
             }
-            let (first, second) = F::apply(item, self.good.receive());
-            self.kept.set(second);
-            first
+            self.kept.set(F::apply(item));
+            self.receive()
         }
     }
 
