@@ -68,27 +68,19 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
 }
 
 /// Runs every measurement once with small amounts: it must build, run, and find correct results.
+/// The contenders are many crates, so they are built without optimization here, and what the main
+/// workspace has built is used again.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
-    step.run(&Call::cargo(
-        "clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings",
-    ))?;
-    step.run(&Call::cargo("test --release --manifest-path peers/Cargo.toml"))?;
-    peers(step, &["--smoke".into()])?;
-    nats_smoke(step)
-}
-
-/// Runs the measurement of `slipring-nats` once with small amounts. Its contenders are many crates,
-/// so they are built without optimization here, and what the main workspace has built is used
-/// again.
-fn nats_smoke(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("fmt --check --manifest-path peers/nats/Cargo.toml"))?;
-    let target = step.target.clone();
-    let call = |command| {
-        Call::cargo(command).args(["--manifest-path", "peers/nats/Cargo.toml"]).target_dir(&target)
-    };
-    step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
-    step.run(&call("run --quiet").args(["--", "--smoke"]))
+    for manifest in ["peers/Cargo.toml", "peers/nats/Cargo.toml"] {
+        let target = step.target.clone();
+        let call = |command| Call::cargo(command).args(["--manifest-path", manifest]);
+        step.run(&call("fmt --check"))?;
+        let call = |command| call(command).target_dir(&target);
+        step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
+        step.run(&call("test"))?;
+        step.run(&call("run --quiet").args(["--", "--smoke"]))?;
+    }
+    Ok(())
 }
 
 /// Measures the same work through slipring, its peers and hand-made limits. The measurements are a
