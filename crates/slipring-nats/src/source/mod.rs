@@ -104,7 +104,8 @@ impl Source {
     }
 
     /// Ends with [`Error::Away`] when the server has not answered for this long. Unless called, the
-    /// source waits.
+    /// source waits. The time begins when the source notices: at once if the connection ends, and
+    /// after 6 s of silence if it does not.
     ///
     /// Example: [`Source`].
     pub fn fail_after(mut self, time: Duration) -> Source {

@@ -39,8 +39,6 @@ pub struct Run<P: Feed> {
     shared: Arc<Shared>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
-    /// Whether the server has answered since the last attempt, maybe without an event.
-    answered: bool,
 }
 
 /// What a message does to the loop.
@@ -63,17 +61,7 @@ impl<P: Feed> Run<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.change(|progress| progress.next = producer.next());
         let producer = Some(producer);
-        Run {
-            producer,
-            decoding,
-            connection,
-            settings,
-            until,
-            journal,
-            shared,
-            chunk,
-            answered: false,
-        }
+        Run { producer, decoding, connection, settings, until, journal, shared, chunk }
     }
 
     /// Returns the ring's next position (I1).
@@ -96,10 +84,38 @@ impl<P: Feed> Run<P> {
 
     /// Fills the ring until the end that was asked for.
     pub async fn run(&mut self) -> Result<(), Error> {
-        let (mut away, mut pause, mut losses) = (None, Duration::ZERO, Losses::default());
-        loop {
+        let (mut away, mut pause) = (None::<Away>, Duration::ZERO);
+        let mut losses = Losses::default();
+        while !self.is_at_end() {
             let before = self.next();
-            let Err(stopped) = self.follow().await else { return Ok(()) };
+            let begun = match away.take() {
+                None => self.fetch().await,
+                Some(Away { since, why }) => {
+                    let left =
+                        self.settings.fail_after.map(|all| all.saturating_sub(since.elapsed()));
+                    let begun = at_most(left, self.begin_anew(since, pause)).await;
+                    pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
+                    let Some(begun) = begun else {
+                        return Err(Error::Away { waited: since.elapsed(), why });
+                    };
+                    away = Some(Away { since, why });
+                    begun
+                }
+            };
+            let stopped = match begun {
+                Ok(fetch) => {
+                    // The server has answered, maybe without an event.
+                    (away, losses) = (None, Losses::default());
+                    match self.follow(fetch).await {
+                        Ok(()) => return Ok(()),
+                        Err(stopped) => stopped,
+                    }
+                }
+                Err(stopped) => stopped,
+            };
+            if self.next() != before {
+                pause = Duration::ZERO;
+            }
             let why = match stopped {
                 Stopped::Failed(
                     error @ (Error::LostAcknowledged { .. } | Error::NoStream { .. }),
@@ -107,24 +123,19 @@ impl<P: Feed> Run<P> {
                 Stopped::Failed(error) => return Err(error),
                 Stopped::Away(why) => why,
             };
-            if std::mem::take(&mut self.answered) {
-                (away, losses) = (None, Losses::default());
-            }
-            if self.next() != before {
-                (away, pause, losses) = (None, Duration::ZERO, Losses::default());
-            }
-            let since = *away.get_or_insert_with(Instant::now);
-            if let Some(limit) = self.settings.fail_after
-                && since.elapsed() >= limit
-            {
-                return Err(Error::Away { waited: since.elapsed(), why });
-            }
-            self.shared.change(|progress| progress.restarts += 1);
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).clamp(Duration::from_millis(10), LONGEST_PAUSE);
-            self.connection.leave_in_time(since).await;
-            self.reconnect().await?;
+            let since = away.map_or_else(Instant::now, |away| away.since);
+            away = Some(Away { since, why });
         }
+        Ok(())
+    }
+
+    /// Finds the ring's position again, after a pause.
+    async fn begin_anew(&mut self, since: Instant, pause: Duration) -> Result<Fetch, Stopped> {
+        self.shared.change(|progress| progress.restarts += 1);
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        self.connection.leave_in_time(since).await;
+        self.reconnect().await.map_err(Stopped::Failed)?;
+        self.fetch().await
     }
 
     /// Makes a new connection if the client library has given up the one that was.
@@ -140,13 +151,8 @@ impl<P: Feed> Run<P> {
         Ok(())
     }
 
-    /// Finds the ring's position in the stream, and reads on from there.
-    async fn follow(&mut self) -> Result<(), Stopped> {
-        if self.is_at_end() {
-            return Ok(());
-        }
-        let mut fetch = self.fetch().await?;
-        self.answered = true;
+    /// Reads what `fetch` brings, until the end that was asked for.
+    async fn follow(&mut self, mut fetch: Fetch) -> Result<(), Stopped> {
         step!("source-fetching");
         let mut asked_again = None;
         while !self.is_at_end() {
@@ -301,6 +307,21 @@ impl<P: Feed> Run<P> {
     }
 }
 
+/// A time without an answer of the server.
+struct Away {
+    since: Instant,
+    /// What the last attempt came back with.
+    why: String,
+}
+
+/// Waits for `attempt`, but no longer than `left`. `None`: it took longer.
+async fn at_most<T>(left: Option<Duration>, attempt: impl Future<Output = T>) -> Option<T> {
+    match left {
+        Some(left) => tokio::time::timeout(left, attempt).await.ok(),
+        None => Some(attempt.await),
+    }
+}
+
 /// Why the source stopped reading.
 enum Stopped {
     Failed(Error),
@@ -318,4 +339,25 @@ fn claim_failed(error: ClaimError) -> Stopped {
         ClaimError::Wait(error) => Error::Ring(error),
         other => Error::Server { why: format!("the ring gives no slot: {other}") },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use super::at_most;
+    use crate::runtime::Background;
+
+    #[test]
+    fn an_attempt_that_never_ends_takes_as_long_as_it_may() {
+        let background = Background::new().unwrap();
+        for left in [None, Some(Duration::MAX)] {
+            assert_eq!(background.run_here(at_most(left, ready(1))), Some(1), "{left:?}");
+        }
+        for left in [Duration::ZERO, Duration::from_millis(1)] {
+            let never = at_most(Some(left), pending::<u64>());
+            assert_eq!(background.run_here(never), None, "{left:?}");
+        }
+    }
 }
