@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::frame;
-use crate::nats::stream::{is_subject, matches};
+use crate::nats::stream::{MAX_SUBJECT, is_subject, matches};
 use crate::runtime::panic_text;
 
 /// How a sink turns events into bytes, and what it says of their type.
@@ -149,8 +149,11 @@ impl<E> Encoding<E> {
         if is_subject(&subject) && covered.iter().any(|pattern| matches(pattern, &subject)) {
             return Ok(subject);
         }
+        let begin: String = subject.chars().take(100).collect();
         Err(format!(
-            "the subject {subject:?} is none of the stream's, which are {}",
+            "the subject {begin:?} ({} bytes) is none of the stream's, which are {}, in at most \
+             {MAX_SUBJECT} bytes",
+            subject.len(),
             covered.join(", ")
         ))
     }

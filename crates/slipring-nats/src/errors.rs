@@ -286,7 +286,8 @@ impl Error {
             Error::Emptied { last_sequence } => write!(
                 f,
                 "the stream was used up to sequence {last_sequence} and has no message left that \
-                 says where to go on: say the position (Sink::resume_at)"
+                 says where to go on: say the position (Sink::resume_at; Sink::accept_loss of a ring \
+                 that is there; first_seq of a source's ring)"
             ),
             Error::Full { why } => {
                 write!(f, "the stream is full ({why}): raise its limits, or remove old messages")

@@ -30,6 +30,8 @@ pub const MAX_FRAME: usize = 512 * 1024;
 pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;
+/// Greatest number of messages that a sink has in flight.
+pub const MAX_WINDOW: u32 = 256;
 
 /// A frame's header as its bytes lie in the message. All numbers are little-endian.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -213,7 +215,14 @@ impl Header {
     pub fn check(&self) -> Result<(), Bad> {
         let ordered =
             self.after <= self.first && self.first.checked_add(u64::from(self.count)).is_some();
-        if ordered { Ok(()) } else { Err(Bad::Damaged("its positions are out of order")) }
+        if !ordered {
+            return Err(Bad::Damaged("its positions are out of order"));
+        }
+        // The next sink has the next incarnation, and begins by as many messages.
+        if self.incarnation == u64::MAX || self.window > MAX_WINDOW {
+            return Err(Bad::Damaged("no sink has its incarnation and window"));
+        }
+        Ok(())
     }
 }
 

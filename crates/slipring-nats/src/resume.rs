@@ -19,7 +19,7 @@
 use std::time::{Duration, Instant};
 
 use crate::errors::Error;
-use crate::frame::{Header, Id};
+use crate::frame::{Header, Id, MAX_WINDOW};
 
 /// How often a loss is asked about again before it counts as one: a server that just started may
 /// answer with less than it has.
@@ -28,9 +28,6 @@ const LOSSES: u32 = 8;
 /// at once, and answers with what it knew: nats-server 2.15.1 shows messages for 6 to 8 s.
 /// Meanwhile the client goes to another server. It is less than a sink has to take over.
 const LOSS: Duration = Duration::from_secs(12);
-/// Greatest number of messages that a sink has in flight.
-pub const MAX_WINDOW: u32 = 256;
-
 /// Answers after each other that say that the stream has lost what it had.
 #[derive(Default)]
 pub struct Losses {
@@ -39,8 +36,19 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Notes such an answer. Returns whether the loss counts.
-    pub fn are_sure(&mut self, in_cluster: bool) -> bool {
+    /// Notes the error that an answer leads to. Returns whether to ask again: a server that does
+    /// not have all of the stream, or not yet, would give such an answer.
+    pub fn excuse(&mut self, error: &Error, in_cluster: bool) -> bool {
+        let tells_loss = match error {
+            Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::NoStream { .. } => true,
+            Error::WrongEpoch { ring, stream } => ring > stream,
+            _ => false,
+        };
+        tells_loss && !self.are_sure(in_cluster)
+    }
+
+    /// Notes a loss. Returns whether it counts.
+    fn are_sure(&mut self, in_cluster: bool) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.number += 1;
         self.number > LOSSES && (!in_cluster || since.elapsed() >= LOSS)

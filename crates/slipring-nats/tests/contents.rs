@@ -169,6 +169,116 @@ fn an_emptied_stream_needs_a_position() {
     assert_eq!((frames[0].after, frames.last().unwrap().end()), (100, 200));
 }
 
+/// Returns what a source that reads to the end ends with, if `change` happens behind its opening.
+fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Error {
+    let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
+    change(&mut client(server));
+    let (tx, mut rx) = ring(first, 64);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    assert!(rx.for_each(|_, _| ()).is_err(), "the ring halts");
+    source.join().unwrap_err()
+}
+
+#[test]
+fn a_source_does_not_wait_for_an_end_that_is_gone() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    for end in [50, 100] {
+        feed(&mut tx, end).unwrap();
+        until("a frame", || running.counters().acknowledged == end);
+    }
+    tx.close();
+    running.join().unwrap();
+    let lost = |error| refused!(error, Error::LostAcknowledged { .. }, "position 149", "100");
+    lost(changed(&server, 150, |_| ()));
+    let cut = changed(&server, 0, |client| {
+        let last = scan(client).last().unwrap().sequence;
+        client.delete_message(STREAM, last).unwrap();
+    });
+    assert!(matches!(cut, Error::LostAcknowledged { acknowledged: 99, .. }), "{cut:?}");
+    let purged = changed(&server, 0, |client| {
+        client.purge(STREAM, Purge::All).unwrap();
+    });
+    refused!(purged, Error::Emptied { .. }, "first_seq");
+}
+
+#[test]
+fn a_sink_in_doubt_goes_on_behind_frames_that_retention_removed() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let door = Proxy::to(server.port()).unwrap();
+    let settings = StreamSettings::new(SUBJECT).max_bytes(2 << 10).discard_old();
+    let sink = Sink::to(At::at(door.url()), STREAM).create(settings).max_frame(HEADER + 8 * 8);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 1024);
+    feed(&mut tx, 10).unwrap();
+    until("the events", || running.counters().acknowledged == 10);
+    door.swallow(Direction::ToClient, true);
+    feed(&mut tx, 500).unwrap();
+    let mut client = client(&server);
+    // The window's frames are stored, and the first of them are gone.
+    until("frames", || scan(&mut client).first().is_some_and(|frame| frame.after > 10));
+    door.swallow(Direction::ToClient, false);
+    door.cut_now();
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, 500);
+    assert_eq!(checked_end(&mut client), 500);
+}
+
+#[test]
+fn a_source_leaves_no_consumer_at_the_server() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    tx.close();
+    running.join().unwrap();
+    let mut client = client(&server);
+    let mut consumers = || {
+        let names = client.api(&format!("CONSUMER.NAMES.{STREAM}"), json!({})).unwrap();
+        names["consumers"].as_array().unwrap().clone()
+    };
+    let door = Proxy::to(server.port()).unwrap();
+    let open = Source::of(At::at(door.url()), STREAM).open().unwrap();
+    let (tx, _rx) = ring(0, 128);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    until("the events", || source.progress().next == 100);
+    assert_eq!((consumers().len(), source.progress().last_doubt), (1, String::new()));
+    for _ in 0..3 {
+        let before = consumers();
+        door.cut_now();
+        until("another consumer", || {
+            let now = consumers();
+            now.len() == 1 && now != before
+        });
+    }
+    assert!(source.progress().last_doubt.contains("connection"));
+    source.stop();
+    source.join().unwrap();
+    assert!(consumers().is_empty());
+}
+
+#[test]
+fn a_source_reads_a_stream_that_limits_its_consumers() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let mut client = client(&server);
+    let limits = json!({ "inactive_threshold": 30_000_000_000_u64 });
+    let config = json!({ "name": STREAM, "subjects": [SUBJECT], "storage": "file",
+        "discard": "new", "consumer_limits": limits });
+    client.create_stream(config).unwrap();
+    let (mut tx, running) =
+        start(Sink::to(At::at(server.url()), STREAM).window(1).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    tx.close();
+    running.join().unwrap();
+    let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
+    let (tx, mut rx) = ring(0, 128);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    assert_eq!(rx.for_each(|_, _| ()).unwrap(), 100);
+    assert_eq!(source.join().unwrap().restarts, 0);
+}
+
 #[test]
 fn a_running_sink_goes_on_behind_a_purge_of_all() {
     let _watched = watched();

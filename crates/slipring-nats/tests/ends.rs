@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use checks::{refused, until};
+use checks::{refused, until, until_next};
 use common::*;
 use slipring::{Graph, WaitError};
 use slipring_nats::{Decoding, Encoding, Error, Server as At, Sink, Source, StreamSettings};
@@ -41,6 +41,9 @@ fn fails_at_20(sink: Sink2) -> Error {
     assert!(matches!(read, Err(WaitError::Failed(_))), "{read:?}");
     running.join().unwrap_err()
 }
+
+/// Slots of a ring that a source fills one by one: it claims a quarter of the slots at once.
+const ONE_AT_A_TIME: usize = 4;
 
 #[test]
 fn an_encoder_that_panics_fails_the_graph() {
@@ -98,7 +101,9 @@ fn subjects_that_the_stream_does_not_have_fail_the_graph() {
     let _watched = watched();
     let Some(server) = server() else { return };
     let bytes = |number: &u64, bytes: &mut Vec<u8>| bytes.extend(number.to_le_bytes());
+    let long = format!("orders.{}", "a".repeat(1024 - 6)); // the server would end the connection
     for subject in [
+        &long,
         "",
         "orders",
         "orders.a.b",
@@ -109,8 +114,9 @@ fn subjects_that_the_stream_does_not_have_fail_the_graph() {
         "orders.",
         "orders.a\r\nPUB orders.b 0\r\n\r\n",
     ] {
+        let subject = subject.to_string();
         let market = move |number: &u64| match *number == event(20) {
-            true => subject.to_string(),
+            true => subject.clone(),
             false => "orders.a".to_string(),
         };
         let encoding = Encoding::messages("number", 1, market, bytes);
@@ -253,7 +259,7 @@ fn a_stopped_source_closes_its_ring() {
     let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
     let (tx, mut rx) = ring(0, 64);
     let mut source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
-    until("all events", || source.progress().next == 50);
+    until_next(&source, 50);
     assert!(source.join_by(Instant::now() + Duration::from_millis(20)).unwrap().is_none());
     source.stop();
     assert_eq!(rx.for_each(|number, at| assert_eq!(*number, event(at.seq))).unwrap(), 50);
@@ -266,12 +272,12 @@ fn a_source_at_a_full_ring_is_stopped() {
     let _watched = watched();
     let Some(server) = with_50() else { return };
     let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
-    let (tx, mut rx) = ring(0, 8);
+    let (tx, mut rx) = ring(0, ONE_AT_A_TIME);
     let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
-    until("a full ring", || source.progress().next == 8);
+    until_next(&source, 4);
     source.stop();
-    assert_eq!(source.join().unwrap().next, 8);
-    assert_eq!(rx.for_each(|number, at| assert_eq!(*number, event(at.seq))).unwrap(), 8);
+    assert_eq!(source.join().unwrap().next, 4);
+    assert_eq!(rx.for_each(|number, at| assert_eq!(*number, event(at.seq))).unwrap(), 4);
 }
 
 #[test]
@@ -282,17 +288,17 @@ fn a_source_ends_with_its_ring() {
         let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
         open.start(Decoding::<u64>::plain("number", 1), tx).unwrap()
     };
-    let (tx, rx) = ring(0, 8);
+    let (tx, rx) = ring(0, ONE_AT_A_TIME);
     let running = source(tx);
-    until("a full ring", || running.progress().next == 8);
+    until_next(&running, 4);
     drop(rx);
     refused!(running.join().unwrap_err(), Error::Ring(WaitError::Failed(_)), "ring", "journal");
-    let graph = Graph::new(8, || 0u64);
+    let graph = Graph::new(ONE_AT_A_TIME, || 0u64);
     let key = graph.reader("journal");
     let ring = graph.build().unwrap();
     let (tx, _rx) = (ring.producer(), ring.reader(key));
     let running = source(tx);
-    until("a full ring", || running.progress().next == 8);
+    until_next(&running, 4);
     ring.halt();
     refused!(running.join().unwrap_err(), Error::Ring(WaitError::Halted), "ring", "halt");
 }
@@ -330,7 +336,7 @@ fn a_source_follows_a_stream_that_has_no_message_yet() {
     });
     for round in 1..=10 {
         feed(&mut tx, round * 1000).unwrap();
-        until("the events", || source.progress().next == round * 1000);
+        until_next(&source, round * 1000);
     }
     tx.close();
     running.join().unwrap();
@@ -339,7 +345,7 @@ fn a_source_follows_a_stream_that_has_no_message_yet() {
     feed(&mut tx, 11_000).unwrap();
     tx.close();
     running.join().unwrap();
-    until("the last events", || source.progress().next == 11_000);
+    until_next(&source, 11_000);
     source.stop();
     assert_eq!(reading.join().unwrap(), 11_000);
     let progress = source.join().unwrap();

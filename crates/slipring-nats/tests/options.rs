@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use checks::{refused, until};
+use checks::{refused, until_next};
 use common::*;
 use serde_json::json;
 use slipring_nats::{
@@ -198,7 +198,7 @@ fn a_source_of_another_journal_is_refused() {
     let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
     let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     feed(&mut tx, 10).unwrap();
-    until("the events", || source.progress().next == 10);
+    until_next(&source, 10);
     tx.close();
     running.join().unwrap();
     client(&server).delete_stream(STREAM).unwrap();

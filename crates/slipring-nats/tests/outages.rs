@@ -6,7 +6,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use checks::{refused, until, until_state};
+use checks::{refused, until, until_next, until_state};
 use common::*;
 use slipring::{Producer, WaitError};
 use slipring_nats::{
@@ -149,6 +149,21 @@ fn events_that_are_dropped_at_the_rings_end_are_told_as_well() {
 }
 
 #[test]
+fn a_full_stream_at_a_server_that_goes_away_is_an_outage() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    let settings = StreamSettings::new(SUBJECT).max_bytes(4 << 10);
+    let sink = Sink::to(At::at(server.url()), STREAM).create(settings);
+    let sink = sink.outage(Outage::FailAfter(Duration::from_secs(3)));
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    let feeding = std::thread::spawn(move || feed(&mut tx, 20_000));
+    until_state(&running, State::Full);
+    server.kill().unwrap();
+    refused!(running.join().unwrap_err(), Error::Away { .. }, "did not answer for");
+    assert!(feeding.join().unwrap().is_err());
+}
+
+#[test]
 fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let _watched = watched();
     let Some(server) = server() else { return };
@@ -174,10 +189,10 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     std::thread::sleep(limit + Duration::from_millis(200));
     cut(2);
     feed(&mut tx, 100).unwrap();
-    until("the events", || source.progress().next == 100);
+    until_next(&source, 100);
     cut(3);
     feed(&mut tx, 200).unwrap();
-    until("more events", || source.progress().next == 200);
+    until_next(&source, 200);
     tx.close();
     assert_eq!(running.join().unwrap().acknowledged, 200);
     source.stop();
@@ -195,7 +210,7 @@ fn a_source_fails_on_request_when_the_server_stays_away() {
     running.join().unwrap();
     let source = Source::of(At::at(server.url()), STREAM).fail_after(SHORT);
     let (source, reading) = follow(source, 0);
-    until("the events", || source.progress().next == 100);
+    until_next(&source, 100);
     server.kill().unwrap();
     refused!(source.join().unwrap_err(), Error::Away { .. }, "did not answer for", "bring it back");
     assert_eq!(reading.join().unwrap(), 100);
@@ -220,7 +235,7 @@ fn a_sink_and_a_source_come_back_when_their_credentials_are_valid_again() {
     let (source, reading) = follow(Source::of(at(), STREAM), 0);
     for round in 1..=2 {
         feed(&mut tx, round * 100).unwrap();
-        until("the events", || source.progress().next == round * 100);
+        until_next(&source, round * 100);
         first.kill().unwrap();
         let mut rotated = again(&first, Options::new().user("u", "new"));
         let refused = || rotated.log().matches("authentication error").count();
@@ -228,7 +243,7 @@ fn a_sink_and_a_source_come_back_when_their_credentials_are_valid_again() {
         feed(&mut tx, round * 100 + 20).unwrap();
         rotated.kill().unwrap();
         first.restart().unwrap();
-        until("the rest", || source.progress().next == round * 100 + 20);
+        until_next(&source, round * 100 + 20);
         assert!(!running.is_finished() && !source.is_finished());
     }
     tx.close();
@@ -262,7 +277,7 @@ fn a_sink_and_a_source_are_stopped_while_the_server_is_away() {
     let (mut tx, mut running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     let (source, reading) = follow(Source::of(At::at(server.url()), STREAM), 0);
     feed(&mut tx, 100).unwrap();
-    until("the events", || source.progress().next == 100);
+    until_next(&source, 100);
     server.kill().unwrap();
     until_state(&running, State::Away);
     fill(&mut tx);

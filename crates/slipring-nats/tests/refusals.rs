@@ -7,12 +7,12 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use checks::refused;
 use common::*;
 use serde_json::{Value, json};
-use slipring_nats::{Encoding, Error, Server as At, Sink, Source, StreamSettings};
+use slipring_nats::{Decoding, Encoding, Error, Server as At, Sink, Source, StreamSettings};
 use slipring_nats_server::{Client, Options, Server, free_port};
 
 /// What a sink to the tests' stream ends with when it opens.
@@ -224,6 +224,68 @@ fn a_user_who_may_not_publish() {
     let sink = sink.create(StreamSettings::new(SUBJECT)).ack_timeout(Duration::from_millis(200));
     let error = sink.open(numbers()).unwrap_err();
     refused!(error, Error::Denied { .. }, server.url(), "orders", "permissions");
+}
+
+/// What a source that `denied` holds up ends with, and the server.
+fn source_denied(denied: &str) -> (Error, Server) {
+    let server = restricted(denied);
+    let at = |user: &str| At::at(server.url()).user(user, user);
+    let sink = Sink::to(at("all"), STREAM).create(StreamSettings::new(SUBJECT));
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 20).unwrap();
+    tx.close();
+    running.join().unwrap();
+    let open = Source::of(at("w"), STREAM).open().unwrap();
+    let (tx, mut rx) = ring(0, 64);
+    let source = open.start(Decoding::plain("number", 1), tx).unwrap();
+    assert!(rx.for_each(|_, _| ()).is_err(), "the ring halts");
+    (source.join().unwrap_err(), server)
+}
+
+#[test]
+fn a_user_who_may_not_read_by_a_consumer() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    for request in ["CREATE", "MSG.NEXT"] {
+        let denied = format!("publish: {{ deny: \"$JS.API.CONSUMER.{request}.>\" }}");
+        let (error, server) = source_denied(&denied);
+        refused!(error, Error::Denied { .. }, server.url(), request, "permissions");
+    }
+}
+
+#[test]
+fn a_server_without_jetstream_leads_to_one_with_it() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let port = free_port().unwrap();
+    let hub = format!("leafnodes {{ listen: \"127.0.0.1:{port}\" }}\njetstream {{ domain: hub }}");
+    let _hub = Server::start(Options::new().extra(&hub)).unwrap();
+    let leaf = format!("leafnodes {{ remotes: [{{ url: \"nats://127.0.0.1:{port}\" }}] }}");
+    let leaf = Server::start(Options::new().jetstream(false).extra(&leaf)).unwrap();
+    let at = || At::at(leaf.url()).domain("hub");
+    let sink = || Sink::to(at(), STREAM).create(StreamSettings::new(SUBJECT)).open(numbers());
+    // The leaf node connects by itself, soon.
+    let deadline = Instant::now() + SOON;
+    let open = loop {
+        match sink() {
+            Ok(open) => break open,
+            Err(Error::NoJetStream { .. }) if Instant::now() < deadline => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let (mut tx, running) = start(open, 64);
+    feed(&mut tx, 100).unwrap();
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, 100);
+    let open = Source::of(at(), STREAM).until_end().open().unwrap();
+    let (tx, mut rx) = ring(0, 64);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    assert_eq!(rx.for_each(|number, at| assert_eq!(*number, event(at.seq))).unwrap(), 100);
+    source.join().unwrap();
 }
 
 #[test]

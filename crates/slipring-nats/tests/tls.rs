@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checks::{refused, until};
+use checks::{refused, until_next};
 use common::*;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -202,13 +202,13 @@ fn a_sink_and_a_source_fail_over_to_another_address() {
     });
     for round in 1..=4 {
         feed(&mut tx, round * 1000).unwrap();
-        until("the events", || source.progress().next == round * 1000);
+        until_next(&source, round * 1000);
         let door = &doors[round as usize % 2];
         doors[(round + 1) as usize % 2].refuse(false);
         door.refuse(true);
         door.cut_now();
         feed(&mut tx, round * 1000 + 500).unwrap();
-        until("more events", || source.progress().next == round * 1000 + 500);
+        until_next(&source, round * 1000 + 500);
         assert_eq!(door.counts().open, 0);
     }
     tx.close();

@@ -206,6 +206,11 @@ fn forged_counts_and_positions_are_refused() {
     let order = Bad::Damaged("its positions are out of order");
     assert_eq!(forged(72, &(header.first + 1).to_le_bytes()), order);
     assert_eq!(forged(80, &(u64::MAX - 2).to_le_bytes()), order);
+    let sink = Bad::Damaged("no sink has its incarnation and window");
+    assert_eq!(forged(48, &u64::MAX.to_le_bytes()), sink);
+    for window in [MAX_WINDOW + 1, u32::MAX] {
+        assert_eq!(forged(100, &window.to_le_bytes()), sink);
+    }
     let version = Bad::Damaged("it has a version that this program cannot read");
     assert_eq!(forged(8, &2u16.to_le_bytes()), version);
     assert_eq!(forged(10, &112u16.to_le_bytes()), version);

@@ -30,6 +30,11 @@ pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
 pub const MESSAGE_TOO_LARGE: u64 = 10054;
 /// JetStream is off, for the server or for the account.
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
+/// The status of an answer to a request that is itself at fault.
+const BAD_REQUEST: u64 = 400;
+/// Refusals with that status which may pass: the stream, or the account, has as many consumers as
+/// it may have.
+const PASSING: [u64; 2] = [10026, 10002];
 /// The server has lost the others of its cluster, or they elect a leader.
 const UNAVAILABLE: u64 = 10008;
 /// Begin of what is said of the same.
@@ -131,7 +136,10 @@ impl Connection {
             let code = if error.err_code == 0 { error.code } else { error.err_code };
             return Err(match code {
                 UNAVAILABLE => Fault::Away(format!("{LEADERLESS}: {}", error.description)),
-                _ => Fault::Refused { code, why: error.description },
+                _ => {
+                    let is_bad = error.code == BAD_REQUEST && !PASSING.contains(&code);
+                    Fault::Refused { code, is_bad, why: error.description }
+                }
             });
         }
         serde_json::from_slice(&answer)
@@ -142,6 +150,16 @@ impl Connection {
     pub async fn info(&self, stream: &str) -> Result<Info, Fault> {
         let info: Info = self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await?;
         if info.has_leader() { Ok(info) } else { Err(Fault::Away(LEADERLESS.into())) }
+    }
+
+    /// Removes a consumer of a stream, if the server is there. Returns whether the user may do so.
+    pub async fn delete_consumer(&self, stream: &str, consumer: &str) -> bool {
+        if self.is_away() {
+            return true;
+        }
+        let subject = format!("CONSUMER.DELETE.{stream}.{consumer}");
+        let answer: Result<Value, Fault> = self.json(&subject, Value::Null).await;
+        answer.is_ok() || self.denied().is_none()
     }
 
     /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there
@@ -192,7 +210,7 @@ impl Connection {
     }
 
     /// Checks that the messages with the sequences `first` to `last` follow each other, from
-    /// position `position` on if it is known.
+    /// position `position` on if it is known. Those that retention has removed are passed over.
     ///
     /// A message whose condition names a predicted sequence can be stored without the one before
     /// it, if a program that is no sink took that one's sequence.
@@ -213,6 +231,14 @@ impl Connection {
                 Ok(header) => header,
                 Err(error) => return Ok(Err(error)),
             };
+            // Retention may have removed the first of them.
+            if next == first
+                && sequence > first
+                && position.is_some()
+                && self.info(stream).await?.state.first_seq > first
+            {
+                position = None;
+            }
             if let Some(expected) = position.replace(header.end())
                 && expected != header.after
             {

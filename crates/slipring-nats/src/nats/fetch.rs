@@ -79,12 +79,20 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins at the first message from `sequence` on.
-    pub async fn new(connection: &Connection, stream: &str, sequence: u64) -> Result<Fetch, Fault> {
+    /// Begins at the first message from `sequence` on, by a new consumer of this name.
+    pub async fn new(
+        connection: &Connection,
+        (stream, consumer): (&str, &str),
+        sequence: u64,
+    ) -> Result<Fetch, Fault> {
         let inbox = connection.client.new_inbox();
         let answers = connection.client.subscribe(format!("{inbox}.>")).await;
         let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;
-        let consumer = format!("slipring-{:016x}", fastrand::u64(..));
+        let limits = &connection.info(stream).await?.config["consumer_limits"];
+        let inactive = match limits["inactive_threshold"].as_u64() {
+            None | Some(0) => INACTIVE,
+            Some(limit) => INACTIVE.min(Duration::from_nanos(limit)),
+        };
         let nanos = |time: Duration| time.as_nanos() as u64;
         let config = json!({
             "stream_name": stream,
@@ -96,12 +104,12 @@ impl Fetch {
                 "replay_policy": "instant",
                 "mem_storage": true,
                 "num_replicas": 1,
-                "inactive_threshold": nanos(INACTIVE),
+                "inactive_threshold": nanos(inactive),
             },
         });
         let subject = format!("CONSUMER.CREATE.{stream}.{consumer}");
         let _: Value = connection.json(&subject, config).await?;
-        let stream = stream.to_string();
+        let (stream, consumer) = (stream.to_string(), consumer.to_string());
         let (pulls, heard) = (Vec::new(), Instant::now());
         Ok(Fetch {
             inbox,
@@ -117,18 +125,32 @@ impl Fetch {
         })
     }
 
-    /// Returns the next message. Waits for one as long as it takes.
-    pub async fn next(&mut self, connection: &mut Connection) -> Result<Fetched, Fault> {
+    /// Returns the next message. Waits for one as long as it takes, unless the stream `ends`: then
+    /// it has one that is still to come.
+    pub async fn next(
+        &mut self,
+        connection: &mut Connection,
+        ends: bool,
+    ) -> Result<Fetched, Fault> {
         // While the ring was full, no one listened.
         self.heard = Instant::now();
-        let mut checked = self.heard;
+        let (mut checked, mut quiet, mut undelivered) = (self.heard, QUIET, None);
         loop {
-            if checked.elapsed() >= QUIET {
-                if let Some(next) = connection.next_from(&self.stream, self.last + 1).await? {
-                    let sequence = next.sequence;
-                    return Err(Fault::Away(format!("message {sequence} was not delivered")));
+            if checked.elapsed() >= quiet {
+                let next = connection.next_from(&self.stream, self.last + 1).await?;
+                let next = next.map(|message| message.sequence);
+                match next {
+                    Some(sequence) if undelivered == next => {
+                        return Err(Fault::Away(format!("message {sequence} was not delivered")));
+                    }
+                    None if ends => {
+                        return Err(Fault::Away("the messages to come are gone".into()));
+                    }
+                    _ => {}
                 }
-                checked = Instant::now();
+                // A message that has just been stored may be on its way.
+                quiet = if next.is_some() { HEARTBEAT } else { QUIET };
+                (checked, undelivered) = (Instant::now(), next);
             }
             self.ask(connection).await?;
             let silence = (self.heard + HEARTBEAT * 3).saturating_duration_since(Instant::now());

@@ -18,11 +18,13 @@ pub mod stream;
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
+use async_nats::{
+    ConnectErrorKind, ConnectOptions, Event, ReconnectToServer, ServerAddr, ServerError,
+};
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -66,6 +68,8 @@ pub struct Connection {
     address: String,
     /// The last thing that the server said the user may not do.
     denied: Arc<Mutex<Option<String>>>,
+    /// The server that the client's next attempt goes to.
+    next: Arc<Mutex<Option<ServerAddr>>>,
     /// When the client came, or last left a server.
     left: Instant,
 }
@@ -79,27 +83,21 @@ pub enum Fault {
     Refused {
         /// Number of the error.
         code: u64,
+        /// Whether it is the request's fault, so that the next one like it is refused as well.
+        is_bad: bool,
         /// The error's text.
         why: String,
     },
 }
 
 impl Connection {
-    /// Connects to `server`, which must have JetStream. Fails at once if no server answers.
+    /// Connects to `server`. Fails at once if no server answers. Whether there is JetStream, requests
+    /// tell: another server may have it, of the cluster or behind a leaf node.
     pub async fn open(server: &Server) -> Result<Connection, Error> {
-        let connection = Connection::open_any(server).await?;
-        if connection.client.server_info().jetstream {
-            Ok(connection)
-        } else {
-            Err(Error::NoJetStream { address: connection.address })
-        }
-    }
-
-    /// Connects to `server`, whatever it offers.
-    async fn open_any(server: &Server) -> Result<Connection, Error> {
         let (sender, notices) = unbounded_channel();
         let denied = Arc::new(Mutex::new(None));
-        let note = denied.clone();
+        let next = Arc::new(Mutex::new(None));
+        let (note, chosen) = (denied.clone(), next.clone());
         let mut options = ConnectOptions::new()
             .name(server.name.clone().unwrap_or_else(|| "slipring".into()))
             .connection_timeout(CONNECT)
@@ -112,7 +110,7 @@ impl Connection {
                     Event::Closed => Some(Notice::Closed),
                     Event::ServerError(ServerError::Other(why)) => {
                         if why.to_ascii_lowercase().starts_with("permissions violation") {
-                            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                            *lock(&note) = Some(why);
                         }
                         None
                     }
@@ -124,6 +122,11 @@ impl Connection {
                 std::future::ready(())
             })
             .reconnect_delay_callback(reconnect_delay)
+            .reconnect_to_server_callback(move |_, _| {
+                let addr = lock(&chosen).take();
+                let delay = Some(Duration::ZERO);
+                std::future::ready(addr.map(|addr| ReconnectToServer { addr, delay }))
+            })
             .require_tls(server.require_tls);
         if server.tls_first {
             options = options.tls_first();
@@ -155,7 +158,9 @@ impl Connection {
             }
         };
         let address = server.address();
-        let connected = tokio::time::timeout(CONNECT * 2, options.connect(&server.urls)).await;
+        // The client tries one address after the other.
+        let time = CONNECT * (server.urls.len() as u32 + 1);
+        let connected = tokio::time::timeout(time, options.connect(&server.urls)).await;
         let client = match connected {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return Err(refused(address, &error)),
@@ -168,7 +173,7 @@ impl Connection {
             None => "$JS.API".into(),
         };
         let left = Instant::now();
-        Ok(Connection { client, notices, prefix, address, denied, left })
+        Ok(Connection { client, notices, prefix, address, denied, next, left })
     }
 
     /// Returns a handle of the same connection, which makes requests and has no notices.
@@ -179,6 +184,7 @@ impl Connection {
             prefix: self.prefix.clone(),
             address: self.address.clone(),
             denied: self.denied.clone(),
+            next: self.next.clone(),
             left: self.left,
         }
     }
@@ -186,6 +192,11 @@ impl Connection {
     /// Whether the server belongs to a cluster.
     pub fn is_in_cluster(&self) -> bool {
         self.client.server_info().cluster.is_some()
+    }
+
+    /// Whether the client has no connection at present.
+    fn is_away(&self) -> bool {
+        self.client.connection_state() != State::Connected
     }
 
     /// Whether it is time to [`leave`](Self::leave) the server, which was of no use since `since`.
@@ -206,23 +217,22 @@ impl Connection {
     }
 
     /// Goes to another server of the cluster, if the client knows of one. A client by itself leaves
-    /// only a server that is gone.
+    /// only a server that is gone, and comes back to it rather than to one that was gone before.
     pub async fn leave(&self) {
         let client = &self.client;
-        if client.connection_state() != State::Connected {
-            return; // it looks for a server by itself
-        }
         let going = async {
-            let others = client.server_pool().await.map_or(0, |pool| pool.len().saturating_sub(1));
+            let mut pool = client.server_pool().await.unwrap_or_default();
+            fastrand::shuffle(&mut pool);
             let before = client.server_info().server_id;
-            // The client chooses at random, the same server as well.
-            for _ in 0..others * 4 {
+            // Which of the addresses leads to the present server is not known.
+            for server in pool {
+                if self.is_away() || client.server_info().server_id != before {
+                    return; // it looks for a server by itself, or has found another one
+                }
                 let connects = client.statistics().connects.load(Relaxed);
-                if client.connection_state() != State::Connected
-                    || client.server_info().server_id != before
-                    || client.force_reconnect().await.is_err()
-                {
-                    return; // it has another one, looks for one, or has given up
+                *lock(&self.next) = Some(server.addr);
+                if client.force_reconnect().await.is_err() {
+                    return; // it has given up
                 }
                 while client.statistics().connects.load(Relaxed) == connects {
                     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -236,15 +246,19 @@ impl Connection {
     /// Returns what the server said that the user may not do, once. The server answers no request
     /// that it denies.
     pub fn denied(&self) -> Option<Error> {
-        let why = self.denied.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let why = lock(&self.denied).take()?;
         Some(Error::Denied { address: self.address.clone(), why })
     }
 
     /// Waits a little if a request failed because the stream has no leader, or none that this
-    /// server knows. Returns whether to ask again: for [`ELECTION`] from `since` on.
+    /// server knows. The replicas do not answer until they know that the leader is gone. Returns
+    /// whether to ask again: for [`ELECTION`] from `since` on.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
-        let is_leaderless =
-            matches!(failed, Some(Error::Server { why }) if why.starts_with(LEADERLESS));
+        let is_leaderless = match failed {
+            Some(Error::Server { why }) => why.starts_with(LEADERLESS),
+            Some(Error::Unreachable { .. }) => self.is_in_cluster(),
+            _ => false,
+        };
         if !is_leaderless || since.elapsed() >= ELECTION {
             return false;
         }
@@ -273,6 +287,10 @@ impl Connection {
         let subject = format!("{}.{subject}", self.prefix);
         Ok(self.ask(subject, body.into()).await?.payload)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns how long the library waits before its attempt `attempt`: at once, then twice as long

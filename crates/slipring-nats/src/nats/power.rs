@@ -14,7 +14,7 @@ const COLLECT: Duration = Duration::from_millis(500);
 /// Asks all servers, by a user of their system account. Returns whether each server with JetStream
 /// that answers syncs always.
 pub async fn syncs_always(system: &Server) -> Result<bool, Error> {
-    let connection = Connection::open_any(system).await?;
+    let connection = Connection::open(system).await?;
     let client = &connection.client;
     let failed = |why: String| Error::Unreachable { address: system.address(), why };
     let inbox = client.new_inbox();

@@ -205,6 +205,10 @@ impl Connection {
     }
 }
 
+/// Greatest length of a subject, in bytes. The server ends a connection whose command has more than
+/// 4,096 bytes (`max_control_line`), and the command has two subjects.
+pub const MAX_SUBJECT: usize = 1024;
+
 /// Refuses names that no stream can have.
 fn check_name(name: &str) -> Result<(), Error> {
     let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
@@ -263,7 +267,9 @@ fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
 /// Returns whether a message can have this subject.
 pub fn is_subject(subject: &str) -> bool {
     let bad = |c: char| c.is_whitespace() || c.is_control();
-    !subject.contains(bad) && subject.split('.').all(|token| !matches!(token, "" | "*" | ">"))
+    !subject.contains(bad)
+        && subject.len() <= MAX_SUBJECT
+        && subject.split('.').all(|token| !matches!(token, "" | "*" | ">"))
 }
 
 /// Returns whether `pattern` covers all subjects that `subject`, maybe itself a pattern, covers.

@@ -118,4 +118,14 @@ fn a_loss_counts_when_it_was_told_often_enough() {
     };
     assert_eq!(told(false), Some(9));
     assert_eq!(told(true), None, "all at once");
+    for (error, is_excused) in [
+        (Error::LostAcknowledged { acknowledged: 9, found: 5 }, true),
+        (Error::Emptied { last_sequence: 9 }, true),
+        (Error::NoStream { stream: "ORDERS".into() }, true),
+        (Error::WrongEpoch { ring: 10, stream: 5 }, true),
+        (Error::WrongEpoch { ring: 5, stream: 10 }, false),
+        (Error::Fenced { ours: 1, theirs: 2 }, false),
+    ] {
+        assert_eq!(Losses::default().excuse(&error, false), is_excused, "{error}");
+    }
 }

@@ -19,10 +19,10 @@ pub use self::stage::Stage;
 use crate::counters::{Counters, Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
-use crate::frame::{Id, USUAL_FRAME};
+use crate::frame::{Id, MAX_WINDOW, USUAL_FRAME};
 use crate::nats::Server;
 use crate::nats::stream::{StreamSettings, is_subject};
-use crate::resume::{MAX_WINDOW, Start};
+use crate::resume::Start;
 use crate::runtime::{Background, panic_text};
 
 /// Bytes of the headers of a message with a single event, at most.

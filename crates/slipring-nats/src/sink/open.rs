@@ -11,7 +11,7 @@ use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
 use crate::message;
 use crate::nats::publish::{Body, Outcome, Publisher, Single};
 use crate::nats::stream::Stream;
-use crate::nats::{Connection, Fault, power};
+use crate::nats::{Connection, Fault, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
 
 /// Time within which the takeover succeeds or fails.
@@ -151,15 +151,14 @@ impl<E> Opened<E> {
             }
             let mut point = match resume::begin(&tail, &self.party, start) {
                 Ok(point) => point,
-                Err(error @ Error::LostAcknowledged { .. })
-                    if !losses.are_sure(self.connection.is_in_cluster()) =>
-                {
+                Err(error) if losses.excuse(&error, self.connection.is_in_cluster()) => {
                     why = error.to_string();
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
+            losses = Losses::default();
             if point.messages > 1 && !self.stream.atomic {
                 if tail.last.is_some() {
                     return Err(self.no_longer_atomic());
@@ -169,7 +168,8 @@ impl<E> Opened<E> {
             self.point = point;
             let begin = self.begin_message();
             let sent = self.publisher.send(&self.connection, BEGIN, &begin, point.expected);
-            match tokio::time::timeout(self.settings.ack_timeout, sent).await {
+            let patience = self.settings.ack_timeout.min(REQUEST); // then it asks whether it has begun
+            match tokio::time::timeout(patience, sent).await {
                 Ok(Ok(())) => begun = Some(point),
                 Ok(Err(Fault::Away(reason) | Fault::Refused { why: reason, .. })) => {
                     why = reason;
@@ -178,8 +178,7 @@ impl<E> Opened<E> {
                 Err(_) => continue,
             }
             step!("sink-begin-sent");
-            let answer = tokio::time::timeout(self.settings.ack_timeout, self.publisher.answer());
-            match answer.await {
+            match tokio::time::timeout(patience, self.publisher.answer()).await {
                 Ok(Some((BEGIN, Outcome::Stored { sequence })))
                     if sequence == point.expected + u64::from(point.messages) =>
                 {

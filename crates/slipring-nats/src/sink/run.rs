@@ -11,6 +11,7 @@
 mod doubt;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow::{Break, Continue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
@@ -169,7 +170,7 @@ impl<S: Stage> Run<S> {
         let next = self.opened.point.next;
         while self.stage.next() < next {
             let ahead = usize::try_from(next - self.stage.next()).unwrap_or(usize::MAX);
-            match self.stage.hold(ahead, |_, _| ()) {
+            match self.stage.hold(ahead, |_, _| Continue(())) {
                 Ok(_) => {
                     step!("sink-passing-over");
                     self.stage.release(next);
@@ -243,21 +244,25 @@ impl<S: Stage> Run<S> {
                         ready.push_back(filling.seal());
                     }
                     encoding.append(event, filling.plain(seq));
+                    Continue(())
                 })
             }
             None => {
                 let room = filling.room(*largest + LENGTH).clamp(1, 256);
-                let mut refused = None;
+                let (mut refused, sealed) = (None, ready.len());
                 let held = catch_unwind(AssertUnwindSafe(|| {
                     stage.hold(room, |event, seq| {
-                        if refused.is_some() {
-                            return;
-                        }
                         at = seq;
                         scratch.clear();
                         let event = (event, seq);
                         refused = encode(encoding, filling, ready, event, scratch, limit).err();
                         *largest = (*largest).max(scratch.len());
+                        // Events may be as long as frames, and the window has no room for many.
+                        if refused.is_some() || ready.len() > sealed {
+                            Break(())
+                        } else {
+                            Continue(())
+                        }
                     })
                 }));
                 match refused {

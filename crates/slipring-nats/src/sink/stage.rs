@@ -1,5 +1,6 @@
 //! The ring's side of a sink: a handle that reads each event and releases late.
 
+use std::ops::ControlFlow;
 use std::task::Waker;
 
 use slipring::{BatchError, Consumer, Every, Layout, Reading, Seated, Waitable};
@@ -18,12 +19,12 @@ pub trait Stage: sealed::Sealed + Send {
     /// Returns the number of events that are available now, beyond the held ones.
     #[doc(hidden)]
     fn known(&mut self) -> Result<usize, BatchError>;
-    /// Shows up to `max` events, and holds them.
+    /// Shows up to `max` events, but none behind one at which `each` breaks, and holds them.
     #[doc(hidden)]
     fn hold(
         &mut self,
         max: usize,
-        each: impl FnMut(&Self::Event, u64),
+        each: impl FnMut(&Self::Event, u64) -> ControlFlow<()>,
     ) -> Result<usize, BatchError>;
     #[doc(hidden)]
     fn release(&mut self, end: u64);
@@ -46,7 +47,11 @@ impl<S: Stage> Stage for &mut S {
     fn known(&mut self) -> Result<usize, BatchError> {
         (**self).known()
     }
-    fn hold(&mut self, max: usize, each: impl FnMut(&S::Event, u64)) -> Result<usize, BatchError> {
+    fn hold(
+        &mut self,
+        max: usize,
+        each: impl FnMut(&S::Event, u64) -> ControlFlow<()>,
+    ) -> Result<usize, BatchError> {
         (**self).hold(max, each)
     }
     fn release(&mut self, end: u64) {
@@ -85,12 +90,16 @@ macro_rules! stages {
             fn hold(
                 &mut self,
                 max: usize,
-                mut each: impl FnMut(&E, u64),
+                mut each: impl FnMut(&E, u64) -> ControlFlow<()>,
             ) -> Result<usize, BatchError> {
                 let batch = self.try_batch(max)?;
                 let (first, len) = (batch.first_seq(), batch.len());
                 for (event, seq) in batch.iter().zip(first..) {
-                    each(event, seq);
+                    let shown = (seq - first) as usize + 1;
+                    if each(event, seq).is_break() && shown < len {
+                        self.try_batch(shown)?.hold();
+                        return Ok(shown);
+                    }
                 }
                 batch.hold();
                 Ok(len)

@@ -30,14 +30,26 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
 }
 
 /// Returns the sequence of the first message that has something behind position `wanted`, or of the
-/// next message to come. Refuses a message of another journal than `journal`.
+/// next message to come. Refuses a message of another journal than `journal`, and a stream that has
+/// lost its end at `until` and is wanted up to there.
 pub async fn find(
     connection: &Connection,
     stream: &str,
-    wanted: u64,
+    (wanted, until): (u64, Option<u64>),
     journal: Option<Id>,
 ) -> Result<Result<u64, Error>, Fault> {
     let state = connection.info(stream).await?.state;
+    if let Some(until) = until.filter(|until| *until > wanted) {
+        let end = match connection.last(stream).await?.map(|last| last.header()) {
+            Some(Ok(last)) => last.end(),
+            Some(Err(error)) => return Ok(Err(error)),
+            None if state.last_seq == 0 => 0,
+            None => return Ok(Err(Error::Emptied { last_sequence: state.last_seq })),
+        };
+        if end < until {
+            return Ok(Err(Error::LostAcknowledged { acknowledged: until - 1, found: end }));
+        }
+    }
     let mut search = Search::new(wanted, state.first_seq.max(1), state.last_seq + 1);
     while let Some(from) = search.next() {
         let message = connection.next_from(stream, from).await?;

@@ -237,6 +237,7 @@ impl OpenSource {
                 Err(Error::Function { stage, seq, why: panic_text(&*panic) })
             });
             run.end(ended.is_err());
+            runtime.run_here(run.forget());
             drop(runtime);
             ended
         };
@@ -261,7 +262,7 @@ impl Shared {
 /// What a source has done so far.
 ///
 /// Example: [`Source`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
     /// The position behind the last event that the source has published.
@@ -276,6 +277,8 @@ pub struct Progress {
     pub holes: u64,
     /// Times that it had to begin anew at the server.
     pub restarts: u64,
+    /// Why it did so the last time. Empty if it never did.
+    pub last_doubt: String,
 }
 
 /// A source that fills its ring.
@@ -294,7 +297,7 @@ impl RunningSource {
     ///
     /// Example: [`Source`].
     pub fn progress(&self) -> Progress {
-        *self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns whether the source has ended.

@@ -25,6 +25,9 @@ use crate::resume::Losses;
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Time that a consumer's removal may take. The server removes it by itself later.
+const FORGET: Duration = Duration::from_millis(500);
+
 /// A running source.
 pub struct Run<P: Feed> {
     /// `None` once the source has ended.
@@ -39,6 +42,10 @@ pub struct Run<P: Feed> {
     shared: Arc<Shared>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
+    /// The consumer at the server.
+    consumer: Option<String>,
+    /// Whether the user may remove a consumer.
+    may_delete: bool,
 }
 
 /// What a message does to the loop.
@@ -61,7 +68,19 @@ impl<P: Feed> Run<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.change(|progress| progress.next = producer.next());
         let producer = Some(producer);
-        Run { producer, decoding, connection, settings, until, journal, shared, chunk }
+        let (consumer, may_delete) = (None, true);
+        Run {
+            producer,
+            decoding,
+            connection,
+            settings,
+            until,
+            journal,
+            shared,
+            chunk,
+            consumer,
+            may_delete,
+        }
     }
 
     /// Returns the ring's next position (I1).
@@ -82,11 +101,23 @@ impl<P: Feed> Run<P> {
         self.until.is_some_and(|until| self.next() >= until)
     }
 
-    /// Fills the ring until the end that was asked for.
+    /// Removes the consumer at the server, which would otherwise do so later.
+    pub async fn forget(&mut self) {
+        if let Some(consumer) = self.consumer.take()
+            && self.may_delete
+        {
+            let deleted = self.connection.delete_consumer(&self.settings.stream, &consumer);
+            let deleted = tokio::time::timeout(FORGET, deleted).await;
+            self.may_delete = deleted.unwrap_or_else(|_| self.connection.denied().is_none());
+        }
+    }
+
+    /// Fills the ring until the end that was asked for. Looks at the stream even if there is
+    /// nothing to fill: the stream may have lost what the ring has.
     pub async fn run(&mut self) -> Result<(), Error> {
         let (mut away, mut pause) = (None::<Away>, Duration::ZERO);
         let mut losses = Losses::default();
-        while !self.is_at_end() {
+        loop {
             let before = self.next();
             let begun = match away.take() {
                 None => self.fetch().await,
@@ -117,16 +148,18 @@ impl<P: Feed> Run<P> {
                 pause = Duration::ZERO;
             }
             let why = match stopped {
-                Stopped::Failed(
-                    error @ (Error::LostAcknowledged { .. } | Error::NoStream { .. }),
-                ) if !losses.are_sure(self.connection.is_in_cluster()) => error.to_string(),
-                Stopped::Failed(error) => return Err(error),
+                Stopped::Failed(error) => {
+                    if !losses.excuse(&error, self.connection.is_in_cluster()) {
+                        return Err(error);
+                    }
+                    error.to_string()
+                }
                 Stopped::Away(why) => why,
             };
+            self.shared.change(|progress| progress.last_doubt.clone_from(&why));
             let since = away.map_or_else(Instant::now, |away| away.since);
             away = Some(Away { since, why });
         }
-        Ok(())
     }
 
     /// Finds the ring's position again, after a pause.
@@ -156,7 +189,7 @@ impl<P: Feed> Run<P> {
         step!("source-fetching");
         let mut asked_again = None;
         while !self.is_at_end() {
-            let fetched = match fetch.next(&mut self.connection).await {
+            let fetched = match fetch.next(&mut self.connection, self.until.is_some()).await {
                 Ok(fetched) => fetched,
                 Err(fault) => return Err(self.stopped(fault)),
             };
@@ -179,29 +212,33 @@ impl<P: Feed> Run<P> {
 
     /// Finds the ring's position in the stream, and returns a fetch that begins there.
     async fn fetch(&mut self) -> Result<Fetch, Stopped> {
-        let (stream, next) = (self.settings.stream.clone(), self.next());
-        let found = find::find(&self.connection, &stream, next, self.journal).await;
+        let (stream, range) = (self.settings.stream.clone(), (self.next(), self.until));
+        let found = find::find(&self.connection, &stream, range, self.journal).await;
         let sequence = match found {
             Ok(sequence) => sequence.map_err(Stopped::Failed)?,
             Err(fault) => return Err(self.stopped(fault)),
         };
         step!("source-found");
-        let fetch = Fetch::new(&self.connection, &stream, sequence).await;
+        self.forget().await;
+        let consumer = format!("slipring-{:016x}", fastrand::u64(..));
+        self.consumer = Some(consumer.clone());
+        let fetch = Fetch::new(&self.connection, (&stream, &consumer), sequence).await;
         fetch.map_err(|fault| self.stopped(fault))
     }
 
     /// Says whether a later attempt may succeed after `fault`.
     fn stopped(&self, fault: Fault) -> Stopped {
-        match fault {
-            Fault::Away(why) => Stopped::Away(why),
-            fault @ Fault::Refused { .. } => {
-                match self.connection.failed(&self.settings.stream, fault) {
-                    error @ (Error::NoStream { .. } | Error::NoJetStream { .. }) => {
-                        Stopped::Failed(error)
-                    }
-                    error => Stopped::Away(error.to_string()),
-                }
-            }
+        if let Some(denied) = self.connection.denied() {
+            return Stopped::Failed(denied);
+        }
+        let is_bad = match fault {
+            Fault::Away(why) => return Stopped::Away(why),
+            Fault::Refused { is_bad, .. } => is_bad,
+        };
+        match self.connection.failed(&self.settings.stream, fault) {
+            error @ (Error::NoStream { .. } | Error::NoJetStream { .. }) => Stopped::Failed(error),
+            error if is_bad => Stopped::Failed(error),
+            error => Stopped::Away(error.to_string()),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use slipring_nats::{Error, RunningSink, State};
+use slipring_nats::{Error, RunningSink, RunningSource, State};
 
 use crate::common::SOON;
 
@@ -42,4 +42,14 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
 #[track_caller]
 pub fn until_state(sink: &RunningSink, state: State) {
     until(&format!("{state:?}: {sink:?}"), || sink.counters().state == state);
+}
+
+/// Waits until the ring behind the source has all positions before `next`.
+#[track_caller]
+pub fn until_next(source: &RunningSource, next: u64) {
+    let deadline = Instant::now() + SOON;
+    while source.progress().next != next {
+        assert!(Instant::now() < deadline, "not in time: the positions to {next}: {source:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

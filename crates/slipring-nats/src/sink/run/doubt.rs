@@ -5,6 +5,7 @@
 //! - I2: the units of the window are sent again as they were: see `resume`.
 //! - I3: while the sink asks or waits, it looks at the ring, at the deadline and at a call to stop.
 
+use std::ops::ControlFlow::Continue;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ const ASKING: Duration = Duration::from_secs(10);
 impl<S: Stage> Run<S> {
     /// Asks the engine where to go on, until it says so, and sends the rest of the window again
     /// (I2).
-    pub(super) async fn resolve(&mut self, doubt: Doubt, why: String) -> Result<(), Error> {
+    pub(super) async fn resolve(&mut self, mut doubt: Doubt, why: String) -> Result<(), Error> {
         step!("sink-in-doubt");
         let state = if doubt == Doubt::Full { State::Full } else { State::Asking };
         self.shared.change(|counters| {
@@ -47,36 +48,34 @@ impl<S: Stage> Run<S> {
                 let requests = self.opened.connection.requests();
                 self.watching(doubt, async move { requests.leave().await }).await?;
             }
-            match self.ask(doubt).await? {
+            let ended = match self.ask(doubt).await? {
                 Asked::Later(why) => {
+                    doubt = Doubt::Lost; // whether the stream is full is not known any more
+                    let denied = self.opened.connection.denied();
+                    let why = denied.map_or(why, |denied| denied.to_string());
+                    self.shared.change(|counters| counters.last_doubt.clone_from(&why));
                     self.outage = Some((since, why));
                     self.shared.change(|counters| counters.state = State::Away);
                     continue;
                 }
-                Asked::End(tail) => match resume::resume(&tail, &self.opened.party, &self.begun) {
-                    Ok(point) => {
-                        step!("sink-asked");
-                        (self.expected, self.begun.sequence) = (point.expected, point.expected);
-                        if self.forget_stored(point.next)? {
-                            (since, self.pause) = (Instant::now(), Duration::ZERO);
-                        }
-                        step!("sink-resolved");
+                Asked::End(tail) => resume::resume(&tail, &self.opened.party, &self.begun),
+                Asked::Failed(error) => Err(error),
+            };
+            match ended {
+                Ok(point) => {
+                    step!("sink-asked");
+                    losses = Losses::default();
+                    (self.expected, self.begun.sequence) = (point.expected, point.expected);
+                    if self.forget_stored(point.next)? {
+                        (since, self.pause) = (Instant::now(), Duration::ZERO);
                     }
-                    Err(error @ Error::LostAcknowledged { .. })
-                        if !losses.are_sure(self.opened.connection.is_in_cluster()) =>
-                    {
-                        self.outage = Some((since, error.to_string()));
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-                Asked::Failed(error @ Error::NoStream { .. })
-                    if !losses.are_sure(self.opened.connection.is_in_cluster()) =>
-                {
+                    step!("sink-resolved");
+                }
+                Err(error) if losses.excuse(&error, self.opened.connection.is_in_cluster()) => {
                     self.outage = Some((since, error.to_string()));
                     continue;
                 }
-                Asked::Failed(error) => return Err(error),
+                Err(error) => return Err(error),
             }
             match self.send_again().await {
                 Ok(()) => {
@@ -155,7 +154,7 @@ impl<S: Stage> Run<S> {
     fn drop_events(&mut self) -> Result<(), Error> {
         let mut dropped = 0;
         let end = loop {
-            match self.stage.hold(usize::MAX, |_, _| ()) {
+            match self.stage.hold(usize::MAX, |_, _| Continue(())) {
                 Ok(0) => break Ok(()),
                 Ok(taken) => dropped += taken as u64,
                 Err(error) => break self.ring_ended(Taken::Ring(error)),
