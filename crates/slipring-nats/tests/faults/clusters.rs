@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slipring_nats::{Error, Server as At, Sink, StreamSettings};
+use slipring_nats::{Error, Server as At, Sink, Source, StreamSettings};
 use slipring_nats_server::{Cluster, Proxy};
 
 use crate::common::*;
@@ -74,6 +74,18 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
             feed_some(&mut tx, rng, 500);
             acknowledged(&running, tx.next_seq());
             follower.wait_for(tx.next_seq());
+            if round % 2 == 0 {
+                // Both others are gone until the sink has tried to go to them.
+                let others = [1, 2].map(|n| (number + n) % 3);
+                others.iter().for_each(|other| cluster.kill(*other).unwrap());
+                feed_some(&mut tx, rng, 500);
+                let before = running.counters().reconnects;
+                until("an attempt", || running.counters().reconnects > before);
+                others.iter().for_each(|other| cluster.restart(*other).unwrap());
+                acknowledged(&running, tx.next_seq());
+                follower.wait_for(tx.next_seq());
+                cluster.wait_for_replicas(STREAM).unwrap();
+            }
             cluster.isolate(number);
             feed_some(&mut tx, rng, 500);
             acknowledged(&running, tx.next_seq());
@@ -88,6 +100,29 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
         }
         assert_stored(&mut cluster.client().unwrap(), 0, end);
     });
+}
+
+/// The replicas answer no question about the stream until they know that its leader is gone.
+#[test]
+fn a_sink_and_a_source_open_while_a_leader_is_elected() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let mut cluster = Cluster::of_three().unwrap();
+    let settings = StreamSettings::new(SUBJECT).replicas(3);
+    drop(Sink::to(at(&cluster, 0), STREAM).create(settings).open(numbers()).unwrap());
+    cluster.wait_for_replicas(STREAM).unwrap();
+    let leader = cluster.wait_for_leader(STREAM).unwrap();
+    let other = At::at(cluster.servers()[(leader + 1) % 3].url());
+    cluster.kill(leader).unwrap();
+    let opened = std::thread::scope(|scope| {
+        let source = scope.spawn(|| Source::of(other.clone(), STREAM).open());
+        let sink = Sink::to(other.clone(), STREAM).open(numbers());
+        (sink, source.join().unwrap())
+    });
+    opened.0.unwrap();
+    opened.1.unwrap();
 }
 
 /// A leader that was replaced may tell of a loss that is none, so a loss counts only after some
