@@ -56,7 +56,8 @@ pub struct Counters {
     pub last_doubt: String,
     /// Events that were dropped while the engine was away ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,
-    /// Median of the time from a frame's publication to its acknowledgement.
+    /// Median of the time from a frame's publication, the last one if it was sent again, to its
+    /// acknowledgement. So it leaves outages out.
     pub latency_p50: Duration,
     /// 99th percentile of that time.
     pub latency_p99: Duration,

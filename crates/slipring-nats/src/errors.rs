@@ -254,7 +254,8 @@ impl Error {
             Error::LostAcknowledged { acknowledged, found } => write!(
                 f,
                 "the server acknowledged position {acknowledged}, and its stream now ends before \
-                 position {found}: restore the stream, or accept the loss (Sink::accept_loss)"
+                 position {found}: restore the stream, or start anew and accept the loss \
+                 (Sink::accept_loss)"
             ),
             Error::Foreign { sequence } => write!(
                 f,
@@ -274,7 +275,8 @@ impl Error {
             Error::WrongEpoch { ring, stream } => write!(
                 f,
                 "the stream ends before position {stream} with events of another ring, and this \
-                 ring goes on at {ring}: make the ring with first_seq({stream}), or use another stream"
+                 ring goes on at {ring}: make the ring with first_seq({stream}), use another stream, \
+                 or restore this one if it had more"
             ),
             Error::OtherJournal { expected, found } => write!(
                 f,

@@ -222,6 +222,9 @@ impl Connection {
         let client = &self.client;
         let going = async {
             let mut pool = client.server_pool().await.unwrap_or_default();
+            if pool.len() < 2 {
+                return;
+            }
             fastrand::shuffle(&mut pool);
             let before = client.server_info().server_id;
             // Which of the addresses leads to the present server is not known.

@@ -73,7 +73,7 @@ impl StreamSettings {
         self
     }
 
-    /// Removes messages that are older, in seconds.
+    /// Removes messages that are older, in seconds. 0: none for their age.
     ///
     /// Example: [`StreamSettings`].
     pub fn max_age(mut self, seconds: u64) -> StreamSettings {

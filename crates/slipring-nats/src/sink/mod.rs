@@ -29,6 +29,10 @@ use crate::runtime::{Background, panic_text};
 const MESSAGE_HEADERS: usize = 512;
 
 /// What a sink does while the engine is away, or the stream is full.
+///
+/// The time begins when the sink notices: at once if the connection ends or the server refuses, and
+/// otherwise with the first acknowledgement that is late ([`Sink::ack_timeout`]). A loss in a
+/// cluster is asked about for 12 s before it counts, so a shorter time ends with [`Error::Away`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// It waits. The ring fills, and the producers then wait by their own strategy.
@@ -266,7 +270,11 @@ impl Sink {
     }
 
     /// Goes on although the stream has lost positions that the ring has released
-    /// ([`Error::LostAcknowledged`]), or all of its messages. The stream then tells a hole.
+    /// ([`Error::LostAcknowledged`]), or all of its messages ([`Error::Emptied`]). The stream then
+    /// tells a hole. A stream that never had a message is none that has lost some: a ring that has
+    /// released positions goes on in it, whether this is called or not.
+    ///
+    /// It counts when the sink begins. A running sink ends with the error.
     ///
     /// Example: [`Sink::attach`].
     pub fn accept_loss(mut self) -> Sink {

@@ -74,6 +74,13 @@ pub(crate) struct Settings {
 /// with a single producer cannot, and the source ends with [`Error::Hole`]. A segment that a source
 /// fills has a single producer.
 ///
+/// # A stream that lost events
+///
+/// A ring that has more than the stream ends its source with [`Error::LostAcknowledged`], after
+/// some seconds. If sinks have meanwhile stored other events at the lost positions, the ring's older
+/// ones stay: no message tells that they were replaced. The losses that each level allows are at
+/// [`Durability`](crate::Durability).
+///
 /// # The end
 ///
 /// A source that ends with an error halts its ring, so that no stage takes a part of the stream for

@@ -242,14 +242,13 @@ impl<S: Stage> Run<S> {
     }
 
     async fn send_again(&mut self) -> Result<(), Fault> {
-        let resent = self.window.len() as u64;
-        self.shared.change(|counters| counters.resent += resent);
         let Opened { publisher, connection, .. } = &self.opened;
         let mut expected = self.expected;
         for unit in self.window.iter_mut() {
             unit.sent = Instant::now();
             in_time(publisher.send(connection, unit.number, &unit.body, expected)).await?;
             expected += unit.body.messages();
+            self.shared.change(|counters| counters.resent += 1);
             step!("sink-sent-again");
         }
         self.expected = expected;
