@@ -91,8 +91,8 @@ pub enum Fault {
 }
 
 impl Connection {
-    /// Connects to `server`. Fails at once if no server answers. Whether there is JetStream, requests
-    /// tell: another server may have it, of the cluster or behind a leaf node.
+    /// Connects to `server`. Fails at once if no server answers. Requests tell whether there is
+    /// JetStream: another server may have it, of the cluster or behind a leaf node.
     pub async fn open(server: &Server) -> Result<Connection, Error> {
         let (sender, notices) = unbounded_channel();
         let denied = Arc::new(Mutex::new(None));

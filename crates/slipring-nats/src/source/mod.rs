@@ -77,9 +77,9 @@ pub(crate) struct Settings {
 /// # A stream that lost events
 ///
 /// A ring that has more than the stream ends its source with [`Error::LostAcknowledged`], after
-/// some seconds. If sinks have meanwhile stored other events at the lost positions, the ring's older
-/// ones stay: no message tells that they were replaced. The losses that each level allows are at
-/// [`Durability`](crate::Durability).
+/// some seconds. If sinks have meanwhile stored other events at the lost positions, the ring's
+/// older ones stay: no message tells that they were replaced. The losses that each level allows are
+/// at [`Durability`](crate::Durability).
 ///
 /// # The end
 ///
