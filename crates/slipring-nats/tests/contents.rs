@@ -150,10 +150,7 @@ fn a_stream_that_discards_the_oldest_is_never_full() {
 fn an_emptied_stream_needs_a_position() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 100).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 100);
     let mut client = client(&server);
     let last = client.stream_info(STREAM).unwrap()["state"]["last_seq"].to_string();
     client.purge(STREAM, Purge::All).unwrap();
@@ -183,13 +180,8 @@ fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Err
 fn a_source_does_not_wait_for_an_end_that_is_gone() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    for end in [50, 100] {
-        feed(&mut tx, end).unwrap();
-        until("a frame", || running.counters().acknowledged == end);
-    }
-    tx.close();
-    running.join().unwrap();
+    store(&server, 50);
+    store(&server, 100);
     let lost = |error| refused!(error, Error::LostAcknowledged { .. }, "position 149", "100");
     lost(changed(&server, 150, |_| ()));
     let cut = changed(&server, 0, |client| {
@@ -229,10 +221,7 @@ fn a_sink_in_doubt_goes_on_behind_frames_that_retention_removed() {
 fn a_source_leaves_no_consumer_at_the_server() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 100).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 100);
     let mut client = client(&server);
     let mut consumers = || {
         let names = client.api(&format!("CONSUMER.NAMES.{STREAM}"), json!({})).unwrap();
@@ -355,10 +344,7 @@ fn strange(server: &Server, payload: &[u8], headers: Option<&[(&str, &str)]>) ->
 fn messages_of_others_and_damaged_ones_are_refused() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 10).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 10);
     let frame = client(&server).messages(STREAM).unwrap().pop().unwrap().payload;
     for payload in [&b"hello"[..], b"", &frame[..50], &[0; 104]] {
         for error in strange(&server, payload, None) {
@@ -409,10 +395,7 @@ fn a_source_that_meets_a_strange_message_halts_its_ring_behind_the_events_before
 fn a_source_of_another_type_is_refused() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 50).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 50);
     let decoding = Decoding::<u64>::plain("number", 2);
     let (ours, theirs) = (decoding.fingerprint(), numbers().fingerprint());
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
@@ -432,10 +415,7 @@ fn a_source_of_another_type_is_refused() {
 fn a_ring_that_does_not_go_on_behind_the_stream_is_refused() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 50).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 50);
     for first in [0, 49, 51] {
         let open = sink(&server.url()).open(numbers()).unwrap();
         let (_tx, stage) = ring(first, 64);

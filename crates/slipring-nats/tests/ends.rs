@@ -129,10 +129,7 @@ fn subjects_that_the_stream_does_not_have_fail_the_graph() {
 /// A stream with 50 numbers.
 fn with_50() -> Option<Server> {
     let server = server()?;
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 50).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 50);
     Some(server)
 }
 

@@ -204,10 +204,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
 fn a_source_fails_on_request_when_the_server_stays_away() {
     let _watched = watched();
     let Some(mut server) = server() else { return };
-    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    feed(&mut tx, 100).unwrap();
-    tx.close();
-    running.join().unwrap();
+    store(&server, 100);
     let source = Source::of(At::at(server.url()), STREAM).fail_after(SHORT);
     let (source, reading) = follow(source, 0);
     until_next(&source, 100);

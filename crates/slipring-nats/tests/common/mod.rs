@@ -62,6 +62,14 @@ pub fn start(open: OpenSink<u64>, capacity: usize) -> (Producer<u64>, RunningSin
     (tx, open.start(journal).unwrap())
 }
 
+/// Stores the events up to position `end` by a sink of its own.
+pub fn store(server: &Server, end: u64) {
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, end).unwrap();
+    tx.close();
+    running.join().unwrap();
+}
+
 /// A ring with one stage, `journal`.
 pub fn ring(first: u64, capacity: usize) -> (Producer<u64>, Reader<u64>) {
     let graph = Graph::new(capacity, || 0u64).first_seq(first);
