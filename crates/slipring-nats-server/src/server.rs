@@ -202,13 +202,15 @@ impl Server {
 
 /// Signals to the process.
 impl Server {
-    /// Stops the process with SIGSTOP: connections stay open, and nothing answers.
+    /// Stops the process with SIGSTOP: connections stay open, and nothing answers. Returns once all
+    /// of its threads have stopped.
     ///
     /// # Errors
     ///
     /// The server does not run, or the system has no signals.
     pub fn pause(&mut self) -> io::Result<()> {
-        self.signal(Signal::Stop)
+        self.signal(Signal::Stop)?;
+        self.wait_until_stopped()
     }
 
     /// Lets a paused process go on.
@@ -243,6 +245,21 @@ impl Server {
             });
         }
         self.kill()
+    }
+
+    /// A process that ends instead is left for the next wait for its end.
+    #[cfg(unix)]
+    fn wait_until_stopped(&self) -> io::Result<()> {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let Some(child) = &self.child else { return Ok(()) };
+        let of = WaitId::Pid(Pid::from_child(child));
+        waitid(of, WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    fn wait_until_stopped(&self) -> io::Result<()> {
+        Ok(())
     }
 
     #[cfg(unix)]

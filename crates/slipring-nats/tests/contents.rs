@@ -241,10 +241,11 @@ fn a_source_leaves_no_consumer_at_the_server() {
             now.len() == 1 && now != before
         });
     }
-    assert!(source.progress().last_doubt.contains("connection"));
+    let progress = source.progress();
+    assert!(progress.restarts >= 3 && !progress.last_doubt.is_empty(), "{progress:?}");
     source.stop();
     source.join().unwrap();
-    assert!(consumers().is_empty());
+    until("no consumer", || consumers().is_empty());
 }
 
 #[test]
