@@ -71,8 +71,8 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
 /// The contenders are many crates, so they are built without optimization here, and what the main
 /// workspace has built is used again.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
+    let target = step.target.clone();
     for manifest in ["peers/Cargo.toml", "peers/nats/Cargo.toml"] {
-        let target = step.target.clone();
         let call = |command| Call::cargo(command).args(["--manifest-path", manifest]);
         step.run(&call("fmt --check"))?;
         let call = |command| call(command).target_dir(&target);

@@ -32,9 +32,8 @@ pub const MESSAGE_TOO_LARGE: u64 = 10054;
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
 /// The status of an answer to a request that is itself at fault.
 const BAD_REQUEST: u64 = 400;
-/// Refusals with that status which may pass: the stream, or the account, has as many consumers as
-/// it may have.
-const PASSING: [u64; 2] = [10026, 10002];
+/// The stream, or the account, has as many consumers as it may have.
+const MAX_CONSUMERS: u64 = 10026;
 /// The server has lost the others of its cluster, or they elect a leader.
 const UNAVAILABLE: u64 = 10008;
 /// Begin of what is said of the same.
@@ -69,6 +68,12 @@ pub struct Info {
 }
 
 impl Info {
+    /// Longest time for which the stream keeps a consumer that no one uses. `None`: any.
+    pub fn inactive_limit(&self) -> Option<Duration> {
+        let nanos = self.config["consumer_limits"]["inactive_threshold"].as_u64();
+        nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
     /// Whether the stream has a leader. Without one, a replica answers from what it has.
     pub fn has_leader(&self) -> bool {
         self.cluster.as_ref().is_none_or(|group| !group.leader.is_empty())
@@ -137,7 +142,8 @@ impl Connection {
             return Err(match code {
                 UNAVAILABLE => Fault::Away(format!("{LEADERLESS}: {}", error.description)),
                 _ => {
-                    let is_bad = error.code == BAD_REQUEST && !PASSING.contains(&code);
+                    let may_pass = code == MAX_CONSUMERS || NO_RESOURCES.contains(&code);
+                    let is_bad = error.code == BAD_REQUEST && !may_pass;
                     Fault::Refused { code, is_bad, why: error.description }
                 }
             });

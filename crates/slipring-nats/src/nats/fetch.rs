@@ -84,15 +84,12 @@ impl Fetch {
         connection: &Connection,
         (stream, consumer): (&str, &str),
         sequence: u64,
+        inactive_limit: Option<Duration>,
     ) -> Result<Fetch, Fault> {
         let inbox = connection.client.new_inbox();
         let answers = connection.client.subscribe(format!("{inbox}.>")).await;
         let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;
-        let limits = &connection.info(stream).await?.config["consumer_limits"];
-        let inactive = match limits["inactive_threshold"].as_u64() {
-            None | Some(0) => INACTIVE,
-            Some(limit) => INACTIVE.min(Duration::from_nanos(limit)),
-        };
+        let inactive = inactive_limit.map_or(INACTIVE, |limit| INACTIVE.min(limit));
         let nanos = |time: Duration| time.as_nanos() as u64;
         let config = json!({
             "stream_name": stream,

@@ -2,6 +2,7 @@
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
+use crate::nats::api::State;
 use crate::nats::{Connection, Fault};
 
 /// The positions that a stream has.
@@ -30,15 +31,14 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
 }
 
 /// Returns the sequence of the first message that has something behind position `wanted`, or of the
-/// next message to come. Refuses a message of another journal than `journal`, and a stream that has
-/// lost its end at `until` and is wanted up to there.
+/// next message to come, of a stream in this state. Refuses a message of another journal than
+/// `journal`, and a stream that has lost its end at `until` and is wanted up to there.
 pub async fn find(
     connection: &Connection,
-    stream: &str,
+    (stream, state): (&str, &State),
     (wanted, until): (u64, Option<u64>),
     journal: Option<Id>,
 ) -> Result<Result<u64, Error>, Fault> {
-    let state = connection.info(stream).await?.state;
     if let Some(until) = until.filter(|until| *until > wanted) {
         let end = match connection.last(stream).await?.map(|last| last.header()) {
             Some(Ok(last)) => last.end(),

@@ -213,7 +213,9 @@ impl<P: Feed> Run<P> {
     /// Finds the ring's position in the stream, and returns a fetch that begins there.
     async fn fetch(&mut self) -> Result<Fetch, Stopped> {
         let (stream, range) = (self.settings.stream.clone(), (self.next(), self.until));
-        let found = find::find(&self.connection, &stream, range, self.journal).await;
+        let info = self.connection.info(&stream).await.map_err(|fault| self.stopped(fault))?;
+        let of = (stream.as_str(), &info.state);
+        let found = find::find(&self.connection, of, range, self.journal).await;
         let sequence = match found {
             Ok(sequence) => sequence.map_err(Stopped::Failed)?,
             Err(fault) => return Err(self.stopped(fault)),
@@ -222,7 +224,8 @@ impl<P: Feed> Run<P> {
         self.forget().await;
         let consumer = format!("slipring-{:016x}", fastrand::u64(..));
         self.consumer = Some(consumer.clone());
-        let fetch = Fetch::new(&self.connection, (&stream, &consumer), sequence).await;
+        let (names, limit) = ((stream.as_str(), consumer.as_str()), info.inactive_limit());
+        let fetch = Fetch::new(&self.connection, names, sequence, limit).await;
         fetch.map_err(|fault| self.stopped(fault))
     }
 

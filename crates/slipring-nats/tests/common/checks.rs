@@ -1,6 +1,7 @@
 //! What each error's text is to be, and waits for what another thread does.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses a part")]
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use slipring_nats::{Error, RunningSink, RunningSource, State};
@@ -28,9 +29,9 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
-/// Waits until `reached` is true.
+/// Waits until `reached` is true. `what` is shown as it is when the time has passed.
 #[track_caller]
-pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
+pub fn until(what: impl Display, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !reached() {
         assert!(Instant::now() < deadline, "not in time: {what}");
@@ -41,15 +42,12 @@ pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
 /// Waits until the sink says that it does this.
 #[track_caller]
 pub fn until_state(sink: &RunningSink, state: State) {
-    until(&format!("{state:?}: {sink:?}"), || sink.counters().state == state);
+    until(format_args!("{state:?}: {sink:?}"), || sink.counters().state == state);
 }
 
 /// Waits until the ring behind the source has all positions before `next`.
 #[track_caller]
 pub fn until_next(source: &RunningSource, next: u64) {
-    let deadline = Instant::now() + SOON;
-    while source.progress().next != next {
-        assert!(Instant::now() < deadline, "not in time: the positions to {next}: {source:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let what = format_args!("the positions to {next}: {source:?}");
+    until(what, || source.progress().next == next);
 }
