@@ -113,6 +113,8 @@ pub(crate) struct Plan {
     /// Indices of the stages that no other stage follows. The stages in `gating` gate the
     /// producers.
     pub(crate) gating: Vec<usize>,
+    /// Indices of the stages that handles may join while the graph runs: taps, and pools with room.
+    pub(crate) open: Vec<usize>,
     /// The cache line on which the producers announce positions, and the taps that gate the
     /// producers; `None`: no tap gates the producers.
     pub(crate) guard: Option<Guard>,
@@ -181,8 +183,14 @@ impl Plan {
         let is_first_tap =
             |stage: &Stage| stage.after.is_empty() && matches!(stage.delivery, Delivery::Tap(_));
         let first_tap = stages.iter().any(is_first_tap);
+        let is_open = |&stage: &usize| match specs[stage].delivery {
+            Delivery::Tap(_) => true,
+            Delivery::Pool { workers, room } => room > workers,
+            _ => false,
+        };
         Ok(Plan {
             before,
+            open: (0..specs.len()).filter(is_open).collect(),
             gating,
             guard,
             cursor: first_tap && !many_producers,
@@ -252,6 +260,11 @@ impl Plan {
         guard.as_ref().map_or(&[], |guard| &guard.taps)
     }
 
+    /// Returns the number of stages that come before a stage.
+    pub(crate) fn depth(&self, stage: usize) -> usize {
+        depth(&self.before, stage)
+    }
+
     /// Returns the number of seats of all parties.
     pub(crate) fn seats(&self) -> usize {
         self.first_producer_seat + self.producer_seats
@@ -290,6 +303,10 @@ impl Plan {
 /// which party notifies which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
+    /// For each stage, the stages that directly follow it; then those that follow the producers. No
+    /// walk asks each stage for what it follows, or visits a stage twice: builds of graphs with
+    /// many arrows would take exponential time.
+    followers: Vec<Vec<usize>>,
     strategies: Vec<Contained<Wait>>,
     parks: Vec<bool>,
     producer_parks: bool,
@@ -307,12 +324,29 @@ impl<'s> Draft<'s> {
         strategies: Vec<Contained<Wait>>,
         producer_wait: &Wait,
     ) -> Draft<'s> {
+        let mut followers = vec![Vec::new(); specs.len() + 1];
+        for (stage, spec) in specs.iter().enumerate() {
+            spec.after.iter().for_each(|&earlier| followers[earlier].push(stage));
+            if spec.after.is_empty() {
+                followers[specs.len()].push(stage);
+            }
+        }
         let parks = strategies.iter().map(|wait| wait.parks()).collect();
         let producer_parks = producer_wait.parks();
         let queue_of = assign_queues(specs);
         let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
         let (lines, seats) = (FIRST_LINE, 0);
-        Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines, seats }
+        Draft {
+            specs,
+            followers,
+            strategies,
+            parks,
+            producer_parks,
+            queue_of,
+            queues,
+            lines,
+            seats,
+        }
     }
 
     /// Makes all stages, each with its lines and with the queues to notify.
@@ -357,50 +391,42 @@ impl<'s> Draft<'s> {
     }
 
     fn is_gating(&self, stage: usize) -> bool {
-        !self.specs.iter().any(|spec| spec.after.contains(&stage))
+        self.followers[stage].is_empty()
     }
 
     fn is_tap(&self, stage: usize) -> bool {
         matches!(self.specs[stage].delivery, Delivery::Tap(_))
     }
 
-    /// Returns whether stage `follower` directly follows `upstream`. `upstream` is a stage's index,
-    /// or `None` for the producers.
-    fn follows(&self, upstream: Option<usize>, follower: usize) -> bool {
-        let after = &self.specs[follower].after;
-        upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
-    }
-
     /// Returns the stages that directly follow `upstream`, which is a stage's index, or `None` for
     /// the producers.
-    fn followers(&self, upstream: Option<usize>) -> impl Iterator<Item = usize> {
-        (0..self.specs.len()).filter(move |&follower| self.follows(upstream, follower))
+    fn followers(&self, upstream: Option<usize>) -> &[usize] {
+        &self.followers[upstream.unwrap_or(self.specs.len())]
     }
 
     /// Returns the stages on other threads that follow `stage` directly, or through stages on the
     /// thread of `stage`.
     fn followers_elsewhere(&self, stage: usize) -> Vec<usize> {
         let thread = &self.specs[stage].thread;
-        let mut pending: Vec<usize> = self.followers(Some(stage)).collect();
-        let mut elsewhere = Vec::new();
+        let mut pending = self.followers(Some(stage)).to_vec();
+        let mut seen = vec![false; self.specs.len()];
         while let Some(follower) = pending.pop() {
-            if thread.shares(&self.specs[follower].thread) {
+            if !std::mem::replace(&mut seen[follower], true)
+                && thread.shares(&self.specs[follower].thread)
+            {
                 pending.extend(self.followers(Some(follower)));
-            } else {
-                elsewhere.push(follower);
             }
         }
-        elsewhere.sort_unstable();
-        elsewhere.dedup();
-        elsewhere
+        let is_elsewhere =
+            |&stage: &usize| seen[stage] && !thread.shares(&self.specs[stage].thread);
+        (0..seen.len()).filter(is_elsewhere).collect()
     }
 
     /// Returns the queues to notify when `upstream` progresses: the queues of the parties that
     /// follow `upstream` directly or through a tap. Queues at which no party sleeps are left out.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
-        let stages = 0..self.specs.len();
         let mut queues = Vec::new();
-        for follower in self.followers(upstream) {
+        for &follower in self.followers(upstream) {
             // A producer that waits for room runs the executor's stages, too.
             let helped = self.specs[follower].thread.is_shared() && self.producer_parks;
             let parks = self.parks[follower] || helped;
@@ -410,9 +436,10 @@ impl<'s> Draft<'s> {
             // A tap without a member holds no event back, so progress before the tap is also
             // progress for the parties after the tap.
             if self.is_tap(follower) {
-                let behind = |&next: &usize| self.parks[next] && self.follows(Some(follower), next);
-                let behind = twin!("behind-tap-unnotified": stages.clone() => 0..0).filter(behind);
-                queues.extend(behind.map(|next| self.queue_of[next]));
+                let behind = self.followers(Some(follower));
+                let behind = twin!("behind-tap-unnotified": behind => &[]);
+                let behind = behind.iter().filter(|&&next| self.parks[next]);
+                queues.extend(behind.map(|&next| self.queue_of[next]));
                 let gates =
                     twin!("producer-behind-tap-unnotified": self.is_gating(follower) => false);
                 queues.extend((self.producer_parks && gates).then_some(PRODUCER_QUEUE));
@@ -492,11 +519,17 @@ fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     pairs.into_iter().for_each(|(tap, line)| stages[tap].announced.push(line));
 }
 
+/// Returns the number of stages that come before a stage.
+fn depth(before: &[Vec<bool>], stage: usize) -> usize {
+    before[stage].iter().filter(|is_before| **is_before).count()
+}
+
 /// Chooses the party that computes each sharded stage's shard ids: the last writing stage before
 /// the sharded stage, or else the producers. Returns the sharded stages whose shard ids the
 /// producers compute.
 fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     let mut producers = Vec::new();
+    let depths: Vec<usize> = (0..stages.len()).map(|stage| depth(before, stage)).collect();
     for sharded in 0..stages.len() {
         if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
             continue;
@@ -505,8 +538,7 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
         // more stages than any other writing stage.
         let writers = (0..stages.len())
             .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
-        let stages_before = |&writer: &usize| before[writer].iter().filter(|is| **is).count();
-        match writers.max_by_key(stages_before) {
+        match writers.max_by_key(|&writer| depths[writer]) {
             Some(last) => stages[last].partitions.push(sharded),
             None => producers.push(sharded),
         }

@@ -9,6 +9,7 @@ mod chains;
 mod events;
 mod handlers;
 mod handles;
+mod large;
 mod model;
 mod oracle;
 mod script;
