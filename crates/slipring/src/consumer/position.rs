@@ -129,8 +129,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     fn has_available(&self) -> bool;
 
     /// Returns the index of the party whose progress ends a wait at this position. The party is a
-    /// stage, or the producers.
+    /// stage, or the producers. While a wait lasts, another party may become the slowest one.
     fn waits_for(&self) -> usize;
+
+    /// Returns the position of the event that ends a wait. While a wait lasts, a pool's other
+    /// workers may take that event, and the wait goes on for a later one.
+    fn awaited(&self) -> u64 {
+        self.next()
+    }
 
     /// Whether another worker took the events that the last poll saw.
     fn was_contended(&self) -> bool {

@@ -5,6 +5,7 @@
 //!   handle's counts at the last flush. Each flush adds the difference between the handle's counts
 //!   and `flushed` to the graph's counters. The field `flushed` stays correct if a wait panics.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
-use crate::ring::self_wait;
+use crate::ring::self_wait::{self, ConsumerWait};
 use crate::ring::slots::Layout;
 use crate::ring::waits::Waiter;
 use crate::wait::{HandleLearner, WaitStrategy as _};
@@ -128,9 +129,11 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        let waits_for = self.waits_for();
+        // The slowest of the parties that the position follows, as each poll in vain finds it.
+        let slowest = Cell::new(self.waits_for());
         let polls = self.state().first_polls();
-        let waiter = Waiter { polls, ..Waiter::new(self.state().stage, waits_for, self.next()) };
+        let waiter =
+            Waiter { polls, ..Waiter::new(self.state().stage, slowest.get(), self.next()) };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
             // This block does not move `guard`, because a move would copy the counts in
@@ -138,15 +141,23 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
-            let (state, next) = (position.state(), position.next());
+            let state = position.state();
             let lasts = &mut || {
-                *flushed = Some(position.flush_counts());
-                self_wait::stuck_at(state.control(), state.stage, next)
-                    .filter(|_| state.core.is_claimed(next))
+                flushed.get_or_insert_with(|| position.flush_counts());
+                let (line, at) = (position.line(), position.awaited());
+                let wait = ConsumerWait { stage: state.stage, line, at };
+                self_wait::of_consumer(state.control(), wait, |at| state.core.is_claimed(at))
             };
             let settle = |dead| recovery::settle(&state.core, dead);
             let checkup = Checkup { settle: &settle, is_damaged: &|| position.finds_damage() };
-            let ready = &mut || position.is_ready();
+            let joins = state.plan().after.len() > 1;
+            let ready = &mut || {
+                let is_ready = position.is_ready();
+                if joins && !is_ready {
+                    slowest.set(position.waits_for());
+                }
+                is_ready
+            };
             state.control().wait_at(waiter, learned, deadline, lasts, checkup, ready)
         };
         let state = self.state_mut();
@@ -154,7 +165,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         if stats.time.is_zero() && stats.sleeps == 0 {
             state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
         }
-        state.counts.wait(waits_for, stats);
+        state.counts.wait(slowest.get(), stats);
         if waited.is_err() {
             self.flush();
         }

@@ -445,6 +445,16 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         self.state.core.upstream(self.state.stage, later(self.limit, self.known())).1
     }
 
+    fn awaited(&self) -> u64 {
+        match self.next == self.chunk_end {
+            true => {
+                let claim = self.state.control().line(self.claim_line);
+                PoolWord(claim.load(Relaxed)).seq(self.known())
+            }
+            false => self.next,
+        }
+    }
+
     fn was_contended(&self) -> bool {
         self.contended
     }

@@ -1,5 +1,6 @@
 //! A reservation takes positions, and waits until the ring has room for these positions.
 
+use std::cell::Cell;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
@@ -292,8 +293,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let len = self.within_end(self.next, len);
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
+        // Other producers may take the awaited slots. Then the wait goes on for later ones, which
+        // another stage may hold.
+        let slowest = Cell::new(slowest);
         let full_ring = control.plan.full_ring(next, len).filter(|_| !helper::is_there(control));
-        let waiter = Waiter { full_ring, ..Waiter::new(control.producer_party(), slowest, next) };
+        let waiter =
+            Waiter { full_ring, ..Waiter::new(control.producer_party(), slowest.get(), next) };
         let learned = &mut self.learned;
         let (waited, stats) = helper::waiting(control, || {
             control.wait_at(
@@ -301,17 +306,26 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 learned,
                 deadline,
                 &mut || {
-                    self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity()))
+                    self_wait::of_producer(control, || {
+                        let (next, _) = Self::claimed(core, next);
+                        next.wrapping_add(len).wrapping_sub(core.capacity())
+                    })
                 },
                 Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
-                &mut || Self::is_ready(core, next, len) || helper::is_ready(control),
+                &mut || match Self::holds_back(core, next, len) {
+                    Some(stage) => {
+                        slowest.set(stage);
+                        helper::is_ready(control)
+                    }
+                    None => true,
+                },
             )
         });
-        self.counts.wait(slowest, stats);
+        self.counts.wait(slowest.get(), stats);
         let error = match waited {
             Ok(()) => return Ok(()),
             Err(BatchError::Wait(error)) => error.into(),
-            Err(_) => ClaimError::TimedOut { stage: control.name(slowest) },
+            Err(_) => ClaimError::TimedOut { stage: control.name(slowest.get()) },
         };
         self.flush();
         Err(error)
@@ -323,16 +337,29 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// The check may run under a wait queue's lock, because the check changes only the sentinel and
     /// notifies no queue.
     fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
+        Self::holds_back(core, next, len).is_none()
+    }
+
+    /// Returns the stage that a wait for `len` positions from `next` on waits for; `None`: the wait
+    /// can end, as [`Producer::is_ready`] says.
+    fn holds_back(core: &Core<E, L>, next: u64, len: u64) -> Option<usize> {
         let (control, capacity) = (&core.control, core.capacity());
-        let (next, closed) = match S::MANY {
-            _ if S::APART => (next, control.status.is_closing()),
-            true => control.claimed(next),
-            false => (next, false),
-        };
-        let (gate, _) = core.gate(next.wrapping_sub(capacity));
-        closed
+        let (next, closed) = Self::claimed(core, next);
+        let (gate, slowest) = core.gate(next.wrapping_sub(capacity));
+        let is_over = closed
             || !control.is_running()
-            || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
+            || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64;
+        (!is_over).then_some(slowest)
+    }
+
+    /// Returns the position from which the next claim takes slots, and whether the ring takes no
+    /// more claims. `next` is that position as the handle knew it last.
+    fn claimed(core: &Core<E, L>, next: u64) -> (u64, bool) {
+        match S::MANY {
+            _ if S::APART => (next, core.control.status.is_closing()),
+            true => core.control.claimed(next),
+            false => (next, false),
+        }
     }
 
     /// Takes `len` positions if `len` positions are free now. If fewer than `len` positions are

@@ -16,7 +16,7 @@ use super::handover::{Outcome, Sleep, WaiterHalf};
 use super::sleeper::Sleeper;
 use crate::base::panics::{Contained, drop_contained};
 use crate::errors::AwaitError;
-use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
+use crate::wait::{HandleLearner, WAIT_ON, Wait, WaitOptions, WaitStrategy, wait_until};
 
 /// The half of a promise that waits for the value. [`promise`](crate::promise()) makes it.
 ///
@@ -189,16 +189,15 @@ impl<T> Awaited<T> {
         let options = WaitOptions {
             wait,
             polls: 0,
-            oversubscribed: false,
+            oversubscribed: &|| false,
             full_ring: None,
             queue: wait.parks().then_some(&sleep as _),
             deadline,
             // A caller's own deadline replaces the strategy's timeout.
             timeout: if deadline.is_none() { wait.timeout() } else { None },
-            notice: None,
         };
         let ready = &mut || sleep.0.outcome().is_some();
-        wait_until(options, &mut HandleLearner::default(), &mut || true, ready);
+        wait_until(options, &mut HandleLearner::default(), &mut || WAIT_ON, ready);
         self.try_take()?.ok_or(AwaitError::TimedOut)
     }
 

@@ -8,6 +8,7 @@
 //! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`]. The
 //! methods that look for dead processes are in [`deaths`](crate::ring::deaths).
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -27,10 +28,14 @@ use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
-use crate::ring::waits::{Waiter, Waits};
+use crate::ring::waits::{SelfWait, Waiter, Waits};
 use crate::ring::words::ClaimWord;
 use crate::wait::queue::{QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
+
+/// Time after which a thread that waits inside a handler of the same ring asks again whether it
+/// waits for itself: short beside a person's patience, long beside the poll that it costs.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The data that a ring's handles share besides the slots.
 pub struct Control {
@@ -338,16 +343,17 @@ impl Control {
     /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
     /// `deadline`.
     ///
-    /// Calls the closure `lasts` once if the wait outlasts its first polls. If the waiting thread
-    /// would wait for its own handler, `lasts` returns the handler's stage, and the wait ends.
-    /// `lasts` is not called before the first polls, because in a dense stream the call would delay
-    /// the next event.
+    /// Calls the closure `lasts` if the wait outlasts its first polls. `lasts` returns whether the
+    /// waiting thread waits for its own handler, and if it does, the wait ends. While that may yet
+    /// become so, because other parties move what is awaited, the wait calls `lasts` again each
+    /// [`ASK_AGAIN`]. `lasts` is not called before the first polls, because in a dense stream the
+    /// call would delay the next event.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
         learned: &mut HandleLearner,
         deadline: Option<Instant>,
-        lasts: &mut dyn FnMut() -> Option<usize>,
+        lasts: &mut dyn FnMut() -> SelfWait,
         checkup: Checkup<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> (Result<(), BatchError>, WaitStats) {
@@ -355,21 +361,30 @@ impl Control {
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
         let (mut holder, mut first, mut death) = (None, true, None);
-        let notice = self.peers.as_ref().map(|peers| peers.notice);
         let (in_time, stats) = self.waits.wait(
             &self.plan,
-            (&waiter, self.is_oversubscribed()),
+            (&waiter, &|| self.is_oversubscribed()),
             learned,
-            (self.status.deadline(), deadline, notice),
+            (self.status.deadline(), deadline),
             &mut || {
-                if std::mem::take(&mut first) {
-                    holder = lasts();
-                    if holder.is_none() {
-                        self.waits.cores.record(&self.plan, party);
-                    }
+                let asked = lasts();
+                if std::mem::take(&mut first) && !matches!(asked, SelfWait::Holds(_)) {
+                    self.waits.cores.record(&self.plan, party);
                 }
                 death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter, checkup));
-                holder.is_none() && death.is_none()
+                let again = match asked {
+                    SelfWait::Never => None,
+                    SelfWait::NotNow => Some(ASK_AGAIN),
+                    SelfWait::Holds(stage) => {
+                        holder = Some(stage);
+                        return ControlFlow::Break(());
+                    }
+                };
+                let notice = self.peers.as_ref().map(|peers| peers.notice);
+                match death {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(again.into_iter().chain(notice).min()),
+                }
             },
             ready,
         );

@@ -254,14 +254,13 @@ impl Membership {
     /// Returns the number of handles that have joined since the build: the members of all taps, and
     /// each pool's workers beyond those that the pool was built with.
     pub(crate) fn joined(&self, positions: &Positions, plan: &Plan) -> usize {
-        let of_stage = |(i, stage): (usize, &Stage)| match stage.delivery {
-            Delivery::Tap(_) => positions.members(stage),
-            Delivery::Pool { workers, room } if room > workers => {
-                self.alive[i].load(Relaxed).saturating_sub(workers)
+        let of_stage = |&stage: &usize| match &plan.stages[stage] {
+            Stage { delivery: Delivery::Pool { workers, .. }, .. } => {
+                self.alive[stage].load(Relaxed).saturating_sub(*workers)
             }
-            _ => 0,
+            tap => positions.members(tap),
         };
-        plan.stages.iter().enumerate().map(of_stage).sum()
+        plan.open.iter().map(of_stage).sum()
     }
 
     // Members of taps.

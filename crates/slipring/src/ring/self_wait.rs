@@ -13,6 +13,9 @@
 //!   while its thread waits. A self-wait may be detected late. A pool worker's self-wait could
 //!   still end, because the worker could adopt a chunk that another worker abandons. The library
 //!   refuses a pool worker's self-wait, too.
+//! - I3: which position is awaited, and so who holds it, may change while a thread waits: another
+//!   producer takes the free slot, and the wait goes on for one that the thread itself holds. A wait
+//!   inside a handler asks again while it lasts (`Control::wait_at`), all others never ask.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -20,6 +23,7 @@ use std::ptr;
 
 use crate::base::sync::Relaxed;
 use crate::ring::control::Control;
+use crate::ring::waits::SelfWait;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
 /// Largest depth of nested stages that is detected. The list of a thread's stages has a fixed
@@ -109,10 +113,10 @@ pub(crate) fn innermost(control: &Control) -> Option<usize> {
 }
 
 /// Returns the first stage of the current thread's list that has not released all events before
-/// `seq(stage)`. The function ignores stages for which `seq` returns `None`.
-fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
+/// `seq(stage, line)`. The function ignores lines for which `seq` returns `None`.
+fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
-        let Some(seq) = seq(stage) else { return false };
+        let Some(seq) = seq(stage, line) else { return false };
         let word = control.line(line).load(Relaxed); // this thread's store, or an adopted bound
         if control.plan.stages[stage].delivery.has_bounds() {
             word & IDLE == 0 && bound_ahead(word, seq) < 0
@@ -128,19 +132,62 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     })
 }
 
-/// Returns a stage whose handler is running on the current thread, if the stage has not released
-/// all events before `seq`. On the current thread, a producer that waited for the returned stage
-/// would wait for ever.
-pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
-    holder(control, |_| Some(seq))
+/// Whether the current thread is inside a stage of the ring of `control`, other than by the handle
+/// that releases on the line `own`.
+fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
+    with(|nest| {
+        let entries = nest.inside().map(Cell::get);
+        entries.filter(|(ring, _)| ptr::eq(*ring, control)).any(|(_, line)| Some(line) != own)
+    })
 }
 
-/// Works as [`stuck`], but for a consumer: a handle of `stage` waits for the event at `next`. The
-/// event at `next` is known to come. The handle gets the event only after the stages before `stage`
-/// have released it.
+fn found(holder: Option<usize>) -> SelfWait {
+    holder.map_or(SelfWait::NotNow, SelfWait::Holds)
+}
+
+/// Returns whether the current thread waits for itself, if a producer on it waits until all stages
+/// have released the events before `seq()`.
+pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfWait {
+    if !is_inside_other(control, None) {
+        return SelfWait::Never;
+    }
+    let seq = seq();
+    found(holder(control, |_, _| Some(seq)))
+}
+
+/// The wait of a consumer's handle, for [`of_consumer`].
+pub(crate) struct ConsumerWait {
+    pub(crate) stage: usize,
+    /// Index of the line on which the handle releases.
+    pub(crate) line: usize,
+    /// Position of the awaited event.
+    pub(crate) at: u64,
+}
+
+/// Returns whether the current thread waits for itself, if a consumer's handle on it waits.
+/// `is_claimed` returns whether the event at the position is known to come.
 ///
-/// The function ignores stages that are not before `stage`, because such stages do not delay an
-/// event whose slot is claimed.
-pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
-    holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
+/// - An event that is known to come reaches the handle once the stages before have released it.
+///   Other stages do not delay it.
+/// - An event that no producer has claimed can be claimed once all stages have released the event of the
+///   lap before.
+/// - A pool whose stream ends at the position ends once its other workers have released their
+///   chunks.
+pub(crate) fn of_consumer(
+    control: &Control,
+    ConsumerWait { stage, line, at }: ConsumerWait,
+    is_claimed: impl FnOnce(u64) -> bool,
+) -> SelfWait {
+    if !is_inside_other(control, Some(line)) {
+        return SelfWait::Never;
+    }
+    let behind = at.wrapping_add(1);
+    found(if control.ended(at).is_some() {
+        holder(control, |other, others| (other == stage && others != line).then_some(at))
+    } else if is_claimed(at) {
+        holder(control, |other, _| control.plan.before[stage][other].then_some(behind))
+    } else {
+        let lap = control.plan.capacity as u64;
+        holder(control, |_, others| (others != line).then_some(behind.wrapping_sub(lap)))
+    })
 }

@@ -5,14 +5,16 @@
 //!   for this progress. The end of a graph is stored before all queues are notified.
 
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::sync::Weak;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::reactors::{Reactors, Watched};
 use crate::ring::spinning::Cores;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
-use crate::wait::{self, FullRing, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrategy};
+use crate::wait::{
+    self, FullRing, HandleLearner, KeepWaiting, Wait, WaitOptions, WaitStats, WaitStrategy,
+};
 
 /// A party that waits. A party is a stage or the producers.
 #[derive(Clone, Copy)]
@@ -34,6 +36,16 @@ impl Waiter {
     pub(crate) fn new(party: usize, waits_for: usize, at: u64) -> Waiter {
         Waiter { party, waits_for, at, polls: 0, full_ring: None }
     }
+}
+
+/// Whether a thread that waits, waits for one of its own handlers.
+pub(crate) enum SelfWait {
+    /// It does not, and will not while this wait lasts.
+    Never,
+    /// It does not. That may change while the wait lasts.
+    NotNow,
+    /// The thread waits for its handler of the stage with this index, so its wait would not end.
+    Holds(usize),
 }
 
 /// The wait queues of a ring.
@@ -162,16 +174,15 @@ impl Waits {
     }
 
     /// Calls [`wait::wait_until`] with the strategy of the waiter's party.
-    /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's
-    /// deadline or the caller's deadline, whichever is earlier. `lasts` is called once, or once a
-    /// `notice`.
+    /// `oversubscribed` returns whether the graph has more threads than cores. The wait's deadline
+    /// is the graph's deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
-        (waiter, oversubscribed): (&Waiter, bool),
+        (waiter, oversubscribed): (&Waiter, &dyn Fn() -> bool),
         learned: &mut HandleLearner,
-        (own, theirs, notice): (Option<Instant>, Option<Instant>, Option<Duration>),
-        lasts: &mut dyn FnMut() -> bool,
+        (own, theirs): (Option<Instant>, Option<Instant>),
+        keep_waiting: &mut dyn FnMut() -> KeepWaiting,
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
         let Waiter { party, polls, full_ring, .. } = *waiter;
@@ -185,8 +196,7 @@ impl Waits {
             deadline: own.into_iter().chain(theirs).min(),
             // A caller's own deadline replaces the strategy's timeout.
             timeout: if theirs.is_none() { wait.timeout() } else { None },
-            notice,
         };
-        wait::wait_until(site, learned, lasts, ready)
+        wait::wait_until(site, learned, keep_waiting, ready)
     }
 }

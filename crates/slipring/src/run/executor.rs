@@ -24,6 +24,8 @@
 //!   by the last thread to go.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,7 +46,7 @@ use crate::ring::helper::{self, Help};
 use crate::ring::peers::Checkup;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::self_wait::enter;
-use crate::ring::waits::Waiter;
+use crate::ring::waits::{SelfWait, Waiter};
 use crate::wait::HandleLearner;
 
 /// The entries of stages that share threads.
@@ -112,17 +114,17 @@ impl<'env> Executor<'env> {
     ) -> Option<Arc<Executor<'env>>> {
         let stage = runners.first()?.stage();
         let stages: Vec<usize> = runners.iter().map(|runner| runner.stage()).collect();
-        let entries_of = |wanted: &dyn Fn(usize) -> bool| -> Box<[usize]> {
-            (0..stages.len()).filter(|&entry| wanted(stages[entry])).collect()
+        let mut levels = BTreeMap::<_, Vec<usize>>::new();
+        for (entry, &stage) in stages.iter().enumerate() {
+            levels.entry(Reverse(plan.depth(stage))).or_default().push(entry);
+        }
+        let follow = |stage: &usize| -> Box<[usize]> {
+            let follows = |&entry: &usize| plan.stages[stages[entry]].after.contains(stage);
+            (0..stages.len()).filter(follows).collect()
         };
-        let depth = |stage: usize| plan.before[stage].iter().filter(|before| **before).count();
-        let mut depths: Vec<usize> = stages.iter().map(|&stage| depth(stage)).collect();
-        depths.sort_unstable_by(|a, b| b.cmp(a));
-        depths.dedup();
-        let follow = |&stage: &usize| entries_of(&|it| plan.stages[it].after.contains(&stage));
         Some(Arc::new(Executor {
             followers: stages.iter().map(follow).collect(),
-            levels: depths.into_iter().map(|deep| entries_of(&|it| depth(it) == deep)).collect(),
+            levels: levels.into_values().map(Vec::into_boxed_slice).collect(),
             left: AtomicUsize::new(stages.len()),
             entries: runners
                 .into_iter()
@@ -349,7 +351,7 @@ impl<'env> Executor<'env> {
             // The graph fails if the user's waiting strategy panics, or if the graph's deadline
             // passes. In a failed graph, each entry ends at its next step.
             call_user(control, party, Some(at), || {
-                let (lasts, checkup) = (&mut || None, Checkup::NONE);
+                let (lasts, checkup) = (&mut || SelfWait::Never, Checkup::NONE);
                 Ok(control.wait_at(site, learned, until, lasts, checkup, &mut ready))
             })
         };

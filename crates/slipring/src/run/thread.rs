@@ -12,7 +12,7 @@ use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::peers::Checkup;
 use crate::ring::self_wait::enter;
-use crate::ring::waits::Waiter;
+use crate::ring::waits::{SelfWait, Waiter};
 
 /// The stages, workers and shards that run on one thread. Most threads run a single stage, worker
 /// or shard.
@@ -75,7 +75,7 @@ impl<'env> StageThread<'env> {
                         waiter,
                         &mut learned,
                         until,
-                        &mut || None,
+                        &mut || SelfWait::Never,
                         Checkup::NONE,
                         &mut ready,
                     ))

@@ -43,4 +43,6 @@ pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;
 pub(crate) use hardware::{cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
-pub(crate) use wait_loop::{HandleLearner, SleepPlace, WaitOptions, WaitStats, wait_until};
+pub(crate) use wait_loop::{
+    HandleLearner, KeepWaiting, SleepPlace, WAIT_ON, WaitOptions, WaitStats, wait_until,
+};

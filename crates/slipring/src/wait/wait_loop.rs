@@ -1,5 +1,6 @@
 //! The loop of a wait, which polls, acts as the strategy decides, and polls again.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::built_in::Wait;
@@ -73,8 +74,9 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
     /// Number of polls that the waiter has made since the wait began.
     pub(crate) polls: u64,
-    /// Whether the graph has more threads than cores.
-    pub(crate) oversubscribed: bool,
+    /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
+    /// lasts, so the loop asks again at each reading of the clock.
+    pub(crate) oversubscribed: &'a dyn Fn() -> bool,
     /// The full ring for whose room the waiter waits, if its thread has nothing else to do.
     pub(crate) full_ring: Option<FullRing>,
     /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
@@ -82,9 +84,14 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) deadline: Option<Instant>,
     /// Longest duration of the wait, from the clock's first reading on.
     pub(crate) timeout: Option<Duration>,
-    /// Longest time between two calls of `keep_waiting`; `None`: one call suffices.
-    pub(crate) notice: Option<Duration>,
 }
+
+/// Whether a wait goes on, and after which time its loop asks again; `None`: the loop need not ask
+/// again.
+pub(crate) type KeepWaiting = ControlFlow<(), Option<Duration>>;
+
+/// The answer of a wait that only its own condition, deadline or timeout ends.
+pub(crate) const WAIT_ON: KeepWaiting = ControlFlow::Continue(None);
 
 /// Measurements of one wait.
 pub(crate) struct WaitStats {
@@ -108,20 +115,19 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// of `ready`, acts as the strategy decides. Returns the result of the last call of `ready`, and
 /// the measurements of the wait. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` at the clock's first reading, and then after each `notice`, if there is
-/// one. No sleep lasts longer than a notice. A wait that ends before the clock's first reading does
-/// not call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
+/// Calls `keep_waiting` at the clock's first reading, and again after each time that it returns. No
+/// sleep lasts longer than that time. A wait that ends before the clock's first reading does not
+/// call `keep_waiting`. If `keep_waiting` breaks off, the wait ends after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,
     learner: &mut HandleLearner,
-    keep_waiting: &mut dyn FnMut() -> bool,
+    keep_waiting: &mut dyn FnMut() -> KeepWaiting,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let WaitOptions { wait, polls, oversubscribed, full_ring, queue, timeout, notice, .. } =
-        options;
+    let WaitOptions { wait, polls, oversubscribed, full_ring, queue, timeout, .. } = options;
     let mut deadline = options.deadline;
-    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
+    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed()) };
     let (mut sleeps, mut next_call) = (0, None);
     let in_time = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
@@ -129,7 +135,7 @@ pub(crate) fn wait_until(
         if ready() {
             break true;
         }
-        learner.learn_short_waits(oversubscribed);
+        learner.learn_short_waits(context.oversubscribed);
         let action = match &mut learner.learner {
             Some(learner) => learner.next_action(&context),
             None => wait.next_action(&context),
@@ -143,10 +149,8 @@ pub(crate) fn wait_until(
             next_call = Some(now);
         }
         if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
-            if !keep_waiting() {
-                break ready();
-            }
-            next_call = notice.zip(context.now).and_then(|(notice, now)| now.checked_add(notice));
+            let ControlFlow::Continue(again) = keep_waiting() else { break ready() };
+            next_call = again.zip(context.now).and_then(|(again, now)| now.checked_add(again));
         }
         let until = |time: Option<Instant>| {
             time.zip(context.now).map(|(time, now)| time.saturating_duration_since(now))
@@ -189,6 +193,7 @@ pub(crate) fn wait_until(
         context.polls += 1;
         if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
             context.now = Some(Instant::now());
+            context.oversubscribed = oversubscribed();
         }
     };
     if let Some(learner) = &mut learner.learner {
@@ -216,12 +221,11 @@ mod tests {
         WaitOptions {
             wait,
             polls: 0,
-            oversubscribed: false,
+            oversubscribed: &|| false,
             full_ring: None,
             queue: queue.map(|queue| queue as _),
             deadline: None,
             timeout: None,
-            notice: None,
         }
     }
 
@@ -234,7 +238,7 @@ mod tests {
         let queue = WaitQueue::new();
         let queue = parks.then_some(&queue);
         let options = WaitOptions { deadline, timeout: wait.timeout(), ..endless(wait, queue) };
-        wait_until(options, &mut wait.learner().into(), &mut || true, ready)
+        wait_until(options, &mut wait.learner().into(), &mut || WAIT_ON, ready)
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
         }
     }
 
-    /// If `keep_waiting` returns `false`, the wait ends after one more poll, and succeeds if that
+    /// If `keep_waiting` breaks off, the wait ends after one more poll, and succeeds if that
     /// last poll succeeds.
     #[test]
     fn a_wait_that_must_not_go_on_polls_once_more() {
@@ -269,7 +273,10 @@ mod tests {
                 let (in_time, stats) = wait_until(
                     options,
                     &mut strategy.learner().into(),
-                    &mut || stopped.replace(true),
+                    &mut || {
+                        stopped.set(true);
+                        ControlFlow::Break(())
+                    },
                     &mut || {
                         *(if stopped.get() { &mut after } else { &mut before }) += 1;
                         stopped.get() && ready_at_last
@@ -281,19 +288,22 @@ mod tests {
         }
     }
 
-    /// With a notice, `keep_waiting` is called again and again, also where the strategy sleeps for
-    /// ever, and can end the wait.
+    /// The loop asks again after the time that `keep_waiting` returns, also where the strategy
+    /// sleeps for ever, and the answer can end the wait.
     #[test]
-    fn a_wait_with_a_notice_asks_again_whether_to_go_on() {
+    fn a_wait_asks_again_whether_to_go_on() {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let queue = WaitQueue::new();
-            let notice = Some(Duration::from_millis(1));
-            let options = WaitOptions { notice, ..endless(&strategy, Some(&queue)) };
+            let options = endless(&strategy, Some(&queue));
             let mut calls = 0;
             let mut keep_waiting = || {
                 calls += 1;
-                calls < 3
+                if calls < 3 {
+                    ControlFlow::Continue(Some(Duration::from_millis(1)))
+                } else {
+                    ControlFlow::Break(())
+                }
             };
             let (in_time, _) =
                 wait_until(options, &mut strategy.learner().into(), &mut keep_waiting, &mut || {
@@ -301,6 +311,38 @@ mod tests {
                 });
             assert_eq!((in_time, calls), (false, 3), "{strategy}");
         }
+    }
+
+    /// Handles that join while a wait lasts may make the graph oversubscribed.
+    #[test]
+    fn a_wait_asks_again_whether_the_graph_is_oversubscribed() {
+        let _watched = crate::watchdog::watched();
+        #[derive(Debug)]
+        struct Told(std::sync::mpsc::Sender<bool>);
+        impl WaitStrategy for Told {
+            fn next_action(&self, context: &WaitContext) -> WaitAction {
+                self.0.send(context.oversubscribed).unwrap();
+                WaitAction::Yield
+            }
+            fn parks(&self) -> bool {
+                false
+            }
+            fn alias(&self) -> String {
+                "told".to_owned()
+            }
+        }
+        let (sender, told) = std::sync::mpsc::channel();
+        let strategy = Wait::Custom(std::sync::Arc::new(Told(sender)));
+        let joined = std::cell::Cell::new(false);
+        let oversubscribed = || joined.get();
+        let options = WaitOptions { oversubscribed: &oversubscribed, ..endless(&strategy, None) };
+        let mut polls = 0;
+        wait_until(options, &mut HandleLearner::default(), &mut || WAIT_ON, &mut || {
+            polls += 1;
+            joined.set(polls > 2);
+            polls > 4
+        });
+        assert_eq!(told.into_iter().take(4).collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[test]

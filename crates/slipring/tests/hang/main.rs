@@ -8,6 +8,7 @@ mod common;
 mod drops;
 mod graph_places;
 mod leases;
+mod moving;
 mod places;
 mod promises;
 mod self_wait;

@@ -1,0 +1,279 @@
+//! Waits for something that changes while they last: other producers take the slot that a handler
+//! waits for, so that the handler then waits for one that it holds itself.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use slipring::{ClaimError, Fault, Graph, SharedProducer, Wait, WaitError};
+
+use crate::common::ends;
+
+/// How a handler publishes more events than it handles.
+#[derive(Clone, Copy, Debug)]
+enum Publication {
+    One,
+    ByDeadline,
+    Claim,
+    All,
+}
+
+const PUBLICATIONS: [Publication; 4] =
+    [Publication::One, Publication::ByDeadline, Publication::Claim, Publication::All];
+
+/// A time that no test reaches.
+const NEVER: Duration = Duration::from_secs(3600);
+
+impl Publication {
+    fn publish(self, tx: &mut SharedProducer<u64>) -> Result<(), ClaimError> {
+        match self {
+            Publication::One => tx.publish(|slot| *slot += 1)?,
+            Publication::ByDeadline => tx.publish_by(Instant::now() + NEVER, |slot| *slot += 1)?,
+            Publication::Claim => tx.claim_n(2)?.publish(),
+            Publication::All => tx.publish_all(0..3, |slot, i| *slot = i)?,
+        };
+        Ok(())
+    }
+}
+
+/// Where the stage runs that publishes into its own ring.
+#[derive(Clone, Copy, Debug)]
+enum Threads {
+    Own,
+    Named,
+    Shared(usize),
+}
+
+/// Returns the error that the publications of the stage `a` get while the program's own thread
+/// publishes as well, as fast as it can.
+fn beside_another_producer(publication: Publication, threads: Threads, wait: Wait) -> WaitError {
+    let own = Mutex::new(None::<SharedProducer<u64>>);
+    let told = Mutex::new(None);
+    let chain = slipring::ring(8, || 0u64).wait(wait);
+    let chain = match threads {
+        Threads::Shared(count) => chain.threads(count),
+        _ => chain,
+    };
+    let chain = chain.read("a", |_, _| {
+        let mut own = own.lock().unwrap();
+        let Some(tx) = own.as_mut() else { return Ok(()) };
+        (0..2).try_for_each(|_| publication.publish(tx)).map_err(|error| {
+            *told.lock().unwrap() = Some(error.to_string());
+            error
+        })
+    });
+    let chain = if let Threads::Named = threads { chain.on("t") } else { chain };
+    let chain = chain.read("b", |_, _| ());
+    let chain = if let Threads::Named = threads { chain.on("t") } else { chain };
+    let failed = chain.run_shared(|tx| {
+        *own.lock().unwrap() = Some(tx.clone());
+        loop {
+            if let Err(error) = tx.publish(|slot| *slot = 0) {
+                return Err::<(), Fault>(error.into());
+            }
+        }
+    });
+    own.lock().unwrap().take();
+    let failure = failed.unwrap_err();
+    let told = told.into_inner().unwrap().expect("the handler's own call fails");
+    assert!(told.contains("it needs a release by stage `a`"), "{told}");
+    assert_eq!(failure.stage(), Some("a"), "{failure}");
+    match failure.downcast_ref::<ClaimError>() {
+        Some(ClaimError::Wait(error @ WaitError::WaitsForItself(_))) => error.clone(),
+        other => panic!("{failure}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_handler_that_publishes_beside_another_producer_hears_that_it_waits_for_itself() {
+    let _watched = crate::common::watched();
+    for threads in [Threads::Own, Threads::Named, Threads::Shared(1), Threads::Shared(2)] {
+        for publication in PUBLICATIONS {
+            for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
+                let name = format!("{publication:?}, {threads:?}, {wait}");
+                // Which producer takes the last free slot differs from run to run.
+                for _ in 0..3 {
+                    let wait = wait.clone();
+                    ends(&name, move || beside_another_producer(publication, threads, wait));
+                }
+            }
+        }
+    }
+}
+
+/// The handler of `a` begins to wait for slots that `b` holds. Then another producer takes each slot
+/// that `b` releases, until the next one is held by `a` itself.
+#[test]
+fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
+    let _watched = crate::common::watched();
+    for publication in PUBLICATIONS {
+        for shared in [None, Some(1), Some(2)] {
+            for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
+                let name = format!("{publication:?}, shared threads: {shared:?}, {wait}");
+                ends(&name, move || slots_are_taken_away(publication, shared, wait));
+            }
+        }
+    }
+}
+
+fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: Wait) {
+    let graph = Graph::new(8, || 0u64).shared().wait(wait);
+    let graph = if let Some(threads) = shared { graph.threads(threads) } else { graph };
+    let a = graph.reader("a");
+    let b = graph.reader("b").after(&a).own_loop();
+    let ring = graph.build().unwrap();
+    let (mut tx, mut own) = (ring.producer(), Some(ring.producer()));
+    let mut behind = ring.reader(b);
+    let (waits, told) = (AtomicBool::new(false), Mutex::new(None));
+    let mut handlers = ring.handlers();
+    handlers.read(a, |_, at| {
+        // The handler's producer goes, so that the ring closes.
+        if at.seq == 4
+            && let Some(mut own) = own.take()
+        {
+            waits.store(true, Ordering::Release);
+            let error = loop {
+                if let Err(error) = publication.publish(&mut own) {
+                    break error;
+                }
+            };
+            *told.lock().unwrap() = Some(error);
+        }
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..4 {
+                tx.publish(|_| ()).unwrap();
+            }
+            // `a` has released these once `b` gets them.
+            while behind.try_batch(4).map_or(0, |batch| batch.len()) < 4 {
+                std::thread::yield_now();
+            }
+            for _ in 0..4 {
+                tx.publish(|_| ()).unwrap();
+            }
+            while !waits.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            // Long enough for the handler to wait.
+            std::thread::sleep(Duration::from_millis(20));
+            for _ in 0..4 {
+                assert_eq!(behind.poll(1, |_, _| ()).unwrap(), 1);
+                drop(tx.try_publish(|_| ()));
+            }
+            drop(tx);
+            behind.for_each(|_, _| ()).unwrap();
+        });
+        handlers.run(|_| Ok(())).unwrap();
+    });
+    match told.into_inner().unwrap() {
+        Some(ClaimError::Wait(WaitError::WaitsForItself(stage))) => assert_eq!(stage.as_str(), "a"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A reader waits inside a handler for an event that no producer has claimed yet. Then the ring
+/// fills up, so that the producer waits for the handler.
+#[test]
+fn a_handler_that_waits_for_a_later_event_hears_that_it_holds_the_full_ring() {
+    let _watched = crate::common::watched();
+    for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
+        ends(&format!("{wait}"), move || {
+            let graph = Graph::new(2, || 0u64).wait(wait);
+            let (a, beside) = (graph.reader("a"), graph.reader("beside"));
+            let ring = graph.build().unwrap();
+            let (mut tx, mut first, mut second) =
+                (ring.producer(), ring.reader(a), ring.reader(beside));
+            std::thread::scope(|scope| {
+                scope.spawn(move || while tx.publish(|slot| *slot = 0).is_ok() {});
+                let mut told = None;
+                let ended = first.for_each(|_, _| {
+                    while told.is_none() {
+                        told = second.batch(1).map(|batch| batch.release()).err();
+                    }
+                    ring.halt();
+                });
+                assert!(matches!(ended, Err(WaitError::Halted)), "{ended:?}");
+                let told = told.unwrap();
+                assert!(
+                    matches!(&told, WaitError::WaitsForItself(a) if a.as_str() == "a"),
+                    "{told}"
+                );
+            });
+        });
+    }
+}
+
+/// A worker of a pool ends once the whole pool has, so it waits for a colleague whose handler runs
+/// on its own thread.
+#[test]
+fn a_worker_that_waits_for_the_end_inside_a_colleagues_handler_gets_an_error() {
+    let _watched = crate::common::watched();
+    for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
+        ends(&format!("{wait}"), move || {
+            let graph = Graph::new(4, || 0u64).wait(wait);
+            let pool = graph.pool_reader("pool", 2);
+            let ring = graph.build().unwrap();
+            let (mut tx, mut workers) = (ring.producer(), ring.pool_readers(pool));
+            let (mut one, mut other) = (workers.remove(0), workers.remove(0));
+            tx.publish(|_| ()).unwrap();
+            let mut tx = Some(tx);
+            let mut told = None;
+            let handled = one.for_each(|_, _| {
+                // The stream ends while the handler runs.
+                std::thread::scope(|scope| {
+                    let closing = tx.take();
+                    scope.spawn(|| drop(closing));
+                    told = other.batch(1).err();
+                });
+            });
+            assert_eq!(handled.unwrap(), 1);
+            let told = told.unwrap();
+            assert!(
+                matches!(&told, WaitError::WaitsForItself(pool) if pool.as_str() == "pool"),
+                "{told}"
+            );
+            assert!(matches!(other.batch(1), Err(WaitError::Closed)));
+        });
+    }
+}
+
+/// A wait that times out names the stage that holds the ring by then, not the one that did when the
+/// wait began.
+#[test]
+fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
+    let _watched = crate::common::watched();
+    let graph = Graph::new(4, || 0u64).shared();
+    let (a, b) = (graph.reader("a"), graph.reader("b"));
+    let ring = graph.build().unwrap();
+    let (mut tx, mut other) = (ring.producer(), ring.producer());
+    let (mut first, mut second) = (ring.reader(a), ring.reader(b));
+    for _ in 0..4 {
+        tx.publish(|_| ()).unwrap();
+    }
+    // `b` has handled one event, `a` none.
+    assert_eq!(second.poll(1, |_, _| ()).unwrap(), 1);
+    let waits = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            waits.store(true, Ordering::Release);
+            other.publish_by(Instant::now() + Duration::from_secs(2), |_| ())
+        });
+        while !waits.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        // The other producer's slot is taken from under it, or it publishes and leaves one for the
+        // ring to wait for: `b` holds the next slot, and `a` no longer any.
+        assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
+        let mine = tx.try_publish(|_| ());
+        match waiting.join().unwrap() {
+            Err(ClaimError::TimedOut { stage }) => assert_eq!(stage.as_str(), "b"),
+            Ok(_) => assert!(matches!(
+                mine,
+                Err(ClaimError::Gated { stage, .. }) if stage.as_str() == "b"
+            )),
+            Err(other) => panic!("{other}"),
+        }
+    });
+}
