@@ -4,13 +4,14 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use slipring::{At, Fault, OnFault, Pool, ReadHandler, Wait, ring};
+use slipring::{At, BatchError, ClaimError, Fault, Graph, OnFault, Pool, ReadHandler, Wait, ring};
 
 /// Strategies that suit more threads than cores.
 fn waits() -> impl Iterator<Item = Wait> {
@@ -465,5 +466,97 @@ fn a_fair_choice_finds_the_only_stage_that_is_ready() {
         tx.publish_all(0..64, |slot, i| *slot = if i == 63 { 20 } else { 0 }).unwrap();
         drop(tx); // The echo drops the other handle.
         assert_eq!(pipeline.join().unwrap().stage("behind").unwrap().events, 84);
+    }
+}
+
+thread_local! {
+    /// Whether the thread is in a call whose deadline is near.
+    static HAS_DEADLINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `wait`, during which no slow stage may run on this thread.
+fn with_deadline<T>(wait: impl FnOnce(Instant) -> T) -> T {
+    HAS_DEADLINE.set(true);
+    let waited = wait(Instant::now() + Duration::from_millis(1));
+    HAS_DEADLINE.set(false);
+    waited
+}
+
+/// Two stages take far longer for an event than the deadlines of the calling thread's waits. The
+/// other thread runs one of them, and the calling thread leaves the other one alone.
+#[test]
+fn a_call_with_a_deadline_runs_no_stage_that_takes_longer() {
+    let _watched = common::watched();
+    let overshot = AtomicU64::new(0);
+    let slow = |_: &u64, _: At| {
+        if HAS_DEADLINE.get() {
+            overshot.fetch_add(1, SeqCst);
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    let graph = Graph::new(2, || 0u64).threads(2);
+    let (one, two) = (graph.reader("one"), graph.reader("two"));
+    let end = graph.reader("end").after(&one).after(&two).own_loop();
+    let ring = graph.build().unwrap();
+    let mut end = ring.reader(end);
+    let mut handlers = ring.handlers();
+    handlers.read(one, slow).read(two, slow);
+    let timed_out = handlers
+        .run(|tx| {
+            let mut timed_out = [0; 2];
+            while timed_out.iter().any(|&calls| calls < 10) {
+                match with_deadline(|soon| tx.publish_by(soon, |_| ())) {
+                    Ok(_) => {}
+                    Err(ClaimError::TimedOut { .. }) => timed_out[0] += 1,
+                    Err(other) => return Err(other.into()),
+                }
+                match with_deadline(|soon| end.batch_by(2, soon).map(|batch| batch.release())) {
+                    Ok(_) => {}
+                    Err(BatchError::TimedOut) => timed_out[1] += 1,
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            Ok(timed_out)
+        })
+        .unwrap()
+        .value;
+    assert!(timed_out.iter().all(|&calls| calls >= 10), "{timed_out:?}");
+    assert_eq!(overshot.into_inner(), 0, "turns on a thread whose deadline was near");
+}
+
+/// A handler may be on the only thread that is free to run stages. So it runs slow ones, too, and
+/// its repeated calls succeed at last.
+#[test]
+fn a_handlers_call_with_a_deadline_runs_slow_stages() {
+    let _watched = common::watched();
+    for threads in [1, 2] {
+        let graph = Graph::new(4, || 0u64).threads(threads);
+        let slow = graph.reader("slow");
+        let waits = graph.reader("waits");
+        let behind = graph.reader("behind").after(&slow).own_loop();
+        let ring = graph.build().unwrap();
+        let mut behind = ring.reader(behind);
+        let (done, is_done) = mpsc::channel();
+        let mut handlers = ring.handlers();
+        handlers.read(slow, |_, _| thread::sleep(Duration::from_millis(5)));
+        handlers.read(waits, |_, _| {
+            loop {
+                match behind.batch_by(1, Instant::now() + Duration::from_millis(1)) {
+                    Ok(batch) => break batch.release(),
+                    Err(error) => assert!(matches!(error, BatchError::TimedOut), "{error}"),
+                }
+            }
+            done.send(()).unwrap();
+        });
+        handlers
+            .run(|tx| {
+                for _ in 0..3 {
+                    tx.publish(|_| ())?;
+                    // The calling thread runs no stage meanwhile.
+                    is_done.recv_timeout(Duration::from_secs(60)).expect("the handler ends");
+                }
+                Ok(())
+            })
+            .unwrap();
     }
 }

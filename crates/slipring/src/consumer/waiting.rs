@@ -90,7 +90,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let core = self.state().core.clone();
         loop {
             let now = Instant::now();
-            if deadline.is_none_or(|deadline| now < deadline) && helper::step(&core.control) {
+            if deadline.is_none_or(|deadline| now < deadline)
+                && helper::step(&core.control, deadline)
+            {
                 return Ok(()); // The caller polls again.
             }
             let look = now.checked_add(LOOK_AGAIN);

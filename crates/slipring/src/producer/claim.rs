@@ -50,7 +50,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
 
-    /// Claims one slot, and waits at most until `deadline`.
+    /// Claims one slot, and waits at most until `deadline`, as [`Producer::publish_by`] does.
     ///
     /// Example: [`Producer::publish_by`].
     ///
@@ -107,6 +107,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None` as
     /// `deadline`, the call waits as [`Producer::claim_n`] does.
+    ///
+    /// Inside a handler on shared threads, the call may return late, by a turn of another stage; see
+    /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;

@@ -264,6 +264,9 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None` as
     /// `deadline`, the call waits past every timeout of the wait strategy.
     ///
+    /// Inside a handler on shared threads, the call may return late, by a turn of another stage; see
+    /// [`Chain::threads`](crate::Chain::threads).
+    ///
     /// ```
     /// use slipring::ClaimError;
     /// use std::time::{Duration, Instant};

@@ -143,6 +143,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Works as [`Producer::publish`], but waits at most until `deadline`.
     ///
+    /// Inside a handler on shared threads, the call may return late, by a turn of another stage; see
+    /// [`Chain::threads`](crate::Chain::threads).
+    ///
     /// ```
     /// use slipring::ClaimError;
     /// use std::time::{Duration, Instant};

@@ -272,7 +272,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                     return Err(ClaimError::TimedOut { stage: self.core.control.name(slowest) });
                 }
                 // A batch of a stage that this thread runs may make room.
-                Refusal::Gated(_) if !is_over() && helper::step(&self.core.control) => {}
+                Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
             match self.reserve(len) {
@@ -315,7 +315,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 &mut || match Self::holds_back(core, next, len) {
                     Some(stage) => {
                         slowest.set(stage);
-                        helper::is_ready(control)
+                        helper::is_ready(control, deadline)
                     }
                     None => true,
                 },

@@ -206,6 +206,13 @@ impl Counters {
         (threads > 0).then(|| Turns { count, ran: Duration::from_nanos(nanos), threads })
     }
 
+    /// Returns the mean time of a stage's turns; `None`: none was timed.
+    pub(crate) fn usual_turn(&self, stage: usize) -> Option<Duration> {
+        let own = self.turns.get(stage)?;
+        let nanos = own.nanos.load(Relaxed).checked_div(own.count.load(Relaxed))?;
+        Some(Duration::from_nanos(nanos))
+    }
+
     pub(crate) fn party(&self, party: usize) -> &Party {
         &self.words.parties[party]
     }

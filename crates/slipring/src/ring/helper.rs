@@ -10,17 +10,19 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use crate::ring::control::Control;
 
 /// Runs the stages of one graph.
 pub(crate) trait Help {
     /// Runs a stage that has events to handle, for one batch. Returns `false` if no stage is ready
-    /// that another thread does not run.
-    fn step(&self) -> bool;
+    /// that another thread does not run. Outside of handlers, the stage's usual turn ends by
+    /// `until`.
+    fn step(&self, until: Option<Instant>) -> bool;
 
     /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
-    fn is_ready(&self) -> bool;
+    fn is_ready(&self, until: Option<Instant>) -> bool;
 
     /// Called before a wait of this thread that calls [`Help::is_ready`].
     fn wait_begins(&self);
@@ -88,9 +90,10 @@ fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
 }
 
 /// Runs a stage of the ring of `control` for one batch, if the current thread may and one is ready.
+/// `until` is the deadline of the call that waits ([`Help::step`]).
 #[cold]
-pub(crate) fn step(control: &Control) -> bool {
-    with(control, |help| help.step()).unwrap_or(false)
+pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
+    with(control, |help| help.step(until)).unwrap_or(false)
 }
 
 /// Calls `wait`, which may call [`is_ready`].
@@ -116,6 +119,6 @@ pub(crate) fn is_there(control: &Control) -> bool {
 }
 
 /// Returns whether [`step`] would run a stage.
-pub(crate) fn is_ready(control: &Control) -> bool {
-    with(control, |help| help.is_ready()).unwrap_or(false)
+pub(crate) fn is_ready(control: &Control, until: Option<Instant>) -> bool {
+    with(control, |help| help.is_ready(until)).unwrap_or(false)
 }

@@ -45,7 +45,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::helper::{self, Help};
 use crate::ring::peers::Checkup;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
-use crate::ring::self_wait::enter;
+use crate::ring::self_wait::{self, enter};
 use crate::ring::waits::{SelfWait, Waiter};
 use crate::wait::HandleLearner;
 
@@ -54,6 +54,8 @@ pub(crate) struct Executor<'env> {
     entries: Box<[Line<Place<'env>>]>,
     /// For each entry, the entries of the stages that directly follow its stage.
     followers: Box<[Box<[usize]>]>,
+    /// The stage of each entry.
+    stages: Box<[usize]>,
     /// The entries by depth, the deepest first.
     levels: Box<[Box<[usize]>]>,
     /// Index of the first entry's stage, whose queue and strategy all entries share.
@@ -126,6 +128,7 @@ impl<'env> Executor<'env> {
             followers: stages.iter().map(follow).collect(),
             levels: levels.into_values().map(Vec::into_boxed_slice).collect(),
             left: AtomicUsize::new(stages.len()),
+            stages: stages.into(),
             entries: runners
                 .into_iter()
                 .map(|runner| {
@@ -152,13 +155,13 @@ impl<'env> Executor<'env> {
         self.helping(supervisor, || {
             let mut learned = supervisor.control.learner_contained(self.stage);
             let (mut history, mut timed_out) = (History::of(supervisor.thread), false);
-            let mut next = self.find(&history);
+            let mut next = self.find(&history, |_| true);
             while !self.is_over() {
                 next = match next {
                     Some(taken) => {
                         let done = self.turn(supervisor, taken);
                         history.add(&done);
-                        let next = self.find(&history);
+                        let next = self.find(&history, |_| true);
                         self.hand_on(supervisor.control, done, next.as_ref());
                         next
                     }
@@ -252,11 +255,16 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at the entry that comes next for a thread, if one is ready.
-    fn find(&self, history: &History) -> Option<Taken<'_, 'env>> {
+    /// Takes the turn at the entry that comes next for a thread, of those that are ready and that
+    /// the thread `may` run.
+    fn find(
+        &self,
+        history: &History,
+        may: impl Fn(usize) -> bool + Copy,
+    ) -> Option<Taken<'_, 'env>> {
         let order = || history.order(&self.followers, &self.levels);
         let is_own = |entry: &usize| self.entries[*entry].home.load(Relaxed) == history.thread;
-        let take = |entry| self.take_ready(entry);
+        let take = |entry| if may(entry) { self.take_ready(entry) } else { None };
         if history.is_fair() {
             return history.fair_order(self.entries.len()).find_map(take);
         }
@@ -344,7 +352,7 @@ impl<'env> Executor<'env> {
         let waited = {
             let mut ready = || {
                 if found.is_none() {
-                    found = self.find(history);
+                    found = self.find(history, |_| true);
                 }
                 found.is_some() || self.is_over() || self.helped.load(Relaxed) != helped
             };
@@ -412,7 +420,7 @@ impl<'env> Executor<'env> {
     /// Runs one turn as a producer that waits for room.
     pub(crate) fn help_once(&self, supervisor: Supervisor<'_, 'env>) -> bool {
         let history = Cell::new(History::of(supervisor.thread));
-        Helping { executor: self, supervisor, history }.step()
+        Helping { executor: self, supervisor, history }.step(None)
     }
 }
 
@@ -423,7 +431,23 @@ struct Helping<'a, 'env> {
     history: Cell<History>,
 }
 
-impl Helping<'_, '_> {
+impl<'a, 'env> Helping<'a, 'env> {
+    /// Finds an entry as [`Executor::find`] does, whose usual turn ends by `until`. An entry that
+    /// has had no turn yet may take any time.
+    ///
+    /// Inside a handler any entry will do, because no other thread may be free to run it: the
+    /// calling thread may be in the program's own code. A handler that repeated a call with a short
+    /// deadline would never succeed. Outside of handlers one of the started threads is always there.
+    fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
+        let Helping { executor, supervisor, .. } = self;
+        let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let usual = |entry| supervisor.control.counters.usual_turn(executor.stages[entry]);
+        executor.find(history, |entry| {
+            left.is_none_or(|left| usual(entry).is_some_and(|turn| turn <= left))
+        })
+    }
+
     /// Wakes another thread, because this one goes back to the user's code.
     fn wake_another(&self) {
         if self.executor.hands_on {
@@ -433,9 +457,9 @@ impl Helping<'_, '_> {
 }
 
 impl Help for Helping<'_, '_> {
-    fn step(&self) -> bool {
+    fn step(&self, until: Option<Instant>) -> bool {
         let mut history = self.history.get();
-        let Some(taken) = self.executor.find(&history) else { return false };
+        let Some(taken) = self.find(&history, until) else { return false };
         let done = self.executor.turn(self.supervisor, taken);
         history.add(&done);
         self.history.set(history);
@@ -458,9 +482,9 @@ impl Help for Helping<'_, '_> {
         self.wake_another();
     }
 
-    fn is_ready(&self) -> bool {
+    fn is_ready(&self, until: Option<Instant>) -> bool {
         let is_ready = |taken| self.executor.give_back(taken);
-        self.executor.find(&self.history.get()).is_some_and(is_ready)
+        self.find(&self.history.get(), until).is_some_and(is_ready)
     }
 }
 
