@@ -33,10 +33,12 @@
 //!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
 //!   handles while loom unwinds, and such a drop aborts the process.
 
+use std::io::{BufRead, BufReader, Write, read_to_string};
 use std::ops::Range;
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::base::panics::Contained;
 use crate::base::sync::{Arc, choose_twin, fencing_threads};
@@ -84,6 +86,11 @@ mod wait;
 
 /// Name of the environment variable that holds the twin's name for a child process.
 const TWIN: &str = "SLIPRING_TWIN";
+/// Number of executions after which a twin counts as not caught. The search for the most hidden
+/// one takes about 190,000.
+const TWIN_EXECUTIONS: usize = 2_000_000;
+/// End of the line that a model prints about its executions once a minute.
+const SO_FAR: &str = " executions so far";
 
 /// Runs `model` in every order of its threads, and asserts that there are at least `least`
 /// executions. `preemptions`, if given, limits the switches away from a thread that could continue.
@@ -93,12 +100,12 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
         asleep::print_at_a_panic();
     }
     let executions = Arc::new(AtomicUsize::new(0));
-    let counted = executions.clone();
+    let (counted, news) = (executions.clone(), News::default());
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     let began = Instant::now();
     builder.check(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
+        news.tell(counted.fetch_add(1, Ordering::Relaxed));
         model();
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
@@ -110,6 +117,28 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
         mutated || executions >= least,
         "{executions} executions are fewer than this model's minimum of {least}"
     );
+}
+
+/// The time of the last line about a model's executions; the model's start before the first.
+struct News(Mutex<Instant>);
+
+impl Default for News {
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl News {
+    /// Prints the number of executions once a minute: to `cargo xtask loom` the line is progress,
+    /// and a model without progress hangs. It goes directly to standard error, because the test
+    /// harness holds printed text back.
+    fn tell(&self, executions: usize) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= Duration::from_secs(60) {
+            *last = Instant::now();
+            let _ = writeln!(std::io::stderr(), "{executions}{SO_FAR}");
+        }
+    }
 }
 
 /// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
@@ -147,6 +176,24 @@ enum Caught {
     Message(&'static str),
 }
 
+/// Waits for the end of `child`, and returns its standard output and standard error. Passes its
+/// lines about executions on as they come, because they are this process's progress, too.
+fn heard(mut child: Child) -> (ExitStatus, String, String) {
+    let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+    let out = std::thread::spawn(move || read_to_string(out).expect("text"));
+    let mut text = String::new();
+    for line in BufReader::new(err).lines() {
+        let line = line.expect("text");
+        if line.ends_with(SO_FAR) {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+        text += &line;
+        text.push('\n');
+    }
+    let out = out.join().expect("the output of the child process");
+    (child.wait().expect("the end of the child process"), out, text)
+}
+
 /// Runs `model` (a test's path below this module) with the step `twin` weakened, and asserts that
 /// the model fails in the way `how`.
 fn caught(model: &str, twin: &str, how: Caught) {
@@ -159,17 +206,19 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let child = Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "--nocapture", "--test-threads=1", &format!("{here}::{model}")])
         .env(TWIN, twin)
-        // Seconds after which a twin counts as not caught.
-        .env("LOOM_MAX_DURATION", "200")
+        // Not a duration: a busy machine takes longer, and would catch fewer.
+        .env("LOOM_MAX_PERMUTATIONS", TWIN_EXECUTIONS.to_string())
         .env("RUST_BACKTRACE", "0")
-        .output()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("a child process");
-    let (out, err) =
-        (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    let (status, out, err) = heard(child);
     assert!(out.contains("running 1 test"), "there is no model `{model}`:\n{out}");
     // The first panic message says why the model failed; later panics come from the unwinding.
     let reason = err.split("panicked at").nth(1).unwrap_or_default();
-    assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
+    assert!(!status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
     assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");
     if let Caught::Deadlock(parties) = how {
         assert!(
