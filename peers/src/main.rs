@@ -19,6 +19,7 @@ mod picture;
 mod report;
 mod work;
 
+use std::env;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,10 @@ use measure::{Figure, Size, measure};
 use output::Output;
 use slipring_machine::usable_cores;
 use slipring_support::streams::{print, stdout_width};
+
+/// Name of the environment variable with which `cargo xtask` asks for a line on standard error as
+/// each measurement begins: a check that prints nothing for ten minutes counts as hanging.
+const PROGRESS: &str = "SLIPRING_PROGRESS";
 
 /// Compares slipring with its peers and with hand-made limits
 #[derive(Parser)]
@@ -123,9 +128,14 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let bar = progress(&figures, reps);
+    let prints = bar.is_hidden() && env::var_os(PROGRESS).is_some();
     let series = measure(&figures, reps, |rep, figure, contender| {
         let Figure { table, column, .. } = figure;
-        bar.set_message(format!("{}/{reps}: {table}, {column}: {}", rep + 1, contender.name));
+        let about = format!("{}/{reps}: {table}, {column}: {}", rep + 1, contender.name);
+        if prints {
+            let _ = writeln!(io::stderr(), "{about}");
+        }
+        bar.set_message(about);
         bar.inc(1);
     })?;
     bar.finish_and_clear();
