@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     io::{IsTerminal, stdout},
-    time::Duration,
 };
 
 use crate::{
@@ -78,7 +77,10 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
         let call = |command| call(command).target_dir(&target);
         step.run(&call("clippy --all-targets").args(["--", "-D", "warnings"]))?;
         step.run(&call("test"))?;
-        step.run(&call("run --quiet").args(["--", "--smoke"]))?;
+        // A quiet build makes no visible progress, so nothing is left to build for `run`.
+        step.run(&call("build"))?;
+        let run = call("run --quiet").args(["--", "--smoke"]);
+        step.run(&run.env("SLIPRING_PROGRESS", "1"))?;
     }
     Ok(())
 }
@@ -86,8 +88,9 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
 /// Measures the same work through slipring, its peers and hand-made limits. The measurements are a
 /// workspace of their own, with a lock file and a target folder.
 pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
+    step.run(&Call::cargo("build --release --manifest-path peers/Cargo.toml"))?;
     let call = Call::cargo("run --quiet --release --manifest-path peers/Cargo.toml --").args(args);
-    step.run_within(Duration::from_secs(4 * 60 * 60), &call)
+    step.run(&call.env("SLIPRING_PROGRESS", "1"))
 }
 
 /// Runs the models of the memory orderings whose names contain one of `filters`; all if there is
@@ -108,11 +111,17 @@ pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
 
 /// Runs every example program with a small amount of data.
 pub fn examples(step: &mut Step) -> Result<(), Trouble> {
-    workspace::examples(&step.root).iter().try_for_each(|name| example(step, name))
+    step.run(&Call::cargo("build -p slipring-examples --examples"))?;
+    workspace::examples(&step.root).iter().try_for_each(|name| run_example(step, name))
 }
 
 /// Runs one example program with a small amount of data.
 pub fn example(step: &mut Step, name: &str) -> Result<(), Trouble> {
+    step.run(&Call::cargo("build -p slipring-examples --example").args([name]))?;
+    run_example(step, name)
+}
+
+fn run_example(step: &mut Step, name: &str) -> Result<(), Trouble> {
     let call = Call::cargo("run --quiet -p slipring-examples --example");
     step.run(&call.args([name, "--", "--smoke"]))
 }

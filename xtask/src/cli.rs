@@ -6,9 +6,16 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{deep, mutants, steps::Policy};
 
+/// What the help says about the limit on hangs.
+const HANGS: &str = "\
+A check has no limit on its total time. It is ended if it makes no progress for ten minutes: no test
+ends, or no line is printed. Its report names the tests that were running. SLIPRING_TEST_LIMIT states
+the seconds that a single test may take; the check's limit is ten minutes more if they exceed that.";
+
 /// The project's own checks.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_version_flag = true)]
+#[command(after_help = HANGS)]
 pub struct Cli {
     /// Warn about a missing tool instead of failing.
     #[arg(long, global = true)]

@@ -1,7 +1,7 @@
 //! Running other programs: each call is shown as a shell takes it, and its test results are
 //! counted.
 //!
-//! Hand-made: a time limit must end the whole family of a program, which std does not do.
+//! Hand-made: a limit on hangs must end the whole family of a program, which std does not do.
 
 use std::{
     env,
@@ -10,10 +10,15 @@ use std::{
     io::{self, BufRead, BufReader, IsTerminal, Write, stdout},
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
+
+use crate::progress::{Progress, TURN};
 
 /// The caller's settings that would change the meaning of a check.
 const CLEARED: [&str; 8] = [
@@ -117,6 +122,12 @@ impl Blame {
         }
         self.words_follow = panicked;
     }
+
+    /// Adds the kept lines to `error`.
+    fn told(&self, mut error: String) -> String {
+        self.lines.iter().for_each(|line| error.extend(["\n", line]));
+        error
+    }
 }
 
 /// A call of another program.
@@ -179,8 +190,8 @@ impl Call {
         command
     }
 
-    /// Runs the call in `folder`, passes its output through and counts its test results. Past
-    /// `limit` it ends the program and all of its descendants.
+    /// Runs the call in `folder`, passes its output through and counts its test results. Ends the
+    /// program and all of its descendants after `limit` without progress.
     pub fn run(&self, folder: &Path, limit: Duration, tally: &mut Tally) -> Result<(), String> {
         say!("$ {self}");
         let colour = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
@@ -190,27 +201,19 @@ impl Call {
         }
         let mut running =
             Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
-        let deadline = Some(Instant::now() + limit);
-        let mut blame = Blame::default();
-        loop {
-            match running.line(deadline) {
-                Line::Text(line) => {
-                    // The checks go on when standard output is closed.
-                    let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
-                    tally.read(&line);
-                    blame.read(&line);
-                }
-                Line::Late => return Err(format!("`{self}` did not end within {limit:?}")),
-                Line::End => break,
-            }
-        }
+        let (mut progress, mut blame) = (Progress::new(limit), Blame::default());
+        let followed = running.follow(&mut progress, |line| {
+            // The checks go on when standard output is closed.
+            let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
+            tally.read(line);
+            blame.read(line);
+        });
+        followed.map_err(|why| blame.told(format!("`{self}` {why}")))?;
         let status = running.status().map_err(|error| error.to_string())?;
         if status.success() {
             return Ok(());
         }
-        let mut error = format!("`{self}` failed: {status}");
-        blame.lines.iter().for_each(|line| error.extend(["\n", line]));
-        Err(error)
+        Err(blame.told(format!("`{self}` failed: {status}")))
     }
 
     /// Whether the call succeeds; its output is discarded.
@@ -242,6 +245,8 @@ impl fmt::Display for Call {
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
+    /// The bytes of a line that the program has not finished.
+    unfinished: Arc<Mutex<Vec<u8>>>,
 }
 
 /// The next event of a running program.
@@ -261,17 +266,64 @@ impl Running {
         let child =
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
         drop(command); // It holds this process's end of the pipe.
-        let (sender, lines) = channel();
+        let ((sender, lines), unfinished) = (channel(), Arc::<Mutex<Vec<u8>>>::default());
+        let shared = unfinished.clone();
+        let send = move |line: &mut Vec<u8>| {
+            let text = String::from_utf8_lossy(line).into_owned();
+            line.clear();
+            sender.send(text).is_ok()
+        };
         thread::spawn(move || {
-            let (mut said, mut line) = (BufReader::new(said), Vec::new());
-            while said.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                    break;
+            let mut said = BufReader::new(said);
+            while let Ok(chunk) = said.fill_buf()
+                && !chunk.is_empty()
+            {
+                let length = chunk.len();
+                let mut line = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+                    line.extend_from_slice(part);
+                    if part.ends_with(b"\n") && !send(&mut line) {
+                        return;
+                    }
                 }
-                line.clear();
+                drop(line);
+                said.consume(length);
+            }
+            let mut line = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if !line.is_empty() {
+                send(&mut line);
             }
         });
-        Ok(Self { child, lines })
+        Ok(Self { child, lines, unfinished })
+    }
+
+    /// Passes each line to `read` until the output ends; `Err` says why the program hangs.
+    fn follow(
+        &mut self,
+        progress: &mut Progress,
+        mut read: impl FnMut(&str),
+    ) -> Result<(), String> {
+        loop {
+            let began = Instant::now();
+            let line = self.line(Some(began + TURN));
+            progress.pass(began.elapsed());
+            match line {
+                Line::Text(line) => {
+                    progress.read(&line);
+                    read(&line);
+                }
+                Line::Late => {}
+                Line::End => return Ok(()),
+            }
+            if progress.is_stuck() {
+                if let Ok(Some(status)) = self.child.try_wait() {
+                    let holder = "a process that it had started holds its output open";
+                    return Err(format!("has ended ({status}), but {holder}"));
+                }
+                let line = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+                return Err(progress.report(&String::from_utf8_lossy(&line)));
+            }
+        }
     }
 
     /// Waits for the next line until `deadline`.
@@ -298,22 +350,33 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            let family: String =
-                descendants(self.child.id()).iter().map(|id| format!(" {id}")).collect();
-            if !family.is_empty() {
-                let _ = Command::new("sh")
-                    .args(["-c", &format!("kill -KILL{family}")])
-                    .stderr(Stdio::null())
-                    .status();
+            // A stopped process starts no more children, so the last list is complete.
+            let mut family = Vec::new();
+            loop {
+                let now = family_of(self.child.id());
+                if now.iter().all(|id| family.contains(id)) {
+                    break;
+                }
+                family = now;
+                signal("STOP", &family);
             }
+            signal("KILL", &family);
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// The descendants of the process `ancestor`; none where the system has no `/proc`.
-fn descendants(ancestor: u32) -> Vec<u32> {
+/// Sends the signal `name` to the processes `ids`. std has no call for it.
+fn signal(name: &str, ids: &[u32]) {
+    let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
+    let mut shell = Command::new("sh");
+    let kill = shell.args(["-c", &format!("kill -{name}{ids}")]);
+    let _ = kill.stderr(Stdio::null()).status();
+}
+
+/// The process `ancestor` and its descendants; none of these where the system has no `/proc`.
+fn family_of(ancestor: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -335,7 +398,7 @@ fn descendants(ancestor: u32) -> Vec<u32> {
         );
         next += 1;
     }
-    family.split_off(1)
+    family
 }
 
 /// Quotes `text` for a shell.
@@ -431,6 +494,32 @@ error: 1 target failed:
         while !gone() {
             thread::yield_now(); // The kill takes effect later.
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_program_without_progress_is_reported_with_its_running_test() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf 'running 1 test\ntest a::b ... '; exec sleep 1000"]);
+        let mut running = Running::start(command).unwrap();
+        let mut progress = Progress::new(Duration::from_millis(1));
+        // One write brings both, so the second is there when the first has been read.
+        let Line::Text(line) = running.line(None) else { panic!("no line") };
+        progress.read(&line);
+        let report = running.follow(&mut progress, |line| panic!("{line}")).unwrap_err();
+        assert!(report.contains("no test ended"), "{report}");
+        assert!(report.contains("still running: a::b\n"), "{report}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_program_that_ends_in_time_does_not_hang() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo a; printf b"]);
+        let (mut running, mut lines) = (Running::start(command).unwrap(), Vec::new());
+        let mut progress = Progress::new(Duration::MAX);
+        running.follow(&mut progress, |line| lines.push(line.to_owned())).unwrap();
+        assert_eq!(lines, ["a\n", "b"]);
     }
 
     #[test]

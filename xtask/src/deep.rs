@@ -1,15 +1,10 @@
 //! The checks that take long or need more than a stable toolchain.
 
-use std::time::Duration;
-
 use crate::{
     command::{Call, output},
-    steps::{Step, Trouble},
+    steps::{SLOW_TEST, Step, Trouble},
     workspace,
 };
-
-/// The time limit of each check of this module.
-const LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// The default number of schedules that Miri tries.
 pub const SEEDS: u32 = 16;
@@ -51,8 +46,7 @@ fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
 pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Trouble> {
     toolchain("nightly", &["miri", "rust-src"])?;
     let folder = step.scratch("miri");
-    step.run_within(
-        LIMIT,
+    step.run_slow(
         &Call::cargo_of("nightly", "miri test -p slipring --lib --tests")
             .target_dir(&folder)
             .args(["--"])
@@ -71,8 +65,7 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
         .find_map(|line| line.strip_prefix("host: "))
         .unwrap_or("x86_64-unknown-linux-gnu");
     let folder = step.scratch("tsan");
-    step.run_within(
-        LIMIT,
+    step.run_slow(
         &Call::cargo_of("nightly", "test -Zbuild-std -p slipring --tests --target")
             .args([host])
             .target_dir(&folder)
@@ -81,7 +74,7 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
             .args(filters)
             .env("RUSTFLAGS", "-Zsanitizer=thread")
             // The sanitizer slows each test down many times.
-            .env("SLIPRING_TEST_LIMIT", "7200")
+            .env("SLIPRING_TEST_LIMIT", SLOW_TEST.as_secs().to_string())
             // A test forgets a pipeline and its threads on purpose. Some tests ask for more
             // memory than there is, and expect an error.
             .env("TSAN_OPTIONS", "report_thread_leaks=0 allocator_may_return_null=1"),
@@ -98,13 +91,12 @@ pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
     let folder = step.scratch("msrv");
     // The client library of `slipring-nats` needs a later compiler, which its own manifest names.
     let apart = "check --workspace --all-targets --exclude slipring-nats";
-    step.run_within(LIMIT, &Call::cargo_of(&version, apart).target_dir(&folder))
+    step.run(&Call::cargo_of(&version, apart).target_dir(&folder))
 }
 
 /// Runs the slow tests: those marked `#[ignore]`, and those that do more under `SLIPRING_SOAK`.
 pub fn soak(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
-    step.run_within(
-        LIMIT,
+    step.run_slow(
         &Call::cargo("test --release --workspace --lib --bins --tests")
             .args(["--", "--include-ignored"])
             .args(filters)

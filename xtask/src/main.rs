@@ -22,6 +22,7 @@ mod models;
 mod mutants;
 mod nats;
 mod parts;
+mod progress;
 mod source;
 mod steps;
 mod tidy;

@@ -10,10 +10,16 @@ use std::{
     process::{Command, ExitCode},
     sync::{Mutex, PoisonError},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use crate::command::{Tally, cores};
+use crate::{
+    command::{Line, Running, Tally, cores},
+    progress,
+};
+
+/// The time after which a test counts as slow, as in a harness.
+const SLOW: Duration = Duration::from_secs(60);
 
 /// Runs the tests of the harness `program` whose names contain one of `filters`; all if there is
 /// none.
@@ -63,30 +69,51 @@ fn list(program: &Path, filters: &[OsString]) -> Result<Vec<String>, String> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Runs a test and prints its result; the output of a failed test, too.
+/// Runs a test and prints its result; the output of a failed test, too. A slow test is named while
+/// it runs, because the limit on hangs judges a check by what it prints.
 fn one(program: &Path, name: &str) -> Tally {
     let began = Instant::now();
-    let mut tally = Tally::default();
-    let output = match Command::new(program).args(["--exact", name]).output() {
-        Ok(output) => output,
+    let (mut tally, mut text) = (Tally::default(), String::new());
+    let mut command = Command::new(program);
+    command.args(["--exact", name]);
+    let ended = Running::start(command).and_then(|mut running| {
+        let mut notice = Some(began + SLOW);
+        loop {
+            match running.line(notice) {
+                Line::Text(line) => {
+                    if let Some(executions) = progress::goes_on(name, &line) {
+                        say!("{executions}");
+                        notice = None;
+                    } else {
+                        tally.read(&line);
+                        text += &line;
+                    }
+                }
+                Line::Late => {
+                    say!("{}", progress::slow(name));
+                    notice = None;
+                }
+                Line::End => return running.status(),
+            }
+        }
+    });
+    let status = match ended {
+        Ok(status) => status,
         Err(error) => {
             say!("test {name} ... FAILED: it does not start: {error}");
             return Tally { failed: 1, ..tally };
         }
     };
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().for_each(|line| tally.read(line));
     // What else the harness excludes is no news for a single test.
     tally.filtered = 0;
     let took = began.elapsed().as_secs_f64();
-    if output.status.success() && tally.failed == 0 {
+    if status.success() && tally.failed == 0 {
         let verdict = if tally.passed == 0 { "ignored" } else { "ok" };
         say!("test {name} ... {verdict}  {took:.1} s");
     } else {
         // A process that a signal ends prints no result.
         tally.failed = tally.failed.max(1);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        say!("test {name} ... FAILED  {took:.1} s: {}\n{text}{errors}", output.status);
+        say!("test {name} ... FAILED  {took:.1} s: {status}\n{text}");
     }
     tally
 }

@@ -12,8 +12,12 @@ use crate::{
     workspace,
 };
 
-/// The time limit of one call, so that a hanging test ends the step.
-const LIMIT: Duration = Duration::from_secs(25 * 60);
+/// The time without progress after which a call hangs. It follows progress, because the total
+/// depends on what else the machine does.
+pub const LIMIT: Duration = Duration::from_secs(10 * 60);
+/// The time after which the watchdog of a slow test ends its process: `watchdog.rs` grants it under
+/// Miri and to a soak test.
+pub const SLOW_TEST: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The reason why a step did not pass.
 #[derive(Debug)]
@@ -65,11 +69,15 @@ pub struct Step {
 impl Step {
     /// Runs `call` at the workspace's root.
     pub fn run(&mut self, call: &Call) -> Result<(), Trouble> {
-        self.run_within(LIMIT, call)
+        self.run_within(limit(stated()), call)
     }
 
-    /// Runs `call` at the workspace's root, and ends it past `limit`.
-    pub fn run_within(&mut self, limit: Duration, call: &Call) -> Result<(), Trouble> {
+    /// Runs `call` at the workspace's root. A single test of it may take as long as [`SLOW_TEST`].
+    pub fn run_slow(&mut self, call: &Call) -> Result<(), Trouble> {
+        self.run_within(limit(stated().max(SLOW_TEST)), call)
+    }
+
+    fn run_within(&mut self, limit: Duration, call: &Call) -> Result<(), Trouble> {
         Ok(call.run(&self.root, limit, &mut self.tally)?)
     }
 
@@ -86,6 +94,18 @@ impl Step {
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.target.join(name)
     }
+}
+
+/// The time that a caller's `SLIPRING_TEST_LIMIT` gives a single test; none by default.
+fn stated() -> Duration {
+    let seconds = env::var("SLIPRING_TEST_LIMIT").ok().and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(Duration::ZERO, Duration::from_secs)
+}
+
+/// The limit on a call's time without progress if the watchdog of a test ends it after `test`. The
+/// watchdog comes first, because it knows the name of the test.
+fn limit(test: Duration) -> Duration {
+    if test < LIMIT { LIMIT } else { test + LIMIT }
 }
 
 /// A step that has ended.
@@ -242,6 +262,12 @@ mod tests {
             run.step("a step", |_| result);
         }
         (run.total(), run.failures())
+    }
+
+    #[test]
+    fn the_watchdog_of_a_test_comes_before_the_limit_of_a_call() {
+        assert_eq!(limit(Duration::from_secs(5 * 60)), LIMIT);
+        assert!(limit(LIMIT) > LIMIT && limit(SLOW_TEST) > SLOW_TEST);
     }
 
     #[test]
