@@ -24,12 +24,12 @@ use crate::{
     assembly, checks,
     command::{Call, Line, Running, cores},
     layout::{self, LIBRARY},
-    workspace,
+    progress::Progress,
+    steps, workspace,
 };
 
-/// The time limit of a test of the unchanged library.
-const AT_MOST: Duration = Duration::from_secs(30 * 60);
-/// The time limit of a test of a mutant, in multiples of its usual time; [`LEAST`] at least.
+/// The time limit of a test of a mutant, in multiples of its usual time; [`LEAST`] at least. A
+/// mutant may make a model explore without end, so the limit is on the total, not on progress.
 const PATIENCE: u32 = 5;
 /// The lowest time limit of a test of a mutant.
 const LEAST: Duration = Duration::from_secs(60);
@@ -139,11 +139,22 @@ enum Ended {
     Stopped,
 }
 
+/// The limit of a test.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    /// On the time that the test takes.
+    Total(Duration),
+    /// On the time without progress.
+    Quiet(Duration),
+}
+
 /// A copy of the workspace for one mutant at a time, with the tests that judge it.
 pub struct Judge {
     tree: PathBuf,
     scratch: PathBuf,
     tests: BTreeMap<Asked, Vec<Test>>,
+    /// Copies of the programs of the unchanged library.
+    unchanged: BTreeMap<Asked, Vec<PathBuf>>,
     /// The time limit of a test, instead of a multiple of its usual time.
     limit: Option<Duration>,
 }
@@ -160,7 +171,9 @@ impl Judge {
         let tree = scratch.join("tree");
         workspace::copy(root, &tree)
             .map_err(|error| format!("cannot copy the workspace: {error}"))?;
-        let mut judge = Self { tree, scratch: scratch.to_owned(), tests: BTreeMap::new(), limit };
+        let scratch = scratch.to_owned();
+        let (tests, unchanged) = (BTreeMap::new(), BTreeMap::new());
+        let mut judge = Self { tree, scratch, tests, unchanged, limit };
         for &asked in asked {
             let tests = judge.baseline(asked)?;
             say!(
@@ -179,7 +192,7 @@ impl Judge {
         self.tests.values().map(Vec::len).sum()
     }
 
-    fn baseline(&self, asked: Asked) -> Result<Vec<Test>, String> {
+    fn baseline(&mut self, asked: Asked) -> Result<Vec<Test>, String> {
         if asked == Asked::Assembly {
             let code = self
                 .code()
@@ -213,7 +226,7 @@ impl Judge {
         let all: Vec<usize> = (0..tests.len()).collect();
         let (failed, late) = in_turn(asked.at_once(), &all, |at, stop| {
             let began = Instant::now();
-            let ended = self.ask(asked, &programs, &tests[at], AT_MOST, stop);
+            let ended = self.ask(asked, &programs, &tests[at], Limit::Quiet(steps::LIMIT), stop);
             took.lock().expect("no test panics here")[at] = began.elapsed();
             ended
         });
@@ -226,12 +239,20 @@ impl Judge {
         }
         if late {
             return Err(format!(
-                "{}: a test of the unchanged library takes longer than {AT_MOST:?}",
-                asked.name()
+                "{}: a test of the unchanged library hangs: no progress for {:?}",
+                asked.name(),
+                steps::LIMIT
             ));
         }
         let took = took.into_inner().expect("no test panics here");
         tests.iter_mut().zip(took).for_each(|(test, took)| test.took = took);
+        let mut kept = Vec::new();
+        for (index, program) in programs.iter().enumerate() {
+            let copy = self.scratch.join(format!("unchanged-{}-{index}", asked.name()));
+            fs::copy(program, &copy).map_err(|error| format!("{}: {error}", copy.display()))?;
+            kept.push(copy);
+        }
+        self.unchanged.insert(asked, kept);
         Ok(tests)
     }
 
@@ -273,8 +294,21 @@ impl Judge {
         let tests = &self.tests[&asked];
         let order = likely_first(tests, &mutant.file);
         let (failed, late) = in_turn(asked.at_once(), &order, |at, stop| {
-            let limit = self.limit.unwrap_or((tests[at].took * PATIENCE).max(LEAST));
-            self.ask(asked, &programs, &tests[at], limit, stop)
+            let ask =
+                |programs: &[PathBuf], limit| self.ask(asked, programs, &tests[at], limit, stop);
+            if let Some(limit) = self.limit {
+                return ask(&programs, Limit::Total(limit));
+            }
+            let limit = (tests[at].took * PATIENCE).max(LEAST);
+            within(
+                limit,
+                |limit| ask(&programs, Limit::Total(limit)),
+                || {
+                    let began = Instant::now();
+                    let ended = ask(&self.unchanged[&asked], Limit::Quiet(steps::LIMIT));
+                    (ended == Ended::Passed).then(|| began.elapsed())
+                },
+            )
         });
         let Some(at) = failed else {
             return if late { Verdict::Timeout } else { Verdict::Survived };
@@ -328,13 +362,13 @@ impl Judge {
         if programs.is_empty() { Err(said) } else { Ok(programs) }
     }
 
-    /// Runs one test until it ends, `limit` has passed, or `stop` is set.
+    /// Runs one test until it ends, has reached its limit, or `stop` is set.
     fn ask(
         &self,
         asked: Asked,
         programs: &[PathBuf],
         test: &Test,
-        limit: Duration,
+        limit: Limit,
         stop: &AtomicBool,
     ) -> Ended {
         let Some(program) = programs.get(test.program) else { return Ended::Failed };
@@ -344,17 +378,28 @@ impl Judge {
             .current_dir(self.tree.join(LIBRARY));
         command.envs(asked.variables().iter().copied()).env("RUST_BACKTRACE", "0");
         let Ok(mut running) = Running::start(command) else { return Ended::Failed };
-        let (deadline, mut panicked) = (Instant::now() + limit, false);
+        let (Limit::Total(time) | Limit::Quiet(time)) = limit;
+        let (mut progress, mut panicked) = (Progress::new(time), false);
         loop {
-            match running.line(Some(deadline.min(Instant::now() + TURN))) {
-                Line::Text(line) => panicked |= line.contains("panicked at"),
-                Line::Late if stop.load(Relaxed) => return Ended::Stopped,
-                // A model that has panicked may hang while it unwinds.
-                Line::Late if Instant::now() >= deadline => {
-                    return if panicked { Ended::Failed } else { Ended::OutOfTime };
+            let began = Instant::now();
+            let line = running.line(Some(began + TURN));
+            progress.pass(began.elapsed());
+            match line {
+                Line::Text(line) => {
+                    panicked |= line.contains("panicked at");
+                    if matches!(limit, Limit::Quiet(_)) {
+                        progress.read(&line);
+                    }
                 }
                 Line::Late => {}
                 Line::End => break,
+            }
+            if stop.load(Relaxed) {
+                return Ended::Stopped;
+            }
+            if progress.is_stuck() {
+                // A model that has panicked may hang while it unwinds.
+                return if panicked { Ended::Failed } else { Ended::OutOfTime };
             }
         }
         if running.status().is_ok_and(|status| status.success()) {
@@ -362,6 +407,24 @@ impl Judge {
         } else {
             Ended::Failed
         }
+    }
+}
+
+/// Runs a mutant's test within `limit`. If that was too short, the machine may be busier than at
+/// the start: `unchanged` returns how long the test takes without the mutant now, and the mutant
+/// gets another try if that asks for a longer limit.
+fn within(
+    limit: Duration,
+    mutant: impl Fn(Duration) -> Ended,
+    unchanged: impl FnOnce() -> Option<Duration>,
+) -> Ended {
+    let ended = mutant(limit);
+    if ended != Ended::OutOfTime {
+        return ended;
+    }
+    match unchanged().map(|took| took * PATIENCE) {
+        Some(now) if now > limit => mutant(now),
+        _ => ended,
     }
 }
 
@@ -422,6 +485,20 @@ mod tests {
         });
         assert_eq!((failed, late, seen.into_inner()), (Some(1), true, 3));
         assert_eq!(in_turn(2, &[0, 1], |_, _| Ended::Passed), (None, false));
+    }
+
+    #[test]
+    fn a_timeout_is_judged_by_the_present_speed_of_the_machine() {
+        let second = Duration::from_secs(1);
+        // The mutant's test takes 100 s now.
+        let mutant = |limit| if limit < 100 * second { Ended::OutOfTime } else { Ended::Passed };
+        let judged = |took| within(60 * second, mutant, || took);
+        assert_eq!(judged(Some(30 * second)), Ended::Passed, "a busy machine");
+        assert_eq!(judged(Some(15 * second)), Ended::OutOfTime, "not busy enough");
+        assert_eq!(judged(Some(second)), Ended::OutOfTime, "as at the start");
+        assert_eq!(judged(None), Ended::OutOfTime, "the unchanged test does not pass");
+        let idle = || panic!("the first try was enough");
+        assert_eq!(within(100 * second, mutant, idle), Ended::Passed);
     }
 
     #[test]
