@@ -371,6 +371,20 @@ impl<E, L: Layout> Core<E, L> {
         snapshot::report(&self.control)
     }
 
+    /// Returns the number of positions from `seq` on that are claimed, given-up ones among them. The
+    /// caller knows that all events before `seq` are published. A call may cost as much as some calls
+    /// of [`Core::is_claimed`].
+    #[cold]
+    pub(crate) fn claimed_after(&self, seq: u64) -> u64 {
+        let (mut claimed, mut free) = (0, self.capacity() + 1);
+        while claimed + 1 < free {
+            let middle = claimed.midpoint(free);
+            let is_claimed = self.is_claimed(seq.wrapping_add(middle - 1));
+            *(if is_claimed { &mut claimed } else { &mut free }) = middle;
+        }
+        claimed
+    }
+
     /// Returns the number of events that `stage` is behind `seq`.
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
         let lower_bound = seq.wrapping_sub(self.capacity());

@@ -1,6 +1,7 @@
 //! Runs a graph on threads that outlive the call that started the graph.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::launch::Built;
 use super::placement::{Assigned, Bound, bind};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
-use crate::base::panics::{drop_contained, drop_payload};
+use crate::base::panics::{Contained, drop_contained, drop_payload};
 use crate::base::sync::whole;
 use crate::errors::{BindError, Cause, Error, Failure, Report};
 use crate::ring::control::Control;
@@ -18,12 +19,21 @@ use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::snapshot;
+use crate::ring::spec::Delivery;
 
 /// The running stages of a spawned chain or graph: see [`Chain::spawn`](crate::Chain::spawn).
 ///
-/// Dropping a pipeline stops no stage: the stages run until the ring is closed and drained.
+/// Dropping a pipeline stops no stage and waits for none: the stages run until the ring is closed
+/// and drained. If the program ends before that, the events that they have not handled are lost,
+/// and no handler's `stop` is called. So a program joins its pipeline ([`join`](Pipeline::join)),
+/// or has its drop join it ([`join_on_drop`](Pipeline::join_on_drop)).
+#[must_use = "if the program ends before the stages do, the events that they have not handled are \
+              lost: join the pipeline, or let `join_on_drop` do it"]
 pub struct Pipeline {
-    ring: Box<dyn AnyRing>,
+    /// `None`: the pipeline was joined.
+    ring: Option<Box<dyn AnyRing>>,
+    /// How the drop joins the pipeline; `None`: it does not.
+    on_drop: Option<OnDrop>,
     /// The threads, each with the index of its first stage.
     threads: Vec<(usize, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
@@ -33,9 +43,22 @@ pub struct Pipeline {
     places: Option<Assigned>,
 }
 
+/// How a pipeline's drop joins it.
+struct OnDrop {
+    /// The longest time that the drop waits.
+    limit: Duration,
+    tell: Contained<Box<dyn FnOnce(Result<Report, JoinError>) + Send + Sync>>,
+}
+
+/// Time after which a drop that waits looks again whether the stages have handled all events. While
+/// a producer is open, nothing else tells it.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
+    /// Returns the number of events that a stage has not released.
+    fn left(&self, stage: usize) -> u64;
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
     /// stage end. A graph without stages has not ended while producers may still publish.
     fn end_run(&self);
@@ -47,6 +70,9 @@ trait AnyRing: Send + Sync {
 impl<E: Send, L: Layout> AnyRing for Owner<E, L> {
     fn control(&self) -> &Control {
         &self.control
+    }
+    fn left(&self, stage: usize) -> u64 {
+        self.claimed_after(self.control.position(stage))
     }
     fn end_run(&self) {
         if self.control.status.is_over() {
@@ -84,6 +110,8 @@ pub enum JoinError {
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
+        /// Number of published events that the stage has not released.
+        left: u64,
     },
     /// The pipeline has ended with a failure.
     Failed(Error),
@@ -92,9 +120,11 @@ pub enum JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinError::StillRunning { stage } => write!(
+            JoinError::StillRunning { stage, left } => write!(
                 f,
-                "stage `{stage}` is still running; close the producers, or halt the pipeline"
+                "stage `{stage}` is still running, with {left} event{} left; close the producers, \
+                 or halt the pipeline",
+                if *left == 1 { "" } else { "s" }
             ),
             JoinError::Failed(error) => error.fmt(f),
         }
@@ -143,8 +173,9 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         }
         let places = hooks.places.clone();
         hooks.drop_contained(&core.control);
-        let ring = Box::new(core.clone());
-        let pipeline = Pipeline { ring, threads: started, running, has_handles, places };
+        let ring: Box<dyn AnyRing> = Box::new(core.clone());
+        let (ring, on_drop) = (Some(ring), None);
+        let pipeline = Pipeline { ring, on_drop, threads: started, running, has_handles, places };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
@@ -196,11 +227,13 @@ impl Pipeline {
     /// The first failure. A stage that joins its own pipeline would wait for itself, so the call
     /// returns an error at once.
     pub fn join(mut self) -> Result<Report, Error> {
+        self.on_drop = None;
         if let Some(stage) = self.own_stage() {
+            let stage = self.control().name(stage);
             let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
             return Err(Error::failed(
                 Failure::new(stage, None, cause),
-                snapshot::report(self.ring.control()),
+                snapshot::report(self.control()),
             ));
         }
         self.wait(None);
@@ -212,7 +245,7 @@ impl Pipeline {
             }
         }
         let outcome = self.outcome();
-        match (outcome, self.ring.take_apart()) {
+        match (outcome, self.ring.take().and_then(|ring| ring.take_apart())) {
             (Ok(report), Some(panic)) => Err(Error::event_drop(panic, report)),
             (outcome, _) => outcome,
         }
@@ -242,16 +275,65 @@ impl Pipeline {
     /// the first failure.
     pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
         if let Some(stage) = self.own_stage() {
-            return Err(JoinError::StillRunning { stage });
+            return Err(self.still_running(stage));
         }
         if !self.wait(Some(limit)) {
             let mut running = self.threads.iter().filter(|(_, handle)| !handle.is_finished());
             if let Some(&(stage, _)) = running.next().or(self.threads.first()) {
-                let stage = self.ring.control().name(self.unfinished(stage));
-                return Err(JoinError::StillRunning { stage });
+                return Err(self.still_running(self.unfinished(stage)));
             }
         }
         self.outcome().map_err(JoinError::Failed)
+    }
+
+    /// Has the drop of the pipeline wait until the stages have ended, but no longer than `limit`.
+    /// Then the drop calls `tell` with the result, which is that of
+    /// [`join_within`](Pipeline::join_within).
+    ///
+    /// So a program can return from `main` early, by `?` or by a panic, and its log is written. A
+    /// producer that is still open could publish for ever. While one is, the drop waits only until
+    /// the stages have handled all that is published, and the handlers' `stop` is not called. So
+    /// let the producers go first: variables are dropped in the reverse order of their
+    /// declaration, which here drops `log` before `_pipeline`.
+    ///
+    /// ```
+    /// use slipring::{JoinError, Report};
+    /// use std::time::Duration;
+    /// # let (sender, told) = std::sync::mpsc::channel();
+    /// # let written = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    /// # let lines = written.clone();
+    /// # {
+    /// let (log, pipeline) = slipring::ring(1024, String::new)
+    ///     .read("write", move |line, _| {
+    ///         println!("{line}");
+    /// #       lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    ///     })
+    ///     .spawn()?;
+    /// let _pipeline = pipeline.join_on_drop(Duration::from_secs(5), move |ended| {
+    ///     if let Err(left) = &ended {
+    ///         eprintln!("the log is incomplete: {left}");
+    ///     }
+    /// #   sender.send(ended.is_ok()).unwrap();
+    /// });
+    /// let mut log = log;
+    /// for i in 0..1000 {
+    ///     log.publish(|line| *line = format!("line {i}"))?;
+    /// }
+    /// # }
+    /// # assert!(told.recv()?);
+    /// # assert_eq!(written.load(std::sync::atomic::Ordering::Relaxed), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// The drop waits for nothing on a thread of the pipeline's own. After [`join`](Pipeline::join)
+    /// there is nothing to wait for, and `tell` is not called. A panic of `tell` is contained.
+    pub fn join_on_drop(
+        mut self,
+        limit: Duration,
+        tell: impl FnOnce(Result<Report, JoinError>) + Send + Sync + 'static,
+    ) -> Pipeline {
+        self.on_drop = Some(OnDrop { limit, tell: Contained::new(Box::new(tell)) });
+        self
     }
 
     /// Ends the stages without draining the ring: the stages do not get the events that they have
@@ -264,20 +346,32 @@ impl Pipeline {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn halt(&self) {
-        self.ring.control().halt();
+        self.control().halt();
+    }
+
+    fn control(&self) -> &Control {
+        self.ring().control()
+    }
+
+    fn ring(&self) -> &dyn AnyRing {
+        self.ring.as_deref().expect("`join` takes the ring last")
+    }
+
+    fn still_running(&self, stage: usize) -> JoinError {
+        JoinError::StillRunning { stage: self.control().name(stage), left: self.ring().left(stage) }
     }
 
     /// Returns the stage that the calling thread runs, or the first stage of that thread, if the
     /// thread belongs to the pipeline.
-    fn own_stage(&self) -> Option<Name> {
-        let (own, control) = (thread::current().id(), self.ring.control());
+    fn own_stage(&self) -> Option<usize> {
+        let own = thread::current().id();
         let &(first, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
-        Some(control.name(self_wait::innermost(control).unwrap_or(first)))
+        Some(self_wait::innermost(self.control()).unwrap_or(first))
     }
 
     /// Returns a stage that has not ended, of a thread whose first stage is `first`.
     fn unfinished(&self, first: usize) -> usize {
-        let control = self.ring.control();
+        let control = self.control();
         let runs = |&stage: &usize| control.ended(control.position(stage)).is_none();
         let stages = control.plan.stages.iter().enumerate();
         let shared = stages.filter(|(_, stage)| stage.thread.is_shared()).map(|(stage, _)| stage);
@@ -305,17 +399,47 @@ impl Pipeline {
         }
         drop(count);
         if !self.has_handles {
-            self.ring.end_run();
+            self.ring().end_run();
         }
         true
     }
 
+    /// Returns whether a drop that waits has something to wait for: stages that end, or events that
+    /// they have not released.
+    fn goes_on(&self) -> bool {
+        let control = self.control();
+        let is_tap = |stage: usize| matches!(control.plan.stages[stage].delivery, Delivery::Tap(_));
+        let has_left = |stage: usize| !is_tap(stage) && self.ring().left(stage) > 0;
+        self.own_stage().is_none()
+            && (control.status.is_over() || (0..control.plan.stages.len()).any(has_left))
+    }
+
     fn outcome(&self) -> Result<Report, Error> {
-        let control = self.ring.control();
+        let control = self.control();
         let report = snapshot::report(control);
         match control.status.failure() {
             Some(failure) => Err(Error::failed(failure, report)),
             None => Ok(report),
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        let Some(OnDrop { limit, tell }) = self.on_drop.take() else { return };
+        // A limit beyond the clock's range counts as no limit.
+        let until = Instant::now().checked_add(limit);
+        let ended = loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
+            match self.join_within(left) {
+                Err(JoinError::StillRunning { .. }) if !left.is_zero() && self.goes_on() => {}
+                ended => break ended,
+            }
+        };
+        // `tell` is user code.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell.into_inner()(ended))) {
+            drop_payload(panic);
         }
     }
 }

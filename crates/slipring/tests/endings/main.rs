@@ -6,6 +6,7 @@ mod common;
 mod closing;
 mod deadlines;
 mod failures;
+mod joined_drops;
 mod pipelines;
 mod reports;
 

@@ -22,7 +22,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
             assert_eq!(format!("{pipeline:?}"), r#"["quick", "slow"]"#);
             let still = |error: JoinError, name: &str| {
                 assert!(
-                    matches!(&error, JoinError::StillRunning { stage } if &**stage == name),
+                    matches!(&error, JoinError::StillRunning { stage, .. } if &**stage == name),
                     "{error}"
                 );
                 assert!(error.to_string().contains("still running"));
@@ -33,7 +33,7 @@ fn joining_a_pipeline_waits_for_its_stages() {
             // `quick` ends soon, `slow` waits for its gate.
             loop {
                 match pipeline.join_within(Duration::from_millis(1)).unwrap_err() {
-                    JoinError::StillRunning { stage } if &*stage == "quick" => {}
+                    JoinError::StillRunning { stage, .. } if &*stage == "quick" => {}
                     other => break still(other, "slow"),
                 }
             }

@@ -108,7 +108,7 @@ fn joins_itself(shared: bool) {
             let mut pipeline = theirs.lock().unwrap().take().unwrap();
             let within = pipeline.join_within(Duration::MAX);
             sender.send((
-                matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"),
+                matches!(within, Err(JoinError::StillRunning { stage, .. }) if &*stage == "r"),
                 pipeline.join().unwrap_err(),
             ))
         })

@@ -73,7 +73,10 @@ fn a_slow_shutdown_says_who_runs() {
     tx.publish(|_| ()).unwrap();
     tx.close();
     let error = pipeline.join_within(Duration::from_millis(1)).unwrap_err();
-    assert!(matches!(&error, JoinError::StillRunning { stage } if &**stage == "slow"), "{error}");
+    assert!(
+        matches!(&error, JoinError::StillRunning { stage, .. } if &**stage == "slow"),
+        "{error}"
+    );
     open.send(()).unwrap();
     assert_eq!(pipeline.join_within(LIMIT).unwrap().stage("slow").unwrap().events, 1);
 }
