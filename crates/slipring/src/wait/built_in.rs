@@ -60,7 +60,9 @@ use super::strategy::{
 pub enum Wait {
     /// Polls without a pause. Each waiter needs a core of its own.
     BusySpin,
-    /// Polls `spins` times, then yields the core between polls.
+    /// Polls `spins` times, then yields the core between polls. A wait that lasts sleeps for 50 µs
+    /// after each 2,048 polls, which takes it about a millisecond: a yield of a thread with a
+    /// real-time priority lets no ordinary thread run.
     Yielding {
         /// Number of polls before the first yield.
         spins: u32,
@@ -184,6 +186,13 @@ impl Default for Wait {
 const BLOCKING_SPINS: u32 = 200;
 /// Default duration of the alternating strategies' awake window.
 pub(super) const AWAKE: Duration = Duration::from_micros(50);
+/// Number of polls after which a yielding waiter sleeps once. If it has a real-time priority, it
+/// keeps its core from ordinary threads until then. 3,000 events between a thread of each kind on
+/// one core take 0.05 to 0.2 s; without the sleep, 1,344 of them took 20 s
+/// (`records/2026-11-28-priorities`).
+const YIELDS_IN_A_ROW: u64 = 2048;
+/// Duration of that sleep.
+const BREATHER: Duration = Duration::from_micros(50);
 /// Default duration of the alternating strategies' sleep.
 pub(super) const ASLEEP: Duration = Duration::from_micros(200);
 
@@ -302,6 +311,9 @@ impl WaitStrategy for Wait {
             Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
             Wait::BusySpin => WaitAction::Spin(1),
             Wait::Yielding { spins } if context.polls_below(spins) => WaitAction::Spin(1),
+            Wait::Yielding { .. } if polls % YIELDS_IN_A_ROW == YIELDS_IN_A_ROW - 1 => {
+                WaitAction::Sleep(BREATHER)
+            }
             Wait::Yielding { .. } => WaitAction::Yield,
             Wait::Sleeping { spins, .. } if context.polls_below(spins) => WaitAction::Spin(1),
             Wait::Sleeping { spins, yields, .. }
@@ -384,6 +396,38 @@ impl WaitStrategy for Wait {
             Wait::Timeout { wait, .. } => wait.learner(),
             Wait::Custom(strategy) => strategy.learner(),
             _ => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    /// Every strategy but busy spin sleeps now and then, also if its yields let no thread run: a
+    /// thread with a real-time priority holds its core until it sleeps.
+    #[test]
+    fn a_wait_that_lasts_gives_ordinary_threads_the_core() {
+        let yielding = Wait::YIELDING;
+        let fallback = std::sync::Arc::new(yielding.clone());
+        let (spin, yields) = (Duration::from_micros(10), Duration::from_micros(100));
+        let backoff = Wait::PhasedBackoff { spin, yields, fallback };
+        for wait in Wait::all().into_iter().chain([backoff, yielding.or_timeout(ASLEEP)]) {
+            let began = std::time::Instant::now();
+            let mut learner = wait.learner();
+            let sleeps = |polls: &u64| {
+                let now = began + Duration::from_nanos(300) * *polls as u32;
+                let mut context = WaitContext { polls: *polls, ..WaitContext::new(false) };
+                (context.started, context.now) = (Some(began), Some(now));
+                let action = match &mut learner {
+                    Some(learner) => learner.next_action(&context),
+                    None => wait.next_action(&context),
+                };
+                !matches!(action, WaitAction::Spin(_) | WaitAction::Yield | WaitAction::Clock)
+            };
+            let most = 2 * YIELDS_IN_A_ROW;
+            let first = (0..most).find(sleeps);
+            assert_eq!(first.is_none(), matches!(wait, Wait::BusySpin), "{wait}: {first:?}");
         }
     }
 }
