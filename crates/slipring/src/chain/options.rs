@@ -135,10 +135,10 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// handler that waits for the ring itself, for room or for an event of a handle, runs other
     /// stages meanwhile.
     ///
-    /// A call with a deadline, such as [`publish_by`](crate::Producer::publish_by), runs no stage in
-    /// the producer's closure whose usual turn would pass the deadline: one of the started threads
-    /// does. Inside a handler it runs any stage, because no other thread may be free, and so may
-    /// return late by that stage's turn.
+    /// A call with a deadline, such as [`publish_by`](crate::Producer::publish_by), runs no stage
+    /// in the producer's closure whose usual turn would pass the deadline: one of the started
+    /// threads does. Inside a handler it runs any stage, because no other thread may be free, and
+    /// so may return late by that stage's turn.
     ///
     /// ```
     /// let mut sum = 0;

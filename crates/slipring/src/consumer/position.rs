@@ -276,6 +276,12 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.first_polls
     }
 
+    /// Asks again with how many polls a wait begins: with none, where the graph has more threads
+    /// than cores.
+    pub(crate) fn refresh_first_polls(&mut self) {
+        self.first_polls = self.control().first_polls(self.stage);
+    }
+
     /// Returns the declaration of this handle's stage in the graph's plan.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {

@@ -134,6 +134,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         // The slowest of the parties that the position follows, as each poll in vain finds it.
         let slowest = Cell::new(self.waits_for());
         let polls = self.state().first_polls();
+        // Handles may have joined or left since the handle was made.
+        self.state_mut().refresh_first_polls();
         let waiter =
             Waiter { polls, ..Waiter::new(self.state().stage, slowest.get(), self.next()) };
         let learned = std::mem::take(&mut self.state_mut().learned);

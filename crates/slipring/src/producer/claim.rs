@@ -108,7 +108,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None` as
     /// `deadline`, the call waits as [`Producer::claim_n`] does.
     ///
-    /// Inside a handler on shared threads, the call may return late, by a turn of another stage; see
+    /// Inside a handler on shared threads, the call may return late by another stage's turn; see
     /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```

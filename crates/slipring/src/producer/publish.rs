@@ -143,7 +143,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Works as [`Producer::publish`], but waits at most until `deadline`.
     ///
-    /// Inside a handler on shared threads, the call may return late, by a turn of another stage; see
+    /// Inside a handler on shared threads, the call may return late by another stage's turn; see
     /// [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```

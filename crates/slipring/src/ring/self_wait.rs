@@ -13,9 +13,9 @@
 //!   while its thread waits. A self-wait may be detected late. A pool worker's self-wait could
 //!   still end, because the worker could adopt a chunk that another worker abandons. The library
 //!   refuses a pool worker's self-wait, too.
-//! - I3: which position is awaited, and so who holds it, may change while a thread waits: another
-//!   producer takes the free slot, and the wait goes on for one that the thread itself holds. A wait
-//!   inside a handler asks again while it lasts (`Control::wait_at`), all others never ask.
+//! - I3: which position is awaited may change while a thread waits: another producer takes the free
+//!   slot, and the wait goes on for one that the thread itself holds. So a wait inside a handler
+//!   asks again while it lasts (`Control::wait_at`); all others never ask.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -169,8 +169,8 @@ pub(crate) struct ConsumerWait {
 ///
 /// - An event that is known to come reaches the handle once the stages before have released it.
 ///   Other stages do not delay it.
-/// - An event that no producer has claimed can be claimed once all stages have released the event of the
-///   lap before.
+/// - An event that no producer has claimed can be claimed once all stages have released the event
+///   of the lap before.
 /// - A pool whose stream ends at the position ends once its other workers have released their
 ///   chunks.
 pub(crate) fn of_consumer(

@@ -437,7 +437,8 @@ impl<'a, 'env> Helping<'a, 'env> {
     ///
     /// Inside a handler any entry will do, because no other thread may be free to run it: the
     /// calling thread may be in the program's own code. A handler that repeated a call with a short
-    /// deadline would never succeed. Outside of handlers one of the started threads is always there.
+    /// deadline would never succeed. Outside of handlers, one of the started threads is always
+    /// there.
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());

@@ -101,8 +101,8 @@ fn a_handler_that_publishes_beside_another_producer_hears_that_it_waits_for_itse
     }
 }
 
-/// The handler of `a` begins to wait for slots that `b` holds. Then another producer takes each slot
-/// that `b` releases, until the next one is held by `a` itself.
+/// The handler of `a` begins to wait for slots that `b` holds. Then another producer takes each
+/// slot that `b` releases, until the next one is held by `a` itself.
 #[test]
 fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
     let _watched = crate::common::watched();
