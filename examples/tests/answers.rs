@@ -104,6 +104,39 @@ fn malformed_rows_are_described_and_counted_and_change_no_other_row() {
 }
 
 #[test]
+fn a_file_that_is_no_csv_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let utf16: Vec<u8> =
+        format!("\u{feff}{HEADER}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (content, expected) in [
+        (utf16.clone(), "this is UTF-16 text (little-endian); save it as UTF-8"),
+        (gzip_bytes(&utf16), "this is UTF-16 text (little-endian); save it as UTF-8"),
+        (
+            b"PK\x03\x04\x14\0\x06\0\x08\0".to_vec(),
+            "this is a zip archive (an .xlsx spreadsheet is",
+        ),
+        (b"\xfd7zXZ\0\0\x04".to_vec(), "this is xz data; unpack it first"),
+        (b"PAR1\x15\x04\x15".to_vec(), "this is a Parquet file"),
+        ([gzip(HEADER), b"more".to_vec()].concat(), "trailing garbage after gzip"),
+    ] {
+        let input = file(folder.path(), "rows.csv", content);
+        let error = run(&[&input]).unwrap_err();
+        assert!(error.contains("rows.csv: ") && error.contains(expected), "{error}");
+    }
+    // A header whose first name begins like a picture is a header.
+    let text = HEADER.replace("origin,year", "BM,origin,year");
+    let input = file(folder.path(), "rows.csv", text);
+    assert_eq!(run(&[&input]).unwrap().0, "no rows: nothing to compare\n");
+}
+
+#[cfg(unix)] // the reason is a message of the system
+#[test]
+fn the_name_of_a_file_is_escaped_in_errors() {
+    let error = run(&["no\x1b[31m\nfile.csv"]).unwrap_err();
+    assert!(error.starts_with("cannot read no\\u{1b}[31m\\nfile.csv: "), "{error}");
+}
+
+#[test]
 fn a_file_without_rows_is_no_error() {
     let (journal, summary, _) = journal_of("");
     assert_eq!(journal, "");
@@ -123,7 +156,7 @@ fn an_error_names_the_file_that_cannot_be_used_and_the_reason() {
     for (name, content, reason) in [
         ("empty.csv", Some(&b""[..]), "the file is empty"),
         ("other.csv", Some(b"a,b\n1,2\n"), "the header has no column 'temp'"),
-        ("cut.csv.gz", Some(&packed), "cannot unpack"),
+        ("cut.csv.gz", Some(&packed), "the gzip data is cut off"),
         ("none.csv", None, "No such file or directory"),
         ("", None, "Is a directory"),
     ] {
@@ -190,8 +223,12 @@ fn a_summary_that_cannot_be_written_is_an_error() {
 }
 
 fn gzip(text: &str) -> Vec<u8> {
+    gzip_bytes(text.as_bytes())
+}
+
+fn gzip_bytes(bytes: &[u8]) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(text.as_bytes()).unwrap();
+    packed.write_all(bytes).unwrap();
     packed.finish().unwrap()
 }
 
@@ -201,9 +238,9 @@ fn packed_and_plain_files_give_the_same_under_any_name() {
     let text = slice(&["2013-09-0"]);
     let plain = file(folder.path(), "plain.csv", &text);
     let packed = file(folder.path(), "packed.csv.gz", gzip(&text));
-    // As for `gzip`, concatenated members are one file.
+    // As for `gzip`, concatenated members are one file, and zeros may follow.
     let (half, rest) = text.split_at(text.len() / 2);
-    let members = file(folder.path(), "members", [gzip(half), gzip(rest)].concat());
+    let members = file(folder.path(), "members", [gzip(half), gzip(rest), vec![0; 512]].concat());
     let marked =
         file(folder.path(), "marked.csv", format!("\u{feff}{}", text.replace('\n', "\r\n")));
     let journal = folder.path().join("journal");

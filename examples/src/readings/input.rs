@@ -4,17 +4,14 @@
 //! the ring. Sorting parses only time and station of each row. The workers parse all fields, the
 //! time again among them.
 
-use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use flate2::read::MultiGzDecoder;
 use indicatif::ProgressBar;
 
 use super::columns::Columns;
-use super::format;
+use super::{escape, file, format};
 
 /// Time between two repetitions if all rows have the same time, in seconds.
 const HOUR: i64 = 3600;
@@ -60,18 +57,15 @@ pub struct Line<'a> {
 impl Input {
     /// Reads a file. The first bytes show whether it is packed with gzip; its name does not matter.
     pub fn read(path: &Path) -> Result<Self> {
-        let name = path.display();
-        let mut bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
-        if bytes.starts_with(&[0x1f, 0x8b]) {
-            let mut unpacked = Vec::new();
-            let mut unpack = MultiGzDecoder::new(bytes.as_slice());
-            unpack.read_to_end(&mut unpacked).with_context(|| format!("cannot unpack {name}"))?;
-            bytes = unpacked;
-        }
+        let bytes = file::read(path)?;
+        let kind = file::kind(&bytes);
         // Invalid UTF-8 makes its row malformed; it must not refuse the whole file.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-        Self::from_text(text).with_context(|| format!("cannot use {name}"))
+        // Only a file without a header of ours can be of another kind.
+        Self::from_text(text)
+            .map_err(|error| kind.map_or(error, anyhow::Error::msg))
+            .with_context(|| format!("cannot use {}", escape::path(path)))
     }
 
     /// Parses the text of a file: a header, then a row per line. Empty lines are no rows.

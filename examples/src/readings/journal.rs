@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 
 use super::columns::DIMENSIONS;
-use super::format;
 use super::row::Row;
+use super::{escape, format};
 
 /// Number of buffered bytes after which the buffer is written.
 const BUFFER: usize = 1 << 16;
@@ -30,8 +30,8 @@ impl Journal {
     /// Makes a journal in a file, whose old content is replaced, or without a file.
     pub fn create(path: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| -> Result<_> {
-            let file =
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            let file = File::create(path)
+                .with_context(|| format!("cannot write {}", escape::path(path)))?;
             Ok((file, path.to_owned()))
         };
         Ok(Self {
@@ -73,7 +73,7 @@ impl Journal {
         self.checksum.update(&self.text);
         if let Some((file, path)) = &mut self.file {
             let failed = |e: io::Error| {
-                io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()))
+                io::Error::new(e.kind(), format!("cannot write {}: {e}", escape::path(path)))
             };
             file.write_all(&self.text).map_err(failed)?;
         }

@@ -4,7 +4,8 @@
 //! readings in parallel. A stage marks readings that are out of the ordinary. Then two stages write
 //! a journal and a summary in parallel.
 //!
-//! - [`input`]: the sorted file · [`columns`]: its columns · [`mod@format`]: times and numbers
+//! - [`mod@file`]: the file's bytes · [`escape`]: text that is safe to print
+//! - [`input`]: the sorted rows · [`columns`]: its columns · [`mod@format`]: times and numbers
 //! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse,
 //!   together in [`stages`]
 //! - [`sequential`], [`executor`], [`ring`]: the modes
@@ -25,7 +26,9 @@ pub mod args;
 pub mod columns;
 pub mod compare;
 pub mod detect;
+pub mod escape;
 pub mod executor;
+pub mod file;
 pub mod format;
 pub mod input;
 pub mod journal;
@@ -53,7 +56,7 @@ pub fn run(
 ) -> Result<()> {
     let input = Input::read(&args.file)?;
     if let Some(output) = &args.output {
-        let shown = output.display();
+        let shown = escape::path(output);
         ensure!(
             !same_file(output, &args.file),
             "the journal would overwrite the input file {shown}"
