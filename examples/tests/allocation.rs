@@ -9,6 +9,7 @@ use common::{HEADER, slice};
 use indicatif::ProgressBar;
 use slipring_examples::readings::input::Input;
 use slipring_examples::readings::row::Row;
+use slipring_examples::readings::schema::{Options, Parser};
 
 struct Counting;
 
@@ -40,20 +41,41 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
-fn a_row_keeps_its_buffer() {
-    let malformed = "EWR,2013,9,1,0,hot,1,1,1,1,1,1,1,1,2013-09-01T00:00:00Z\n?\n";
-    let input = Input::from_text(slice(&["2013-09"]) + malformed).unwrap();
-    let longest = Input::from_text(format!("{HEADER}{}\n", "x".repeat(200))).unwrap();
-    let (mut row, mut readings) = (Row::default(), 0);
-    let bar = ProgressBar::hidden();
-    row.fill(&longest.feed(1, &bar).unwrap().next().unwrap());
+fn a_row_keeps_its_memory() {
+    // Quoted fields, decimal commas, times without a zone, bad readings, and rows that are
+    // malformed in every way but one: for text that is no time, jiff allocates its error.
+    let mut text = slice(&["2013-09"]).replace("NA", "\"n/a\"").replace(',', ";");
+    text = text.replace("00Z\n", "00\n").replace(".5;", ",5;").replace("EWR", "\"E;\"\"W\"");
+    let hour = "2013-09-01T00:00";
+    text += &format!("EWR;2013;9;1;0;hot;1;1;1;1;warm;1;1;1;{hour}\n?\n");
+    text += &format!(";;;;;1;1;1;1;1;1;1;1;1;{hour}\n");
+    let zone = jiff::tz::TimeZone::get("America/New_York").unwrap();
+    let options = Options { zone: Some(zone), ..Options::default() };
+    let mut text = text.into_bytes();
+    text.extend_from_slice(b"\xff;;;;;1;1;1;1;1;1;1;1;1;2013-09-01\n\"");
+    let input = Input::new(text, &options).unwrap();
 
+    let bar = ProgressBar::hidden();
+    let header = HEADER.replace(',', ";");
+    let long = format!("{header}{}\n", [&"x".repeat(100); 15].map(String::as_str).join(";"));
+    let good = format!("{header}{};1;1;1;1;1,5;1;1;1;1;1;1;1;1;{hour}\n", "x".repeat(200));
+    let mut row = Row::default();
+    let mut parser = Parser::new(input.schema());
+    for text in [good, long] {
+        row.fill(&Input::from_text(text).unwrap().feed(1, &bar).unwrap().next().unwrap());
+        row.parse(&mut parser);
+    }
+
+    let (mut readings, mut malformed, mut bad) = (0, 0, 0);
     let before = ALLOCATIONS.get();
-    for line in input.feed(2, &bar).unwrap() {
-        row.fill(&line);
-        row.parse(input.columns());
+    for record in input.feed(2, &bar).unwrap() {
+        row.fill(&record);
+        row.parse(&mut parser);
         readings += row.readings().count();
+        malformed += u32::from(row.fault().is_some());
+        bad += row.bad_readings();
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
     assert!(readings > 20_000);
+    assert_eq!((malformed, bad), (8, 4));
 }

@@ -33,16 +33,23 @@ fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs every mode on a file of these rows, and returns journal, results and remarks. Fails unless
-/// all modes agree.
+/// Runs every mode on a file of these rows, as [`results_of`] does.
 fn journal_of(rows: impl AsRef<[u8]>) -> (String, String, String) {
+    results_of([HEADER.as_bytes(), rows.as_ref()].concat(), &[])
+}
+
+/// Runs every mode on a file with this content, and returns journal, results and remarks. Fails
+/// unless all modes agree.
+fn results_of(content: impl AsRef<[u8]>, arguments: &[&str]) -> (String, String, String) {
     let folder = tempfile::tempdir().unwrap();
-    let input = file(folder.path(), "rows.csv", [HEADER.as_bytes(), rows.as_ref()].concat());
+    let input = file(folder.path(), "rows.csv", content);
     let journal = folder.path().join("journal");
     let all = MODES.map(|mode| {
-        let (out, err) =
-            run(&[&input, "--mode", mode, "--output", journal.to_str().unwrap()]).unwrap();
-        let remarks: Vec<&str> = err.lines().filter(|line| line.contains("malformed")).collect();
+        let own = [&input, "--mode", mode, "--output", journal.to_str().unwrap()];
+        let (out, err) = run(&[&own, arguments].concat()).unwrap();
+        let faults = ["malformed", "bad reading"];
+        let remarks: Vec<&str> =
+            err.lines().filter(|line| faults.iter().any(|fault| line.contains(fault))).collect();
         (fs::read_to_string(&journal).unwrap(), out, remarks.join("\n"))
     });
     assert!(all.iter().all(|other| *other == all[0]), "{all:?}");
@@ -77,30 +84,127 @@ fn a_long_station_name_is_cut_in_the_summary_and_complete_in_the_journal() {
 #[test]
 fn malformed_rows_are_described_and_counted_and_change_no_other_row() {
     let good = "A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
-    let bad: [&[u8]; 9] = [
-        b"A,2020,5,1,0,warm,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
+    let bad: [&[u8]; 8] = [
         b"A,2020,5,1,0,1,2,3\n",
         b"A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z,extra\n",
         b"A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-32T00:00:00Z\n",
+        b"A,2020,5,1,0,1,2,3,4,5,6,7,8,9,\n",
+        b"A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01 00:00\n",
         b",2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
-        b"A,2020,5,1,0,1,2,3,4,5,6,7,,9,2020-05-01T00:00:00Z\n",
-        b"A,2020,5,1,0,1,2,3,4,5,6,7,inf,9,2020-05-01T00:00:00Z\n",
         b"Z\xfcrich,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
-        b"\"\n",
+        b"A,\"2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
     ];
     let (journal, summary, remarks) =
-        journal_of([good.as_bytes(), &bad.concat(), good.as_bytes()].concat());
-    assert_eq!(journal.lines().count(), 18);
-    assert!(summary.ends_with("11 rows, 18 readings, 0 alarms, 9 malformed rows\n"), "{summary}");
+        journal_of([good.repeat(4).as_bytes(), &bad.concat(), good.repeat(4).as_bytes()].concat());
+    assert_eq!(journal.lines().count(), 8 * 9);
+    assert!(summary.ends_with("16 rows, 72 readings, 0 alarms, 8 malformed rows\n"), "{summary}");
     // The order in which rows enter: by station, and a row without a time or station behind its
     // predecessor in the file.
-    let expected = "malformed row, line 7: the station has no name, or one that is not UTF-8\n\
-                    malformed row, line 3: temp is not a number: 'warm'\n\
-                    malformed row, line 4: 8 columns instead of 15\n\
-                    malformed row, line 5: 16 columns instead of 15\n\
-                    malformed row, line 6: not a time: '2020-05-32T00:00:00Z'\n\
-                    9 malformed rows in total";
+    let expected = "malformed row, line 11: the station has no name\n\
+                    malformed row, line 6: 8 columns instead of 15\n\
+                    malformed row, line 7: 16 columns instead of 15\n\
+                    malformed row, line 8: not a time: '2020-05-32T00:00:00Z'\n\
+                    malformed row, line 9: not a time: ''\n\
+                    8 malformed rows in total";
     assert_eq!(remarks, expected);
+}
+
+#[test]
+fn a_bad_field_spoils_its_reading_only() {
+    let (journal, summary, remarks) = journal_of(
+        "A,2020,5,1,0,warm,2,3,4,5,6,inf,8,9,2020-05-01T00:00:00Z\n\
+         A,2020,5,1,0,1,,3,4,5,6,7,8,\"9\n\x1b[2J\",2020-05-01T01:00:00Z\n\
+         A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T02:00:00Z\n\
+         B,x,x,x,x,1,2,3,4,5,6,7,8,9 ft,2020-05-01T02:00:00Z\n",
+    );
+    assert_eq!(journal.lines().count(), 7 + 7 + 9 + 8);
+    assert!(
+        summary.ends_with("4 rows, 31 readings, 0 alarms, 0 malformed rows, 4 bad readings\n"),
+        "{summary}"
+    );
+    assert_eq!(
+        remarks,
+        "bad reading, line 2: temp is not a number: 'warm', and 1 more of the row\n\
+         bad reading, line 3: visib is not a number: '9\\n\\u{1b}[2J'\n\
+         bad reading, line 6: visib is not a number: '9 ft'\n\
+         4 bad readings in total"
+    );
+}
+
+/// The same rows as R, pandas and spreadsheets of several countries write them.
+#[test]
+fn dialects_of_csv_give_the_same_journal() {
+    let header = HEADER.trim_end();
+    let rows = "EWR,2013,1,1,1,39.02,26.06,NA,270,10.5,NA,0,1012,10,2013-07-01T06:00:00Z\n\
+                JFK,2013,1,1,1,39.5,-26.06,59.37,270,NA,NA,0,1012.3,10,2013-07-01T07:30:00Z";
+    let plain = format!("{header}\n{rows}\n");
+    let (expected, summary, remarks) = results_of(&plain, &[]);
+    assert_eq!((expected.lines().count(), remarks.as_str()), (14, ""));
+
+    let quoted = |text: &str| {
+        let quote = |line: &str| format!("\"{}\"\n", line.replace(',', "\",\""));
+        text.lines().map(quote).collect::<String>()
+    };
+    let local = plain.replace('T', " ").replace("06:00:00Z", "08:00").replace("07:30:00Z", "09:30");
+    for (content, arguments) in [
+        (quoted(&plain), &[][..]),
+        (quoted(&plain).replace('\n', "\r\n"), &[]),
+        (plain.replace('\n', "\r"), &[]),
+        (format!("\u{feff}{}", quoted(&plain)), &[]),
+        (format!("\n\n{}\n", plain.replace('\n', "\n\n")), &[]),
+        (plain.replace(header, &header.to_uppercase()), &[]),
+        (plain.clone() + &",".repeat(14) + "\n", &[]),
+        (plain.replace(',', ", ").replace("JFK, ", "JFK,").replace("EWR, ", "EWR,"), &[]),
+        (plain.replace("NA", ""), &[]),
+        (plain.replace("NA", "\"NA\""), &[]),
+        (plain.replace("NA", "NaN"), &[]),
+        (plain.replace("NA", "null"), &[]),
+        (plain.replace("NA", "n/a"), &[]),
+        (plain.replace("NA", "-999"), &["--missing", "-999"]),
+        (plain.replace("59.37,270,NA", "59.37,270,none").replace("NA", "-"), &["--missing=-,none"]),
+        (plain.replace(',', ";"), &[]),
+        (plain.replace(',', "\t"), &[]),
+        (plain.replace(',', ";").replace('.', ","), &[]),
+        (plain.replace(',', "|"), &["--delimiter", "|"]),
+        (plain.replace(',', ";"), &["--delimiter", ";"]),
+        (plain.replace(',', "\t"), &["--delimiter", "tab"]),
+        (plain.replace(',', "\t"), &["--delimiter", "\\t"]),
+        (plain.replace('T', " "), &[]),
+        (plain.replace(":00Z", ":00.25+00:00"), &[]),
+        (local.clone(), &["--zone", "Europe/Berlin"]),
+        (local.clone(), &["--zone", "+02:00"]),
+        (local.replace("08:00", "01:00").replace("09:30", "02:30"), &["--zone", "-05:00"]),
+        (plain.replace("00Z", "00"), &["--zone", "UTC"]),
+    ] {
+        let (journal, table, remarks) = results_of(&content, arguments);
+        assert_eq!(journal, expected, "{arguments:?}: {content}");
+        assert_eq!((table, remarks), (summary.clone(), String::new()), "{arguments:?}: {content}");
+    }
+}
+
+#[test]
+fn names_with_delimiters_quotes_and_line_ends_come_back_from_the_journal() {
+    let names = ["Newark, NJ", "John \"F.\" Kennedy", "La\nGuardia\r\n", "\u{1b}]0;x\u{7}", " "];
+    let mut writer = csv::Writer::from_writer(HEADER.as_bytes().to_vec());
+    for name in names {
+        let rest = "2020,5,1,0,1.5,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T00:00:00Z".split(',');
+        writer.write_record([name].into_iter().chain(rest)).unwrap();
+    }
+    let (journal, summary, remarks) = results_of(writer.into_inner().unwrap(), &[]);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(journal.as_bytes());
+    let mut found: Vec<String> =
+        reader.records().map(|record| record.unwrap()[1].to_owned()).collect();
+    found.sort();
+    let mut expected = names[..4].to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+    // The line is that of the file, where the names before have two line ends.
+    assert_eq!(
+        remarks,
+        "malformed row, line 8: the station has no name\n1 malformed rows in total"
+    );
+    assert_eq!(summary.lines().count(), 2 + 4 * 9, "{summary}");
+    assert!(summary.contains("\\u{1b}]0;x\\u{7}") && !summary.contains('\u{1b}'), "{summary}");
 }
 
 #[test]
@@ -129,9 +233,17 @@ fn a_file_that_is_no_csv_is_named() {
     assert_eq!(run(&[&input]).unwrap().0, "no rows: nothing to compare\n");
 }
 
-#[cfg(unix)] // the reason is a message of the system
 #[test]
-fn the_name_of_a_file_is_escaped_in_errors() {
+fn bytes_of_a_file_and_its_name_are_escaped_in_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = file(folder.path(), "header.csv", "\x1b[31mtemp,\u{202e}b\n1,2\n");
+    let error = run(&[&input]).unwrap_err();
+    assert!(
+        error.ends_with(
+            "the header has no column 'temp'; its columns are '\\u{1b}[31mtemp', '\\u{202e}b'"
+        ),
+        "{error}"
+    );
     let error = run(&["no\x1b[31m\nfile.csv"]).unwrap_err();
     assert!(error.starts_with("cannot read no\\u{1b}[31m\\nfile.csv: "), "{error}");
 }
@@ -277,6 +389,13 @@ fn arguments_out_of_range_are_refused() {
         ["--mode", "fast"],
         ["--wait", "patiently"],
         ["--batch", "0"],
+        ["--delimiter", "\""],
+        ["--delimiter", "\n"],
+        ["--delimiter", ""],
+        ["--delimiter", ",;"],
+        ["--delimiter", "§"],
+        ["--zone", "Mars/Olympus"],
+        ["--zone", "2 hours"],
     ] {
         let error = run(&arguments).unwrap_err();
         assert!(error.contains("invalid value"), "{error}");

@@ -10,15 +10,21 @@ use slipring_examples::readings::input::Input;
 use slipring_examples::readings::measure::{Job, Mode};
 use slipring_examples::readings::ring::Wait;
 
-/// Returns the rows of a month with a malformed one, and the sequential mode's journal and summary.
+/// Returns the rows of a month with a bad reading, a quoted name and a malformed row, and the
+/// sequential mode's journal and summary.
 fn month() -> (Input, (String, String)) {
     let mut text = slice(&["2013-09"]);
     text.push_str("EWR,2013,9,12,1,hot,,,,,,,,,2013-09-12T05:00:00Z\n");
+    text.push_str("\"Two\nlines, \"\"quoted\"\"\",2013,9,12,1,1,,,,,,,,,2013-09-12T05:00:00Z\n?\n");
     let input = Input::from_text(text).unwrap();
     let expected = written(Mode::Sequential, &input, &job(1));
     assert!(expected.0.lines().count() > 10_000, "the journal has too few lines for a test");
     assert!(expected.0.contains(",alarm\n"), "the journal has no alarm");
-    assert!(expected.1.ends_with("1 malformed rows\n"), "{}", expected.1);
+    assert!(
+        expected.0.contains(",\"Two\nlines, \"\"quoted\"\"\",temp,1\n"),
+        "a name is not quoted"
+    );
+    assert!(expected.1.ends_with("1 malformed rows, 1 bad readings\n"), "{}", expected.1);
     (input, expected)
 }
 

@@ -34,7 +34,7 @@ fn the_journal_is_that_of_a_simple_implementation() {
     let mut alarms = 0;
     let mut past: HashMap<(&str, usize), Vec<(i64, f64)>> = HashMap::new();
     for row in rows {
-        let time = parse_time(row[14]).unwrap();
+        let time = parse_time(row[14].as_bytes(), None).unwrap();
         for (dimension, field) in row[5..14].iter().enumerate().filter(|(_, field)| **field != "NA")
         {
             let value: f64 = field.parse().unwrap();

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use jiff::tz::TimeZone;
 
+use super::format::parse_zone;
 use super::measure::Mode;
 use super::ring::Wait;
+use super::schema::Options;
 
 /// The data file of the project.
 const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013.csv.gz");
@@ -17,12 +20,42 @@ const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013
 /// stage marks readings more than 4 standard deviations from the mean of the
 /// preceding 14 days. Then a journal and a summary are written in parallel.
 /// All modes write the same bytes.
+///
+/// The file is CSV in UTF-8, as R, pandas and spreadsheets write it. Its header
+/// has the columns origin, time_hour, temp, dewp, humid, wind_dir, wind_speed,
+/// wind_gust, precip, pressure and visib in any order and case. Other columns
+/// are ignored. A field that is neither a number nor missing spoils its
+/// reading. A row without a station or a valid time, or with another number of
+/// columns than the header, is malformed as a whole. Both are counted and
+/// reported.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "readings", verbatim_doc_comment)]
 pub struct Args {
-    /// Rows of weather stations, as .csv or .csv.gz [default: the project's data]
+    /// Rows of weather stations, as CSV, also packed by gzip [default: the project's data]
     #[arg(default_value = BUNDLED, hide_default_value = true)]
     pub file: PathBuf,
+
+    /// Character between fields: `,`, `;`, `tab`, or another ASCII character
+    ///
+    /// The default is the first of comma, semicolon and tab with which the header
+    /// has all needed columns. Unless it is a comma, 3,5 is read as 3.5.
+    #[arg(long, value_name = "CHAR", value_parser = delimiter, allow_hyphen_values = true)]
+    pub delimiter: Option<u8>,
+
+    /// Texts of a missing reading, such as `-999,none`, separated by commas
+    ///
+    /// They are added to the usual ones: an empty field, NA, N/A, NaN and null. Case
+    /// does not matter, and a number stands for every reading of the same value.
+    #[arg(long, value_name = "TEXT", value_delimiter = ',', allow_hyphen_values = true)]
+    pub missing: Vec<String>,
+
+    /// Zone of times without one, such as `Europe/Berlin`, `UTC` or `+02:00`
+    ///
+    /// Without it, a row with such a time is malformed. A date alone is its midnight.
+    /// A time that the zone skips is moved forward by the gap, and of a time that it
+    /// repeats the first is meant.
+    #[arg(long, value_name = "ZONE", value_parser = zone, allow_hyphen_values = true)]
+    pub zone: Option<TimeZone>,
 
     /// Way to run the stages
     #[arg(long, value_enum, default_value_t = Modes::All)]
@@ -55,6 +88,37 @@ pub struct Args {
     /// With `all`: one short round, to check that everything works
     #[arg(long)]
     pub smoke: bool,
+}
+
+impl Args {
+    /// Returns the arguments that say how to read the file.
+    pub fn options(&self) -> Options {
+        Options {
+            delimiter: self.delimiter,
+            missing: self.missing.clone(),
+            zone: self.zone.clone(),
+        }
+    }
+}
+
+/// Parses a delimiter. A quote or a line end cannot be one, because it has a meaning already.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match (text, text.as_bytes()) {
+        ("tab" | "\\t", _) => Ok(b'\t'),
+        (_, [b'"']) => Err("a quote surrounds fields, so it cannot separate them".to_owned()),
+        (_, [b'\n' | b'\r']) => {
+            Err("a line end ends a row, so it cannot separate fields".to_owned())
+        }
+        (_, [byte]) if byte.is_ascii() => Ok(*byte),
+        _ => Err("a delimiter is one ASCII character, such as ',' or ';', or `tab`".to_owned()),
+    }
+}
+
+/// Parses the name or the offset of a time zone.
+fn zone(text: &str) -> Result<TimeZone, String> {
+    parse_zone(text).ok_or_else(|| {
+        "a zone is a name such as Europe/Berlin or UTC, or an offset such as +02:00".to_owned()
+    })
 }
 
 /// The mode to run, or all modes.

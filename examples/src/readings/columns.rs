@@ -2,6 +2,8 @@
 
 use anyhow::{Result, bail};
 
+use super::escape;
+
 /// The measured dimensions of a station by the names of their columns, in the order of the journal.
 pub const DIMENSIONS: [&str; 9] =
     ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"];
@@ -13,12 +15,15 @@ pub const WIND_DIRECTION: usize = 3;
 const STATION: &str = "origin";
 const TIME: &str = "time_hour";
 
+/// Maximum number of names that an error lists.
+const LISTED: usize = 20;
+
 /// The content of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// Name of the station.
     Station,
-    /// Time in UTC.
+    /// Time.
     Time,
     /// Reading of the dimension with this index in [`DIMENSIONS`].
     Dimension(usize),
@@ -35,15 +40,25 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Parses the header. Every needed column must be there exactly once. The order is free, and
-    /// other columns are ignored.
-    pub fn from_header(header: &str) -> Result<Self> {
-        let all: Vec<Column> = header.split(',').map(Self::column).collect();
+    /// Finds the columns by the names in the header. Every needed column must be there exactly
+    /// once. The order is free, case and spaces around a name do not matter, and other columns are
+    /// ignored.
+    ///
+    /// # Errors
+    ///
+    /// A needed column is missing, or there twice. The error lists the names that are there.
+    pub fn from_names<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
+        let all: Vec<Column> = names.clone().map(Self::column).collect();
         let place = |column: Column, name: &str| -> Result<usize> {
             let mut found = (0..all.len()).filter(|&i| all[i] == column);
             match (found.next(), found.next()) {
                 (Some(at), None) => Ok(at),
-                (None, _) => bail!("the header has no column '{name}'"),
+                (None, _) => {
+                    bail!(
+                        "the header has no column '{name}'; its columns are {}",
+                        listed(names.clone())
+                    )
+                }
                 (_, Some(_)) => bail!("the header has the column '{name}' twice"),
             }
         };
@@ -54,14 +69,20 @@ impl Columns {
         Ok(Self { all, station, time })
     }
 
-    fn column(name: &str) -> Column {
-        match name.trim() {
-            STATION => Column::Station,
-            TIME => Column::Time,
-            name => match DIMENSIONS.iter().position(|d| *d == name) {
-                Some(i) => Column::Dimension(i),
-                None => Column::Other,
-            },
+    /// Returns how many of these names belong to needed columns.
+    pub fn known<'a>(names: impl Iterator<Item = &'a [u8]>) -> usize {
+        names.filter(|name| Self::column(name) != Column::Other).count()
+    }
+
+    fn column(name: &[u8]) -> Column {
+        let name = name.trim_ascii();
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        if is(STATION) {
+            Column::Station
+        } else if is(TIME) {
+            Column::Time
+        } else {
+            DIMENSIONS.iter().position(|d| is(d)).map_or(Column::Other, Column::Dimension)
         }
     }
 
@@ -70,12 +91,27 @@ impl Columns {
         &self.all
     }
 
-    /// Returns the fields by which rows are sorted: time and station. Each is absent in a line that
-    /// is too short.
-    pub fn key_fields<'a>(&self, line: &'a str) -> (Option<&'a str>, Option<&'a str>) {
-        let field = |at| line.split(',').nth(at);
-        (field(self.time), field(self.station))
+    /// Returns the index of the column with the station's name.
+    pub fn station(&self) -> usize {
+        self.station
     }
+
+    /// Returns the index of the column with the time.
+    pub fn time(&self) -> usize {
+        self.time
+    }
+}
+
+/// Returns names for an error message: escaped, and not more than fit a few lines.
+fn listed<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> String {
+    let shown: Vec<String> = names
+        .clone()
+        .take(LISTED)
+        .map(|name| format!("'{}'", escape::escaped(name.trim_ascii(), 30)))
+        .collect();
+    let rest = names.count() - shown.len();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
 }
 
 #[cfg(test)]
@@ -85,20 +121,34 @@ mod tests {
     const HEADER: &str =
         "visib,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,note,time_hour,origin";
 
+    fn columns(header: &str) -> Result<Columns> {
+        Columns::from_names(header.as_bytes().split(|&byte| byte == b','))
+    }
+
     #[test]
-    fn columns_are_found_in_any_order() {
-        let columns = Columns::from_header(HEADER).unwrap();
-        assert_eq!(columns.all()[0], Column::Dimension(8));
-        assert_eq!(columns.all()[9], Column::Other);
-        assert_eq!(columns.key_fields("1,,,,,,,,,,T,S"), (Some("T"), Some("S")));
-        assert_eq!(columns.key_fields("1,2"), (None, None));
+    fn columns_are_found_in_any_order_and_case() {
+        for header in [HEADER.to_owned(), HEADER.to_uppercase(), HEADER.replace(',', " ,\t")] {
+            let columns = columns(&header).unwrap();
+            assert_eq!(columns.all()[0], Column::Dimension(8));
+            assert_eq!(columns.all()[9], Column::Other);
+            assert_eq!((columns.time(), columns.station()), (10, 11));
+        }
     }
 
     #[test]
     fn a_missing_or_doubled_column_is_named() {
-        let missing = Columns::from_header(&HEADER.replace("humid", "h")).unwrap_err();
-        assert_eq!(missing.to_string(), "the header has no column 'humid'");
-        let doubled = Columns::from_header(&HEADER.replace("note", "temp")).unwrap_err();
+        let missing = columns(&HEADER.replace("humid", "h\x1b[2J")).unwrap_err().to_string();
+        assert!(
+            missing.starts_with(
+                "the header has no column 'humid'; its columns are 'visib', 'temp', 'dewp', \
+                 'h\\u{1b}[2J', "
+            ),
+            "{missing}"
+        );
+        let doubled = columns(&HEADER.replace("note", "Temp")).unwrap_err();
         assert_eq!(doubled.to_string(), "the header has the column 'temp' twice");
+        let many = columns(&"x".repeat(50).split_inclusive('x').collect::<Vec<_>>().join(","));
+        let many = many.unwrap_err().to_string();
+        assert!(many.ends_with("'x' and 30 more") && many.len() < 200, "{many}");
     }
 }

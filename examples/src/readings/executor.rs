@@ -10,18 +10,18 @@
 //!
 //! The producer sends batches of rows to the workers in turn, and the merging thread receives them
 //! in the same turn, which restores the order. Used batches return to the producer, so that the
-//! executor allocates nothing after its start, like the ring (a new row for each line was slower).
-//! By default a batch holds one row. Larger batches make the queues cheaper per row, but delay
-//! rows.
+//! executor allocates nothing after its start, like the ring (a new row for each record was
+//! slower). By default a batch holds one row. Larger batches make the queues cheaper per row, but
+//! delay rows.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::columns::Columns;
 use super::input::Feed;
 use super::row::Row;
+use super::schema::{Parser, Schema};
 use super::stages::Stages;
 
 /// Rows that go through a queue at once.
@@ -44,7 +44,7 @@ pub struct Size {
 }
 
 /// Passes all rows through the parsing threads and the merging thread.
-pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, stages: &mut Stages) -> Result<()> {
+pub fn run(feed: Feed<'_>, schema: &Schema, size: Size, stages: &mut Stages) -> Result<()> {
     let batches = (size.capacity / size.batch).max(1);
     thread::scope(|scope| {
         let (give_back, used) = sync_channel(batches);
@@ -55,7 +55,7 @@ pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, stages: &mut Stages) -
             let share = batches.div_ceil(size.workers);
             let (queue, jobs) = sync_channel(share);
             let (done, results) = sync_channel(share);
-            let parse = move || parse(&jobs, &done, columns);
+            let parse = move || parse(&jobs, &done, schema);
             thread::Builder::new()
                 .name(format!("parse-{worker}"))
                 .spawn_scoped(scope, parse)
@@ -75,7 +75,7 @@ pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, stages: &mut Stages) -
     })
 }
 
-/// Fills batches and sends them to the workers in turn, until the lines or the workers end.
+/// Fills batches and sends them to the workers in turn, until the records or the workers end.
 fn distribute(
     mut feed: Feed<'_>,
     queues: &[SyncSender<Batch>],
@@ -95,8 +95,8 @@ fn distribute(
         };
         batch.rows[0].fill(&first);
         batch.filled = 1;
-        for (row, line) in batch.rows[1..].iter_mut().zip(&mut feed) {
-            row.fill(&line);
+        for (row, record) in batch.rows[1..].iter_mut().zip(&mut feed) {
+            row.fill(&record);
             batch.filled += 1;
         }
         if queue.send(batch).is_err() {
@@ -106,10 +106,11 @@ fn distribute(
 }
 
 /// Runs a worker, which parses the rows of its queue.
-fn parse(jobs: &Receiver<Batch>, done: &SyncSender<Batch>, columns: &Columns) {
+fn parse(jobs: &Receiver<Batch>, done: &SyncSender<Batch>, schema: &Schema) {
+    let mut parser = Parser::new(schema);
     for mut batch in jobs {
         for row in &mut batch.rows[..batch.filled] {
-            row.parse(columns);
+            row.parse(&mut parser);
         }
         if done.send(batch).is_err() {
             return;

@@ -57,7 +57,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
 /// PDF file; ...`. It returns nothing for a file that looks like text.
 ///
 /// The first bytes of a table can look like those of another format (a picture begins with `BM`).
-/// So only a file without the needed columns is asked for its kind.
+/// So only a file whose header has none of the needed columns is asked for its kind.
 pub fn kind(bytes: &[u8]) -> Option<String> {
     const UTF8: &str = "save it as UTF-8, or convert it with `iconv`";
     const UNPACK: &str = "unpack it first; only gzip is unpacked here";

@@ -2,10 +2,22 @@
 
 use std::io::Write as _;
 
-use jiff::Timestamp;
-use jiff::fmt::temporal::DateTimePrinter;
+use jiff::civil::Time;
+use jiff::fmt::temporal::{DateTimeParser, DateTimePrinter, Pieces};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 
+static PARSER: DateTimeParser = DateTimeParser::new();
 static TIMES: DateTimePrinter = DateTimePrinter::new();
+
+/// The reason why a text is no point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeFault {
+    /// The text is no time, or a time that does not exist or is out of range.
+    Invalid,
+    /// The text is a date, perhaps with a time of day, and nothing says in which zone.
+    NoZone,
+}
 
 /// Returns the last second that can be written, in the year 9999.
 pub fn last_second() -> i64 {
@@ -14,8 +26,36 @@ pub fn last_second() -> i64 {
 
 /// Parses a time such as `2013-01-01T06:00:00Z` as seconds since 1970 in UTC. A fraction of a
 /// second is dropped.
-pub fn parse_time(text: &str) -> Option<i64> {
-    text.parse::<Timestamp>().ok().map(Timestamp::as_second)
+///
+/// `zone` is that of a time without one, such as `2013-01-01 06:00`, and a date alone is its
+/// midnight. A time that the zone skips is moved forward by the gap, and of a time that the zone
+/// repeats the first is meant.
+///
+/// # Errors
+///
+/// The text is no time, or it has no zone and `zone` is absent.
+pub fn parse_time(text: &[u8], zone: Option<&TimeZone>) -> Result<i64, TimeFault> {
+    if text.last().is_some_and(|last| last.eq_ignore_ascii_case(&b'z')) {
+        // The usual case is also the fastest.
+        let time = PARSER.parse_timestamp(text).map_err(|_| TimeFault::Invalid)?;
+        return Ok(time.as_second());
+    }
+    let pieces = Pieces::parse(text).map_err(|_| TimeFault::Invalid)?;
+    let time = pieces.date().to_datetime(pieces.time().unwrap_or(Time::midnight()));
+    let time = if let Some(offset) = pieces.to_numeric_offset() {
+        offset.to_timestamp(time)
+    } else if pieces.time_zone_annotation().is_some() {
+        PARSER.parse_zoned(text).map(|zoned: Zoned| zoned.timestamp())
+    } else {
+        zone.ok_or(TimeFault::NoZone)?.to_ambiguous_timestamp(time).compatible()
+    };
+    time.map(Timestamp::as_second).map_err(|_| TimeFault::Invalid)
+}
+
+/// Parses a zone: a name of the IANA database, such as `Europe/Berlin` or `UTC`, or an offset, such
+/// as `+02:00`.
+pub fn parse_zone(text: &str) -> Option<TimeZone> {
+    PARSER.parse_time_zone(text).ok()
 }
 
 /// Appends a time in the format that [`parse_time`] parses.
@@ -91,19 +131,74 @@ mod tests {
             "9999-12-30T22:00:00Z",
         ] {
             let mut out = Vec::new();
-            push_time(&mut out, parse_time(text).unwrap());
+            push_time(&mut out, parse_time(text.as_bytes(), None).unwrap());
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
-        assert_eq!(parse_time("2013-01-01T06:00:00Z"), Some(1_357_020_000));
+        assert_eq!(parse_time(b"2013-01-01T06:00:00Z", None), Ok(1_357_020_000));
         for text in [
             "",
             "NA",
-            "2013-01-01",
             "2013-02-30T00:00:00Z",
             "2013-01-01T25:00:00Z",
-            "2013-01-01T06:00:00",
+            "2013-02-30",
+            "2013-01-01T25:00",
+            "2013-01-01T06:00:00+99:00",
+            "2013-01-01T06:00:00[No/Where]",
+            "06:00",
+            "Z",
         ] {
-            assert_eq!(parse_time(text), None, "{text}");
+            for zone in [None, Some(&TimeZone::UTC)] {
+                assert_eq!(parse_time(text.as_bytes(), zone), Err(TimeFault::Invalid), "{text}");
+            }
         }
+    }
+
+    #[test]
+    fn a_time_has_a_zone_of_its_own_or_gets_one() {
+        let berlin = parse_zone("Europe/Berlin").unwrap();
+        let at = |text: &str, zone: Option<&TimeZone>| {
+            parse_time(text.as_bytes(), zone).map(|seconds| {
+                let mut out = Vec::new();
+                push_time(&mut out, seconds);
+                String::from_utf8(out).unwrap()
+            })
+        };
+        for own in [
+            "2013-07-01T06:00:00Z",
+            "2013-07-01 06:00:00z",
+            "2013-07-01T08:00:00.75+02:00",
+            "2013-07-01 08:00+02:00",
+            "2013-07-01T08:00:00+02:00[Europe/Berlin]",
+            "2013-07-01T02:00:00[America/New_York]",
+        ] {
+            for zone in [None, Some(&berlin)] {
+                assert_eq!(at(own, zone).as_deref(), Ok("2013-07-01T06:00:00Z"), "{own}");
+            }
+        }
+        for (text, expected) in [
+            ("2013-01-01 06:00:00", "2013-01-01T05:00:00Z"),
+            ("2013-07-01T06:00", "2013-07-01T04:00:00Z"),
+            ("2013-07-01 06:00:00.5", "2013-07-01T04:00:00Z"),
+            ("2013-07-01", "2013-06-30T22:00:00Z"),
+            // The hour that summer time skips, and the one that its end repeats.
+            ("2013-03-31 02:30:00", "2013-03-31T01:30:00Z"),
+            ("2013-10-27 02:30:00", "2013-10-27T00:30:00Z"),
+        ] {
+            assert_eq!(at(text, Some(&berlin)).as_deref(), Ok(expected), "{text}");
+            assert_eq!(at(text, None), Err(TimeFault::NoZone), "{text}");
+        }
+        let east = parse_zone("+05:30").unwrap();
+        assert_eq!(at("2013-07-01 06:00", Some(&east)).as_deref(), Ok("2013-07-01T00:30:00Z"));
+        assert_eq!(parse_zone("UTC"), Some(TimeZone::UTC));
+        for text in ["", "Nowhere", "Europe/Berlin ", "+9900", "2 hours"] {
+            assert!(parse_zone(text).is_none(), "{text}");
+        }
+    }
+
+    /// The zones must be there on machines that have no database of their own.
+    #[test]
+    fn zones_are_part_of_the_program() {
+        let bundled = jiff::tz::TimeZoneDatabase::bundled();
+        assert!(bundled.get("Europe/Berlin").is_ok());
     }
 }

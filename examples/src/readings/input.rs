@@ -1,30 +1,35 @@
-//! The input file, read as a whole and sorted by time: the source of the producer's lines.
+//! The input file, read as a whole and sorted by time: the source of the producer's records.
 //!
 //! A file lists one station after another, so the last row must be read before the first can enter
 //! the ring. Sorting parses only time and station of each row. The workers parse all fields, the
 //! time again among them.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 
-use super::columns::Columns;
+use super::schema::{Options, Schema};
+use super::split::{Range, Records};
 use super::{escape, file, format};
 
 /// Time between two repetitions if all rows have the same time, in seconds.
 const HOUR: i64 = 3600;
 
-/// Number of lines between updates of the progress bar, large enough not to slow the run down.
+/// Number of records between updates of the progress bar, large enough not to slow the run down.
 const TICK: u64 = 1 << 13;
+
+/// Byte order mark that some programs write at the beginning of UTF-8 text.
+const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The rows of a file, sorted by time, then by the station's name, then by their order in the file.
 #[derive(Debug)]
 pub struct Input {
-    text: String,
-    columns: Columns,
-    rows: Vec<LineRange>,
+    text: Vec<u8>,
+    schema: Schema,
+    rows: Vec<Range>,
     /// Time of the first row, in seconds since 1970.
     first: i64,
     /// Time of the last row, in seconds since 1970.
@@ -33,63 +38,59 @@ pub struct Input {
     step: i64,
 }
 
-/// The bytes of a row's line in the text, and the line's number.
+/// The record of a row, on its way into an event.
 #[derive(Clone, Copy, Debug)]
-struct LineRange {
-    start: usize,
-    end: usize,
-    number: u64,
-}
-
-/// The line of a row, on its way into an event.
-#[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
-    /// Text without the line's end.
-    pub text: &'a str,
-    /// Number in the file; the header is line 1.
-    pub number: u64,
+pub struct Record<'a> {
+    /// Bytes of the record. They end with a line end, or with the first byte of `\r\n`, unless the
+    /// file ends there.
+    pub bytes: &'a [u8],
+    /// Number of the line on which the record begins; the file's first line is line 1.
+    pub line: u64,
     /// Seconds to add to the row's time; 0 in the first repetition.
     pub shift: i64,
-    /// Time at which the producer took the line.
+    /// Time at which the producer took the record.
     pub entered: Instant,
 }
 
 impl Input {
     /// Reads a file. The first bytes show whether it is packed with gzip; its name does not matter.
-    pub fn read(path: &Path) -> Result<Self> {
-        let bytes = file::read(path)?;
-        let kind = file::kind(&bytes);
-        // Invalid UTF-8 makes its row malformed; it must not refuse the whole file.
-        let text = String::from_utf8(bytes)
-            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-        // Only a file without a header of ours can be of another kind.
-        Self::from_text(text)
-            .map_err(|error| kind.map_or(error, anyhow::Error::msg))
-            .with_context(|| format!("cannot use {}", escape::path(path)))
+    pub fn read(path: &Path, options: &Options) -> Result<Self> {
+        let text = file::read(path)?;
+        Self::new(text, options).with_context(|| format!("cannot use {}", escape::path(path)))
     }
 
-    /// Parses the text of a file: a header, then a row per line. Empty lines are no rows.
-    pub fn from_text(text: String) -> Result<Self> {
-        let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        ensure!(text.len() > start, "the file is empty; it needs a header at least");
+    /// Parses the text of a file with the default options.
+    pub fn from_text(text: impl Into<Vec<u8>>) -> Result<Self> {
+        Self::new(text.into(), &Options::default())
+    }
 
-        let mut lines = lines(&text, start);
-        let Some(header) = lines.next() else { bail!("the file is empty") };
-        let columns = Columns::from_header(&text[header.start..header.end])?;
+    /// Parses the text of a file: a header, then rows. Blank lines, and rows whose fields are all
+    /// empty, are no rows.
+    pub fn new(text: Vec<u8>, options: &Options) -> Result<Self> {
+        let start = if text.starts_with(MARK) { MARK.len() } else { 0 };
+        let blank = text[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        ensure!(text.len() > start + blank, "the file is empty; it needs a header at least");
+        let schema = Schema::from_header(&text[start + blank..], options)?;
 
+        let mut records = Records::new(&text, start, schema.delimiter());
+        let Some(_header) = records.next_record()? else { bail!("the file is empty") };
         // A row without a valid time or station keeps the place behind its predecessor in the file;
         // at the beginning of the file it comes first.
-        let mut key = (i64::MIN, "");
+        let mut key = (i64::MIN, 0);
+        let mut stations = Stations::default();
         let mut rows = Vec::new();
-        for line in lines.filter(|line| line.start < line.end) {
-            if let (Some(time), Some(station)) = columns.key_fields(&text[line.start..line.end])
-                && let Some(time) = format::parse_time(time)
+        while let Some(range) = records.next_record()? {
+            let field = |index| records.splitter().field(index).filter(|_| range.closed);
+            if let (Some(time), Some(station)) =
+                (field(schema.columns().time()), field(schema.columns().station()))
+                && let Ok(time) = schema.time(time)
             {
-                key = (time, station);
+                key = (time, stations.index(station));
             }
-            rows.push((key, line));
+            rows.push((key, range));
         }
-        rows.sort_by_key(|&(key, _)| key);
+        let ranks = stations.ranks();
+        rows.sort_by_key(|&((time, station), _)| (time, ranks.get(station)));
 
         let mut times: Vec<i64> =
             rows.iter().map(|((time, _), _)| *time).filter(|&time| time > i64::MIN).collect();
@@ -97,13 +98,13 @@ impl Input {
         let step = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(HOUR);
         let (first, last) =
             (times.first().copied().unwrap_or(0), times.last().copied().unwrap_or(0));
-        let rows = rows.into_iter().map(|(_, line)| line).collect();
-        Ok(Self { text, columns, rows, first, last, step })
+        let rows = rows.into_iter().map(|(_, range)| range).collect();
+        Ok(Self { text, schema, rows, first, last, step })
     }
 
-    /// Returns the columns of the file.
-    pub fn columns(&self) -> &Columns {
-        &self.columns
+    /// Returns the rules by which the file's text is read.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// Returns the number of rows in the file.
@@ -134,46 +135,64 @@ impl Input {
         total.with_context(|| format!("{} rows times {repeat} exceed 64 bits", self.rows()))
     }
 
-    /// Returns the lines in order, `repeat` times, and moves the progress bar.
+    /// Returns the records in order, `repeat` times, and moves the progress bar.
     pub fn feed<'a>(&'a self, repeat: u64, bar: &'a ProgressBar) -> Result<Feed<'a>> {
         self.total(repeat)?;
         Ok(Feed { input: self, bar, next: self.rows.iter(), left: repeat, shift: 0, taken: 0 })
     }
 }
 
-/// Returns all lines from `start` on, without their ends (`\n` or `\r\n`).
-fn lines(text: &str, mut start: usize) -> impl Iterator<Item = LineRange> + '_ {
-    text[start..].split_inclusive('\n').zip(1..).map(move |(line, number)| {
-        let end = start + line.trim_end_matches(['\n', '\r']).len();
-        let range = LineRange { start, end, number };
-        start += line.len();
-        range
-    })
+/// The names of stations, numbered in the order in which the file mentions them.
+#[derive(Debug, Default)]
+struct Stations {
+    indices: HashMap<Box<[u8]>, usize>,
 }
 
-/// An iterator over the lines of all repetitions.
+impl Stations {
+    fn index(&mut self, name: &[u8]) -> usize {
+        if let Some(&index) = self.indices.get(name) {
+            return index;
+        }
+        let index = self.indices.len();
+        self.indices.insert(name.into(), index);
+        index
+    }
+
+    /// Returns the place of each station in the order of names.
+    fn ranks(self) -> Vec<usize> {
+        let mut names: Vec<(Box<[u8]>, usize)> = self.indices.into_iter().collect();
+        names.sort();
+        let mut ranks = vec![0; names.len()];
+        for (rank, (_, index)) in names.iter().enumerate() {
+            ranks[*index] = rank;
+        }
+        ranks
+    }
+}
+
+/// An iterator over the records of all repetitions.
 #[derive(Debug)]
 pub struct Feed<'a> {
     input: &'a Input,
     bar: &'a ProgressBar,
-    next: std::slice::Iter<'a, LineRange>,
+    next: std::slice::Iter<'a, Range>,
     /// Number of repetitions that have not ended.
     left: u64,
     /// Shift of the current repetition, in seconds.
     shift: i64,
-    /// Number of lines returned so far.
+    /// Number of records returned so far.
     taken: u64,
 }
 
 impl<'a> Iterator for Feed<'a> {
-    type Item = Line<'a>;
+    type Item = Record<'a>;
 
-    fn next(&mut self) -> Option<Line<'a>> {
+    fn next(&mut self) -> Option<Record<'a>> {
         if self.left == 0 {
             return None;
         }
-        let line = match self.next.next() {
-            Some(line) => line,
+        let range = match self.next.next() {
+            Some(range) => range,
             None => {
                 self.left -= 1;
                 if self.left == 0 {
@@ -188,8 +207,8 @@ impl<'a> Iterator for Feed<'a> {
         if self.taken.is_multiple_of(TICK) {
             self.bar.inc(TICK);
         }
-        let text = &self.input.text[line.start..line.end];
-        Some(Line { text, number: line.number, shift: self.shift, entered: Instant::now() })
+        let bytes = &self.input.text[range.start..range.end];
+        Some(Record { bytes, line: range.line, shift: self.shift, entered: Instant::now() })
     }
 }
 
@@ -204,8 +223,8 @@ mod tests {
         Input::from_text(format!("{HEADER}{rows}")).unwrap()
     }
 
-    fn numbers(input: &Input, repeat: u64) -> Vec<u64> {
-        input.feed(repeat, &ProgressBar::hidden()).unwrap().map(|line| line.number).collect()
+    fn lines(input: &Input, repeat: u64) -> Vec<u64> {
+        input.feed(repeat, &ProgressBar::hidden()).unwrap().map(|record| record.line).collect()
     }
 
     #[test]
@@ -213,10 +232,10 @@ mod tests {
         let rows = "B,1,,,,,,,,,2013-01-01T07:00:00Z\nB,2,,,,,,,,,2013-01-01T06:00:00Z\n\
                     A,3,,,,,,,,,2013-01-01T07:00:00Z\r\n\nB,4,,,,,,,,,2013-01-01T06:00:00Z";
         let input = input(rows);
-        assert_eq!(numbers(&input, 1), [3, 6, 4, 2]);
+        assert_eq!(lines(&input, 1), [3, 6, 4, 2]);
         assert_eq!(
-            input.feed(1, &ProgressBar::hidden()).unwrap().nth(2).unwrap().text,
-            "A,3,,,,,,,,,2013-01-01T07:00:00Z"
+            input.feed(1, &ProgressBar::hidden()).unwrap().nth(2).unwrap().bytes,
+            b"A,3,,,,,,,,,2013-01-01T07:00:00Z\r"
         );
         assert_eq!(input.span(), 2 * HOUR);
     }
@@ -224,8 +243,8 @@ mod tests {
     #[test]
     fn a_row_without_a_time_follows_its_predecessor_in_the_file() {
         let rows = "?\nB,1,,,,,,,,,2013-01-01T07:00:00Z\nB,2,,,,,,,,,never\nA,3,,,,,,,,,2013-01-01T06:00:00Z\nx,y\n";
-        assert_eq!(numbers(&input(rows), 1), [2, 5, 6, 3, 4]);
-        assert_eq!(numbers(&input(rows), 2), [2, 5, 6, 3, 4, 2, 5, 6, 3, 4]);
+        assert_eq!(lines(&input(rows), 1), [2, 5, 6, 3, 4]);
+        assert_eq!(lines(&input(rows), 2), [2, 5, 6, 3, 4, 2, 5, 6, 3, 4]);
     }
 
     #[test]
@@ -245,8 +264,8 @@ mod tests {
 
     #[test]
     fn a_file_without_rows_has_no_lines_and_needs_a_header() {
-        assert_eq!(numbers(&input(""), 3), [0; 0]);
-        assert!(Input::from_text(String::new()).unwrap_err().to_string().contains("empty"));
-        assert!(Input::from_text("\n".into()).unwrap_err().to_string().contains("no column"));
+        assert_eq!(lines(&input(""), 3), [0; 0]);
+        assert!(Input::from_text("").unwrap_err().to_string().contains("empty"));
+        assert!(Input::from_text("\n").unwrap_err().to_string().contains("empty"));
     }
 }

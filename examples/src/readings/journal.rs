@@ -1,11 +1,12 @@
 //! The journal: a line per reading, `time,station,dimension,value`. Marked readings end with
-//! `,alarm`.
+//! `,alarm`. It is CSV: a station's name is in quotes where it needs them.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use csv_core::Writer;
 use hdrhistogram::Histogram;
 
 use super::columns::DIMENSIONS;
@@ -22,6 +23,10 @@ pub struct Journal {
     /// Buffered lines.
     text: Vec<u8>,
     file: Option<(File, PathBuf)>,
+    /// Whether a person sees the journal, on whose terminal names must not act.
+    terminal: bool,
+    /// Name of each station as a field of the journal, with the comma behind it.
+    stations: Vec<Box<[u8]>>,
     checksum: crc32fast::Hasher,
     latency: Histogram<u64>,
 }
@@ -34,9 +39,12 @@ impl Journal {
                 .with_context(|| format!("cannot write {}", escape::path(path)))?;
             Ok((file, path.to_owned()))
         };
+        let file = path.map(open).transpose()?;
         Ok(Self {
             text: Vec::with_capacity(2 * BUFFER),
-            file: path.map(open).transpose()?,
+            terminal: file.as_ref().is_some_and(|(file, _)| file.is_terminal()),
+            stations: Vec::new(),
+            file,
             checksum: crc32fast::Hasher::new(),
             // From 1 ns to a minute, with three digits.
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
@@ -46,6 +54,10 @@ impl Journal {
 
     /// Writes a row's readings.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
+        // As for the summary: an index is known or the next one.
+        if row.fault().is_none() && row.station_index() == self.stations.len() {
+            self.stations.push(field(row.station(), self.terminal));
+        }
         // All lines of a row begin with the same time and station, which are formatted once.
         let start = self.text.len();
         let mut prefix = start..start;
@@ -53,8 +65,7 @@ impl Journal {
             if prefix.is_empty() {
                 format::push_time(&mut self.text, row.time());
                 self.text.push(b',');
-                self.text.extend_from_slice(row.station().as_bytes());
-                self.text.push(b',');
+                self.text.extend_from_slice(&self.stations[row.station_index()]);
                 prefix.end = self.text.len();
             } else {
                 self.text.extend_from_within(prefix.clone());
@@ -89,5 +100,36 @@ impl Journal {
     /// Returns the times from a row's entry until its lines were written, in nanoseconds.
     pub fn latency(&self) -> &Histogram<u64> {
         &self.latency
+    }
+}
+
+/// Returns a station's name as a field with the comma behind it.
+fn field(name: &str, terminal: bool) -> Box<[u8]> {
+    let escaped =
+        if terminal { escape::escaped(name.as_bytes(), usize::MAX) } else { name.to_owned() };
+    let mut writer = Writer::new();
+    // At most every byte is doubled, and there are two quotes and a comma.
+    let mut out = vec![0; 2 * escaped.len() + 3];
+    let (_, _, length) = writer.field(escaped.as_bytes(), &mut out);
+    let (_, rest) = writer.delimiter(&mut out[length..]);
+    out.truncate(length + rest);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_where_csv_needs_it_and_escaped_on_a_terminal() {
+        for (name, file, terminal) in [
+            ("EWR", "EWR,", "EWR,"),
+            ("New York, \"JFK\"", "\"New York, \"\"JFK\"\"\",", "\"New York, \"\"JFK\"\"\","),
+            ("two\nlines", "\"two\nlines\",", "two\\nlines,"),
+            ("\x1b[2J", "\x1b[2J,", "\\u{1b}[2J,"),
+        ] {
+            assert_eq!(*field(name, false), *file.as_bytes());
+            assert_eq!(*field(name, true), *terminal.as_bytes());
+        }
     }
 }

@@ -93,7 +93,7 @@ pub struct Job {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Time from the first line to the end of the journal, with starting and joining threads.
+    /// Time from the first record to the end of the journal, with starting and joining threads.
     pub elapsed: Duration,
     /// Processor time of all threads in that time.
     pub cpu: Duration,
@@ -120,18 +120,18 @@ impl Outcome {
 
 /// Runs a job in a mode.
 pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
-    let (feed, columns) = (input.feed(job.repeat, bar)?, input.columns());
+    let (feed, schema) = (input.feed(job.repeat, bar)?, input.schema());
     let mut stages = Stages::start(job.output.as_deref())?;
 
     let executor =
         executor::Size { workers: job.workers, capacity: job.capacity, batch: job.batch };
     let (started, cpu) = (Instant::now(), ProcessTime::now());
     let report = match mode {
-        Mode::Sequential => sequential::run(feed, columns, &mut stages).map(|()| None),
-        Mode::Executor => executor::run(feed, columns, executor, &mut stages).map(|()| None),
-        Mode::Slipring => ring::run(feed, columns, job, false, &mut stages).map(Some),
-        Mode::SlipringShared => ring::run(feed, columns, job, true, &mut stages).map(Some),
-        Mode::SlipringGraph => ring::run_graph(feed, columns, job, &mut stages).map(Some),
+        Mode::Sequential => sequential::run(feed, schema, &mut stages).map(|()| None),
+        Mode::Executor => executor::run(feed, schema, executor, &mut stages).map(|()| None),
+        Mode::Slipring => ring::run(feed, schema, job, false, &mut stages).map(Some),
+        Mode::SlipringShared => ring::run(feed, schema, job, true, &mut stages).map(Some),
+        Mode::SlipringGraph => ring::run_graph(feed, schema, job, &mut stages).map(Some),
     }?;
     stages.journal.flush()?;
     let (elapsed, cpu) = (started.elapsed(), cpu.elapsed());

@@ -4,8 +4,9 @@
 //! readings in parallel. A stage marks readings that are out of the ordinary. Then two stages write
 //! a journal and a summary in parallel.
 //!
-//! - [`mod@file`]: the file's bytes · [`escape`]: text that is safe to print
-//! - [`input`]: the sorted rows · [`columns`]: its columns · [`mod@format`]: times and numbers
+//! - [`mod@file`]: the file's bytes · [`split`]: its records and fields · [`columns`]: its columns
+//! - [`schema`]: the rules by which its text is read · [`mod@format`]: times and numbers
+//! - [`input`]: the sorted rows · [`escape`]: text that is safe to print
 //! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse,
 //!   together in [`stages`]
 //! - [`sequential`], [`executor`], [`ring`]: the modes
@@ -35,7 +36,9 @@ pub mod journal;
 pub mod measure;
 pub mod ring;
 pub mod row;
+pub mod schema;
 pub mod sequential;
+pub mod split;
 pub mod stages;
 pub mod summary;
 pub mod table;
@@ -54,7 +57,7 @@ pub fn run(
     bar: bool,
     width: Option<usize>,
 ) -> Result<()> {
-    let input = Input::read(&args.file)?;
+    let input = Input::read(&args.file, &args.options())?;
     if let Some(output) = &args.output {
         let shown = escape::path(output);
         ensure!(
@@ -101,7 +104,7 @@ fn one(
     bar.finish_and_clear();
     // The remarks are written even if the summary cannot be.
     let printed = print(out, &outcome.text).context("cannot write the summary");
-    report_malformed(&outcome.summary, err);
+    report_faults(&outcome.summary, err);
     if let Some(report) = &outcome.report {
         let _ = writeln!(err, "{}", report.trim_end());
     }
@@ -125,19 +128,22 @@ fn all(
     let runs = compare::all(input, job, args.repeat.is_some(), args.smoke, bar)?;
     let text = table::render(&runs, input.rows(), usable_cores(), width);
     let printed = print(out, &text).context("cannot write the table");
-    report_malformed(&runs.modes[0].outcomes[0].summary, err);
+    report_faults(&runs.modes[0].outcomes[0].summary, err);
     runs.agree()?;
     printed
 }
 
-/// Describes the first malformed rows and their number. A remark that cannot be written is dropped,
-/// because it is no result.
-fn report_malformed(summary: &Summary, err: &mut dyn Write) {
-    for row in summary.first_malformed() {
-        let _ = writeln!(err, "malformed row, {row}");
+/// Describes the first malformed rows and bad readings, and their numbers. A remark that cannot be
+/// written is dropped, because it is no result.
+fn report_faults(summary: &Summary, err: &mut dyn Write) {
+    for fault in summary.described() {
+        let _ = writeln!(err, "{fault}");
     }
     if summary.malformed() > 0 {
         let _ = writeln!(err, "{} malformed rows in total", HumanCount(summary.malformed()));
+    }
+    if summary.bad_readings() > 0 {
+        let _ = writeln!(err, "{} bad readings in total", HumanCount(summary.bad_readings()));
     }
 }
 

@@ -11,17 +11,17 @@ use anyhow::Result;
 pub use slipring::Wait;
 use slipring::{Graph, Threads};
 
-use super::columns::Columns;
 use super::input::Feed;
 use super::measure::Job;
 use super::row::Row;
+use super::schema::{Parser, Schema};
 use super::stages::Stages;
 
 /// Passes all rows through a ring. `shared`: on as many threads as there are cores, instead of a
 /// thread for each stage and worker. Returns the ring's report.
 pub fn run(
     feed: Feed<'_>,
-    columns: &Columns,
+    schema: &Schema,
     job: &Job,
     shared: bool,
     stages: &mut Stages,
@@ -30,17 +30,20 @@ pub fn run(
     let chain = slipring::ring(job.capacity, Row::default).wait(job.wait.clone());
     let chain = if shared { chain.threads(Threads::Auto) } else { chain };
     let done = chain
-        .write_pool("parse", job.workers, |_worker| move |row, _at| row.parse(columns))
+        .write_pool("parse", job.workers, |_worker| {
+            let mut parser = Parser::new(schema);
+            move |row, _at| row.parse(&mut parser)
+        })
         .write("detect", |row, _at| detector.mark(row))
         .fan_out(|side| {
             side.read("journal", |row, _at| journal.write(row))
                 .read("summary", |row, _at| summary.add(row))
         })
-        // `run`, because `feed` would claim a slot before it takes a line. In the other modes, too,
-        // a row's latency contains the wait for room.
+        // `run`, because `feed` would claim a slot before it takes a record. In the other modes,
+        // too, a row's latency contains the wait for room.
         .run(|producer| {
-            for line in feed {
-                producer.publish(|row| row.fill(&line))?;
+            for record in feed {
+                producer.publish(|row| row.fill(&record))?;
             }
             Ok(())
         })?;
@@ -51,7 +54,7 @@ pub fn run(
 /// Returns the ring's report.
 pub fn run_graph(
     feed: Feed<'_>,
-    columns: &Columns,
+    schema: &Schema,
     job: &Job,
     stages: &mut Stages,
 ) -> Result<String> {
@@ -64,13 +67,16 @@ pub fn run_graph(
 
     let mut handlers = graph.build()?.handlers();
     handlers
-        .write_pool(parse, |_worker| move |row, _at| row.parse(columns))
+        .write_pool(parse, |_worker| {
+            let mut parser = Parser::new(schema);
+            move |row, _at| row.parse(&mut parser)
+        })
         .write(detect, |row, _at| stages.detector.mark(row))
         .read(journal, |row, _at| stages.journal.write(row))
         .read(summary, |row, _at| stages.summary.add(row));
     let done = handlers.run(|producer| {
-        for line in feed {
-            producer.publish(|row| row.fill(&line))?;
+        for record in feed {
+            producer.publish(|row| row.fill(&record))?;
         }
         Ok(())
     })?;

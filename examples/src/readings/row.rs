@@ -1,19 +1,23 @@
-//! The event: one row of the file. It keeps its buffer, so that the slot's next row allocates
+//! The event: one row of the file. It keeps its memory, so that the slot's next row allocates
 //! nothing.
 
-use std::ops::Range;
 use std::time::Instant;
 
-use super::columns::{Column, Columns, DIMENSIONS};
-use super::format;
-use super::input::Line;
+use super::columns::{Column, DIMENSIONS};
+use super::escape;
+use super::format::TimeFault;
+use super::input::Record;
+use super::schema::{Parser, Reading};
+use super::split::line_ends;
 
-/// Text of a missing value in the file.
-pub const MISSING: &str = "NA";
+/// Number of bytes of a faulty field that a row keeps for its description.
+const EXCERPT: usize = 256;
 
-/// The reason why a row has no readings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The reason why a row as a whole has no readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
+    /// A quote is never closed.
+    Quote,
     /// The row has another number of columns than the header.
     Columns {
         /// Number of columns of the row.
@@ -21,38 +25,35 @@ pub enum Malformed {
         /// Number of columns of the header.
         expected: usize,
     },
-    /// A value is neither a number nor missing.
-    Number {
-        /// Index of the value's dimension in [`DIMENSIONS`].
-        dimension: usize,
-        /// Bytes of the value in the line.
-        field: Range<usize>,
-    },
     /// The time is invalid.
-    Time {
-        /// Bytes of the time in the line.
-        field: Range<usize>,
-    },
-    /// The station's name is empty or not UTF-8.
-    Station,
+    Time,
+    /// The time has no zone, and the arguments name none.
+    NoZone,
+    /// The station has no name.
+    NoStation,
+    /// The station's name is not UTF-8.
+    NotUtf8,
 }
 
 /// A row and the results of the stages so far.
 #[derive(Clone, Debug)]
 pub struct Row {
     // Filled by the producer.
-    line: String,
-    number: u64,
+    record: Vec<u8>,
+    line: u64,
     shift: i64,
     entered: Instant,
     // Parsed by a worker.
     fault: Option<Malformed>,
     time: i64,
-    /// Bytes of the station's name in the line.
-    station: Range<usize>,
+    station: String,
     values: [f64; DIMENSIONS.len()],
     /// Dimensions that have a value, one bit each.
     present: u16,
+    /// Dimensions whose field is neither a number nor missing, one bit each.
+    bad: u16,
+    /// Beginning of the field that is at fault, or of the first bad one.
+    excerpt: Vec<u8>,
     // Marked by the detector.
     /// Dimensions whose value is marked, one bit each.
     alarms: u16,
@@ -62,15 +63,17 @@ pub struct Row {
 impl Default for Row {
     fn default() -> Self {
         Self {
-            line: String::new(),
-            number: 0,
+            record: Vec::new(),
+            line: 0,
             shift: 0,
             entered: Instant::now(),
             fault: None,
             time: 0,
-            station: 0..0,
+            station: String::new(),
             values: [0.0; DIMENSIONS.len()],
             present: 0,
+            bad: 0,
+            excerpt: Vec::new(),
             alarms: 0,
             station_index: 0,
         }
@@ -78,83 +81,112 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Copies a line into the row. It allocates only if the line is longer than every line before.
-    pub fn fill(&mut self, line: &Line<'_>) {
-        self.line.clear();
-        self.line.push_str(line.text);
-        self.number = line.number;
-        self.shift = line.shift;
-        self.entered = line.entered;
+    /// Copies a record into the row. It allocates only if the record is longer than every record
+    /// before.
+    pub fn fill(&mut self, record: &Record<'_>) {
+        self.record.clear();
+        self.record.extend_from_slice(record.bytes);
+        self.line = record.line;
+        self.shift = record.shift;
+        self.entered = record.entered;
     }
 
-    /// Parses the line into readings, or stores the reason why it has none. This is the largest
+    /// Parses the record into readings, or stores the reason why it has none. This is the largest
     /// part of the work, which the pool of workers shares.
-    pub fn parse(&mut self, columns: &Columns) {
+    ///
+    /// A field that is neither a number nor missing spoils its reading only.
+    pub fn parse(&mut self, parser: &mut Parser<'_>) {
         self.present = 0;
+        self.bad = 0;
         self.alarms = 0;
-        self.fault = self.read_fields(columns).err();
+        self.excerpt.clear();
+        self.fault = self.read_fields(parser).err();
         if self.fault.is_some() {
             self.present = 0;
-            // A wrong number of columns shifts the fields, so it explains every other error.
-            let (found, expected) = (self.line.split(',').count(), columns.all().len());
-            if found != expected {
-                self.fault = Some(Malformed::Columns { found, expected });
-            }
+            self.bad = 0;
         }
     }
 
-    fn read_fields(&mut self, columns: &Columns) -> Result<(), Malformed> {
-        let mut columns = columns.all().iter();
-        let mut start = 0;
-        let line = self.line.as_str();
-        for end in memchr::memchr_iter(b',', line.as_bytes()).chain([line.len()]) {
-            let field = start..end;
-            let text = &line[field.clone()];
-            start = end + 1;
-            match columns.next() {
-                Some(&Column::Dimension(dimension)) => {
-                    if text != MISSING {
-                        let number = format::parse_number(text)
-                            .ok_or(Malformed::Number { dimension, field })?;
-                        self.values[dimension] = number;
+    fn read_fields(&mut self, parser: &mut Parser<'_>) -> Result<(), Malformed> {
+        let Parser { schema, splitter, scratch } = parser;
+        if !splitter.split(&self.record).closed {
+            return Err(Malformed::Quote);
+        }
+        // A wrong number of columns shifts the fields, so it explains every other fault.
+        let (found, expected) = (splitter.len(), schema.columns().all().len());
+        if found != expected {
+            return Err(Malformed::Columns { found, expected });
+        }
+        for (column, field) in schema.columns().all().iter().zip(splitter.fields()) {
+            match *column {
+                Column::Dimension(dimension) => match schema.reading(field, scratch) {
+                    Reading::Value(value) => {
+                        self.values[dimension] = value;
                         self.present |= 1 << dimension;
                     }
-                }
-                Some(Column::Time) => {
-                    self.time =
-                        format::parse_time(text).ok_or(Malformed::Time { field })? + self.shift;
-                }
-                Some(Column::Station) => {
-                    // The replacement character stands for invalid UTF-8. Two different names with
-                    // it could look the same.
-                    if text.is_empty() || text.contains('\u{fffd}') {
-                        return Err(Malformed::Station);
+                    Reading::Missing => {}
+                    Reading::Bad => {
+                        // The excerpt is that of the first dimension, as the description is.
+                        if self.bad.trailing_zeros() as usize > dimension {
+                            self.keep(field);
+                        }
+                        self.bad |= 1 << dimension;
                     }
-                    self.station = field;
+                },
+                Column::Time => {
+                    let time = schema.time(field).map_err(|fault| {
+                        self.keep(field);
+                        match fault {
+                            TimeFault::Invalid => Malformed::Time,
+                            TimeFault::NoZone => Malformed::NoZone,
+                        }
+                    })?;
+                    self.time = time + self.shift;
                 }
-                Some(Column::Other) => {}
-                None => return Err(Malformed::Columns { found: 0, expected: 0 }),
+                Column::Station => {
+                    self.station.clear();
+                    match str::from_utf8(field) {
+                        Ok(name) if name.trim_ascii().is_empty() => {
+                            return Err(Malformed::NoStation);
+                        }
+                        Ok(name) => self.station.push_str(name),
+                        Err(_) => {
+                            self.keep(field);
+                            return Err(Malformed::NotUtf8);
+                        }
+                    }
+                }
+                Column::Other => {}
             }
         }
-        match columns.next() {
-            None => Ok(()),
-            Some(_) => Err(Malformed::Columns { found: 0, expected: 0 }),
-        }
+        Ok(())
     }
 
-    /// Returns the number of the row's line in the file; the header is line 1.
-    pub fn number(&self) -> u64 {
-        self.number
+    /// Keeps the beginning of a field for the description of a fault.
+    fn keep(&mut self, field: &[u8]) {
+        self.excerpt.clear();
+        self.excerpt.extend_from_slice(&field[..field.len().min(EXCERPT)]);
     }
 
-    /// Returns the time at which the producer took the row's line.
+    /// Returns the number of the line on which the row begins; the file's first line is line 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Returns the time at which the producer took the row's record.
     pub fn entered(&self) -> Instant {
         self.entered
     }
 
     /// Returns the reason why the row has no readings, if it is malformed.
-    pub fn fault(&self) -> Option<&Malformed> {
-        self.fault.as_ref()
+    pub fn fault(&self) -> Option<Malformed> {
+        self.fault
+    }
+
+    /// Returns the number of fields that are neither a number nor missing, in a row that is not
+    /// malformed as a whole.
+    pub fn bad_readings(&self) -> u32 {
+        self.bad.count_ones()
     }
 
     /// Returns the row's time in seconds since 1970, with the shift of its repetition.
@@ -162,9 +194,9 @@ impl Row {
         self.time
     }
 
-    /// Returns the station's name.
+    /// Returns the station's name, as the file has it: it may hold any character.
     pub fn station(&self) -> &str {
-        &self.line[self.station.clone()]
+        &self.station
     }
 
     /// Returns dimension and value of each reading.
@@ -195,21 +227,30 @@ impl Row {
         self.alarms & (1 << dimension) != 0
     }
 
-    /// Describes why a row is malformed.
-    pub fn describe(&self, fault: &Malformed) -> String {
-        match fault {
-            Malformed::Columns { found, expected } => {
-                format!("{found} columns instead of {expected}")
+    /// Describes the row's fault, or else its bad readings, in text that is safe to print.
+    pub fn describe(&self) -> String {
+        let field = escape::quoted(&self.excerpt);
+        match self.fault {
+            Some(Malformed::Quote) => "a quote is never closed".to_owned(),
+            Some(Malformed::Columns { found, expected }) => {
+                let lines = line_ends(self.record.trim_ascii()) + 1;
+                let over = if lines > 1 { format!(", over {lines} lines") } else { String::new() };
+                format!("{found} columns instead of {expected}{over}")
             }
-            Malformed::Number { dimension, field } => {
-                format!(
-                    "{} is not a number: '{}'",
-                    DIMENSIONS[*dimension],
-                    &self.line[field.clone()]
-                )
+            Some(Malformed::Time) => format!("not a time: {field}"),
+            Some(Malformed::NoZone) => {
+                format!("the time {field} has no zone; say one with --zone")
             }
-            Malformed::Time { field } => format!("not a time: '{}'", &self.line[field.clone()]),
-            Malformed::Station => "the station has no name, or one that is not UTF-8".to_owned(),
+            Some(Malformed::NoStation) => "the station has no name".to_owned(),
+            Some(Malformed::NotUtf8) => format!("the station's name is not UTF-8: {field}"),
+            None => {
+                let name = DIMENSIONS.get(self.bad.trailing_zeros() as usize).unwrap_or(&"");
+                let more = match self.bad_readings() {
+                    0 | 1 => String::new(),
+                    n => format!(", and {} more of the row", n - 1),
+                };
+                format!("{name} is not a number: {field}{more}")
+            }
         }
     }
 }

@@ -1,15 +1,16 @@
 //! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and the
-//! malformed rows.
+//! rows and readings that could not be used.
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
 
 use super::columns::DIMENSIONS;
+use super::escape::escaped;
 use super::format::push_number;
 use super::row::Row;
 
-/// Maximum number of malformed rows that are described one by one.
-const DESCRIBED: usize = 5;
+/// Maximum number of malformed rows, and of rows with bad readings, that are described one by one.
+const DESCRIBED: u64 = 5;
 
 /// Maximum length of a station's name in the table, in characters. Longer names are cut there, and
 /// the journal has them in full.
@@ -21,8 +22,11 @@ const NAME_LENGTH: usize = 60;
 pub struct Summary {
     stations: Vec<(String, [Tally; DIMENSIONS.len()])>,
     rows: u64,
+    readings: u64,
     malformed: u64,
-    first_malformed: Vec<String>,
+    bad_readings: u64,
+    described: Vec<String>,
+    bad_described: usize,
 }
 
 /// Counts and sums over one dimension of one station.
@@ -52,13 +56,12 @@ impl Summary {
     /// Adds a row to the summary.
     pub fn add(&mut self, row: &Row) {
         self.rows += 1;
-        if let Some(fault) = row.fault() {
-            self.malformed += 1;
-            if self.first_malformed.len() < DESCRIBED {
-                let description = format!("line {}: {}", row.number(), row.describe(fault));
-                self.first_malformed.push(description);
-            }
+        if row.fault().is_some() {
+            self.add_malformed(row);
             return;
+        }
+        if row.bad_readings() > 0 {
+            self.add_bad_readings(row);
         }
         // Stations are numbered in the order of their first rows, and this stage sees every row. So
         // an index is known or the next one.
@@ -68,7 +71,25 @@ impl Summary {
         let (_, tallies) = &mut self.stations[row.station_index()];
         for (dimension, value) in row.readings() {
             tallies[dimension].add(value, row.is_alarm(dimension));
+            self.readings += 1;
         }
+    }
+
+    #[cold]
+    fn add_malformed(&mut self, row: &Row) {
+        if self.malformed < DESCRIBED {
+            self.described.push(format!("malformed row, line {}: {}", row.line(), row.describe()));
+        }
+        self.malformed += 1;
+    }
+
+    #[cold]
+    fn add_bad_readings(&mut self, row: &Row) {
+        if self.bad_described < DESCRIBED as usize {
+            self.bad_described += 1;
+            self.described.push(format!("bad reading, line {}: {}", row.line(), row.describe()));
+        }
+        self.bad_readings += u64::from(row.bad_readings());
     }
 
     /// Returns the number of rows, malformed ones included.
@@ -86,9 +107,16 @@ impl Summary {
         self.malformed
     }
 
-    /// Returns descriptions of the first malformed rows, each with its line number and reason.
-    pub fn first_malformed(&self) -> &[String] {
-        &self.first_malformed
+    /// Returns the number of fields that are neither a number nor missing, in rows that are not
+    /// malformed.
+    pub fn bad_readings(&self) -> u64 {
+        self.bad_readings
+    }
+
+    /// Returns descriptions of the first malformed rows and of the first rows with bad readings,
+    /// each with its line number and reason, in the order in which they entered.
+    pub fn described(&self) -> &[String] {
+        &self.described
     }
 
     /// Returns the summary as text: stations by name, dimensions in their order.
@@ -102,11 +130,10 @@ impl Summary {
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let (mut readings, mut alarms) = (0, 0);
+        let mut alarms = 0;
         for (name, tallies) in stations {
-            let name = shortened(name);
+            let name = escaped(name.as_bytes(), NAME_LENGTH);
             for (dimension, tally) in DIMENSIONS.iter().zip(tallies) {
-                readings += tally.count;
                 alarms += tally.alarms;
                 let (mean, minimum, maximum) = match tally.count {
                     0 => ["-", "-", "-"].map(str::to_owned).into(),
@@ -121,19 +148,16 @@ impl Summary {
                 table.add_row(cells);
             }
         }
-        let [rows, readings, alarms, malformed] =
-            [self.rows, readings, alarms, self.malformed].map(HumanCount);
+        let [rows, readings, alarms, malformed, bad] =
+            [self.rows, self.readings, alarms, self.malformed, self.bad_readings].map(HumanCount);
+        let bad = match self.bad_readings {
+            0 => String::new(),
+            _ => format!(", {bad} bad readings"),
+        };
         format!(
-            "{}\n{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows\n",
+            "{}\n{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows{bad}\n",
             table.trim_fmt()
         )
-    }
-}
-
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(NAME_LENGTH) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
     }
 }
 
