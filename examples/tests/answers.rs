@@ -208,6 +208,49 @@ fn names_with_delimiters_quotes_and_line_ends_come_back_from_the_journal() {
 }
 
 #[test]
+fn more_malformed_rows_than_good_ones_are_an_error_with_the_commonest_fault() {
+    let good = "A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
+    let local = "A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00\n";
+    let folder = tempfile::tempdir().unwrap();
+    let error = |rows: String, mode: &str| {
+        let input = file(folder.path(), "rows.csv", HEADER.to_owned() + &rows);
+        let args = Args::try_parse_from(["readings", &input, "--smoke", "--mode", mode]).unwrap();
+        let mut out = Vec::new();
+        let error = readings::run(&args, &mut out, &mut io::sink(), false, None).err();
+        assert!(!out.is_empty(), "the results are missing");
+        error.map(|error| format!("{error:#}"))
+    };
+    for mode in MODES.iter().chain(&["all"]) {
+        assert_eq!(error(good.repeat(3) + &local.repeat(2) + "x\n", mode), None);
+        let found = error(good.repeat(3) + "x\n" + &local.repeat(3), mode).unwrap();
+        assert!(
+            found.ends_with(
+                "rows.csv: 4 of 7 rows are malformed; the commonest fault, in 3 of them, is first \
+                 in line 6: the time '2020-05-01T00:00:00' has no zone; say one with --zone"
+            ),
+            "{found}"
+        );
+        let found = error("\x1b[31m\n".to_owned(), mode).unwrap();
+        assert!(
+            found.ends_with(
+                "1 of 1 rows are malformed; the commonest fault, in 1 of them, is \
+            first in line 2: 1 columns instead of 15"
+            ),
+            "{found}"
+        );
+        let warm = good.replace("1,2,3,4,5", "1 C,2 C,3 C,4 C,5 C");
+        let found = error(warm, mode).unwrap();
+        assert!(
+            found.ends_with(
+                "5 of 9 readings are not numbers; the first is in line 2: temp is not a number: \
+                 '1 C', and 4 more of the row"
+            ),
+            "{found}"
+        );
+    }
+}
+
+#[test]
 fn a_file_that_is_no_csv_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let utf16: Vec<u8> =

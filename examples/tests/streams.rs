@@ -143,6 +143,22 @@ fn a_journal_that_would_overwrite_its_input_or_the_summary_is_refused() {
 }
 
 #[test]
+fn a_file_of_malformed_rows_ends_the_program_with_1_and_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.csv");
+    let header =
+        "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
+    fs::write(&rows, format!("{header}A,1,2,3,4,5,6,7,8,9,2020-05-01 00:00:00\n")).unwrap();
+    for (zone, expected) in [(&[][..], 1), (&["--zone", "UTC"][..], 0)] {
+        let mut command = example("readings");
+        command.arg(&rows).args(["--mode", "sequential"]).args(zone).stdout(Stdio::null());
+        let (code, errors) = ended(command.spawn().unwrap());
+        assert_eq!(code, expected, "{errors}");
+        assert_eq!(errors.contains("rows are malformed"), code == 1, "{errors}");
+    }
+}
+
+#[test]
 fn arguments_that_are_too_large_are_refused() {
     let max = u64::MAX.to_string();
     for (name, args) in [

@@ -27,7 +27,8 @@ const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013
 /// are ignored. A field that is neither a number nor missing spoils its
 /// reading. A row without a station or a valid time, or with another number of
 /// columns than the header, is malformed as a whole. Both are counted and
-/// reported.
+/// reported. If more than half of the rows are malformed, or more than half of
+/// the readings bad, the program says why and ends with code 1.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "readings", verbatim_doc_comment)]
 pub struct Args {

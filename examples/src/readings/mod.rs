@@ -86,7 +86,7 @@ pub fn run(
     let total = input.total(job.repeat)?;
     let bar = if bar { progress(total) } else { ProgressBar::hidden() };
     match args.mode.mode() {
-        Some(mode) => one(mode, &input, &job, &bar, out, err),
+        Some(mode) => one(mode, &input, &job, args, &bar, out, err),
         None => all(&input, &job, args, &bar, width, out, err),
     }
 }
@@ -96,6 +96,7 @@ fn one(
     mode: Mode,
     input: &Input,
     job: &Job,
+    args: &Args,
     bar: &ProgressBar,
     out: &mut dyn Write,
     err: &mut dyn Write,
@@ -109,7 +110,8 @@ fn one(
         let _ = writeln!(err, "{}", report.trim_end());
     }
     let _ = writeln!(err, "{}", remark(mode, &outcome));
-    printed
+    printed?;
+    outcome.summary.verdict().with_context(|| unusable(args))
 }
 
 /// Runs all modes in rounds and compares them.
@@ -130,7 +132,12 @@ fn all(
     let printed = print(out, &text).context("cannot write the table");
     report_faults(&runs.modes[0].outcomes[0].summary, err);
     runs.agree()?;
-    printed
+    printed?;
+    runs.modes[0].outcomes[0].summary.verdict().with_context(|| unusable(args))
+}
+
+fn unusable(args: &Args) -> String {
+    format!("cannot use {}", escape::path(&args.file))
 }
 
 /// Describes the first malformed rows and bad readings, and their numbers. A remark that cannot be

@@ -1,13 +1,17 @@
 //! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and the
 //! rows and readings that could not be used.
 
+use std::cmp::Reverse;
+use std::mem::{Discriminant, discriminant};
+
+use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
 
 use super::columns::DIMENSIONS;
 use super::escape::escaped;
 use super::format::push_number;
-use super::row::Row;
+use super::row::{Malformed, Row};
 
 /// Maximum number of malformed rows, and of rows with bad readings, that are described one by one.
 const DESCRIBED: u64 = 5;
@@ -25,8 +29,22 @@ pub struct Summary {
     readings: u64,
     malformed: u64,
     bad_readings: u64,
+    /// Malformed rows by their kind of fault.
+    faults: Vec<(Discriminant<Malformed>, Fault)>,
+    /// The row with bad readings that comes first in the file.
+    first_bad: Option<(u64, String)>,
     described: Vec<String>,
     bad_described: usize,
+}
+
+/// Rows with the same kind of fault.
+#[derive(Debug)]
+struct Fault {
+    rows: u64,
+    /// Line of the row that comes first in the file.
+    line: u64,
+    /// Description of that row.
+    description: String,
 }
 
 /// Counts and sums over one dimension of one station.
@@ -56,8 +74,8 @@ impl Summary {
     /// Adds a row to the summary.
     pub fn add(&mut self, row: &Row) {
         self.rows += 1;
-        if row.fault().is_some() {
-            self.add_malformed(row);
+        if let Some(fault) = row.fault() {
+            self.add_malformed(row, fault);
             return;
         }
         if row.bad_readings() > 0 {
@@ -76,11 +94,23 @@ impl Summary {
     }
 
     #[cold]
-    fn add_malformed(&mut self, row: &Row) {
+    fn add_malformed(&mut self, row: &Row, fault: Malformed) {
         if self.malformed < DESCRIBED {
             self.described.push(format!("malformed row, line {}: {}", row.line(), row.describe()));
         }
         self.malformed += 1;
+        let (kind, line) = (discriminant(&fault), row.line());
+        match self.faults.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, fault)) => {
+                fault.rows += 1;
+                if line < fault.line {
+                    (fault.line, fault.description) = (line, row.describe());
+                }
+            }
+            None => {
+                self.faults.push((kind, Fault { rows: 1, line, description: row.describe() }));
+            }
+        }
     }
 
     #[cold]
@@ -90,6 +120,9 @@ impl Summary {
             self.described.push(format!("bad reading, line {}: {}", row.line(), row.describe()));
         }
         self.bad_readings += u64::from(row.bad_readings());
+        if self.first_bad.as_ref().is_none_or(|(line, _)| row.line() < *line) {
+            self.first_bad = Some((row.line(), row.describe()));
+        }
     }
 
     /// Returns the number of rows, malformed ones included.
@@ -117,6 +150,38 @@ impl Summary {
     /// each with its line number and reason, in the order in which they entered.
     pub fn described(&self) -> &[String] {
         &self.described
+    }
+
+    /// Fails if the file is not what the user thinks that it is: more than half of its rows are
+    /// malformed, or more than half of its readings are bad. The error has the commonest fault, and
+    /// where it comes first.
+    pub fn verdict(&self) -> Result<()> {
+        if self.malformed > self.rows / 2 {
+            // The first of several commonest faults, in the order of the file.
+            let commonest = self.faults.iter().map(|(_, fault)| fault);
+            let fault = commonest
+                .max_by_key(|fault| (fault.rows, Reverse(fault.line)))
+                .expect("every malformed row has a fault");
+            bail!(
+                "{} of {} rows are malformed; the commonest fault, in {} of them, is first in line \
+                 {}: {}",
+                HumanCount(self.malformed),
+                HumanCount(self.rows),
+                HumanCount(fault.rows),
+                fault.line,
+                fault.description
+            );
+        }
+        if let Some((line, description)) = &self.first_bad
+            && self.bad_readings > self.readings
+        {
+            bail!(
+                "{} of {} readings are not numbers; the first is in line {line}: {description}",
+                HumanCount(self.bad_readings),
+                HumanCount(self.readings + self.bad_readings)
+            );
+        }
+        Ok(())
     }
 
     /// Returns the summary as text: stations by name, dimensions in their order.
