@@ -371,8 +371,8 @@ impl<E, L: Layout> Core<E, L> {
         snapshot::report(&self.control)
     }
 
-    /// Returns the number of positions from `seq` on that are claimed, given-up ones among them. All
-    /// events before `seq` are published. A call costs as much as some calls of
+    /// Returns the number of positions from `seq` on that are claimed, given-up ones among them.
+    /// All events before `seq` are published. A call costs as much as some calls of
     /// [`Core::is_claimed`].
     #[cold]
     pub(crate) fn claimed_after(&self, seq: u64) -> u64 {

@@ -20,7 +20,7 @@ use crate::base::sync::twin;
 use crate::errors::BuildError;
 use crate::ring::check;
 use crate::ring::policy::Policy;
-use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
+use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice, count_threads};
 use crate::wait::{FullRing, Wait, WaitStrategy, cores};
 
 /// A stage of a plan, with its lines and its queues.
@@ -544,20 +544,6 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
         }
     }
     producers
-}
-
-/// Returns the likely number of the stages' threads. Stages with the same thread label share one
-/// thread, and the stages of the executor share its threads. Another stage has one thread per
-/// handle.
-fn count_threads(specs: &[StageSpec]) -> usize {
-    let first_of_thread =
-        |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
-    let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
-        ThreadChoice::Own => spec.delivery.len(),
-        ThreadChoice::Named(_) => usize::from(first_of_thread(i)),
-        ThreadChoice::Shared(threads) => threads * usize::from(first_of_thread(i)),
-    });
-    threads.sum()
 }
 
 impl fmt::Display for Plan {

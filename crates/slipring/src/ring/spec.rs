@@ -221,3 +221,17 @@ impl StageList {
         }
     }
 }
+
+/// Returns the likely number of the stages' threads. Stages with the same thread label share one
+/// thread, and the stages of the executor share its threads. Another stage has one thread per
+/// handle.
+pub(crate) fn count_threads(specs: &[StageSpec]) -> usize {
+    let first_of_thread =
+        |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
+    let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
+        ThreadChoice::Own => spec.delivery.len(),
+        ThreadChoice::Named(_) => usize::from(first_of_thread(i)),
+        ThreadChoice::Shared(threads) => threads * usize::from(first_of_thread(i)),
+    });
+    threads.sum()
+}
