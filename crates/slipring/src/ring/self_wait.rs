@@ -168,9 +168,8 @@ pub(crate) struct ConsumerWait {
 /// `is_claimed` returns whether the event at the position is known to come.
 ///
 /// - An event that is known to come reaches the handle once the stages before have released it.
-///   Other stages do not delay it.
-/// - An event that no producer has claimed can be claimed once all stages have released the event
-///   of the lap before.
+///   Other stages do not delay it: they delay an event whose slot is not claimed, but not the end
+///   of the stream.
 /// - A pool whose stream ends at the position ends once its other workers have released their
 ///   chunks.
 pub(crate) fn of_consumer(
@@ -181,13 +180,11 @@ pub(crate) fn of_consumer(
     if !is_inside_other(control, Some(line)) {
         return SelfWait::Never;
     }
-    let behind = at.wrapping_add(1);
     found(if control.ended(at).is_some() {
         holder(control, |other, others| (other == stage && others != line).then_some(at))
     } else if is_claimed(at) {
-        holder(control, |other, _| control.plan.before[stage][other].then_some(behind))
+        holder(control, |other, _| control.plan.before[stage][other].then_some(at.wrapping_add(1)))
     } else {
-        let lap = control.plan.capacity as u64;
-        holder(control, |_, others| (others != line).then_some(behind.wrapping_sub(lap)))
+        None
     })
 }

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use slipring::{ClaimError, Fault, Graph, SharedProducer, Wait, WaitError};
+use slipring::{
+    At, ClaimError, Fault, Graph, ReadHandler, Reader, SharedProducer, Wait, WaitError,
+};
 
 use crate::common::ends;
 
@@ -172,35 +174,69 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
     }
 }
 
-/// A reader waits inside a handler for an event that no producer has claimed yet. Then the ring
-/// fills up, so that the producer waits for the handler.
+/// Waits, behind its first event, for the next event of a stage behind its own.
+struct Idler<'a> {
+    has_begun: bool,
+    behind: Option<Reader<u64>>,
+    waits: &'a AtomicBool,
+    told: &'a Mutex<Option<WaitError>>,
+}
+
+impl ReadHandler<u64> for Idler<'_> {
+    fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+        self.has_begun = true;
+        Ok(())
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
+        if let Some(mut behind) = self.behind.take_if(|_| self.has_begun) {
+            behind.batch(1)?.release();
+            self.waits.store(true, Ordering::Release);
+            *self.told.lock().unwrap() = behind.batch(1).err();
+        }
+        Ok(())
+    }
+}
+
+/// When the wait begins, no producer has claimed the awaited event. Once one has, the handler's own
+/// stage holds it.
 #[test]
-fn a_handler_that_waits_for_a_later_event_hears_that_it_holds_the_full_ring() {
+fn an_idle_handler_hears_of_an_event_that_it_holds_itself() {
     let _watched = crate::common::watched();
-    for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
-        ends(&format!("{wait}"), move || {
-            let graph = Graph::new(2, || 0u64).wait(wait);
-            let (a, beside) = (graph.reader("a"), graph.reader("beside"));
-            let ring = graph.build().unwrap();
-            let (mut tx, mut first, mut second) =
-                (ring.producer(), ring.reader(a), ring.reader(beside));
-            std::thread::scope(|scope| {
-                scope.spawn(move || while tx.publish(|slot| *slot = 0).is_ok() {});
-                let mut told = None;
-                let ended = first.for_each(|_, _| {
-                    while told.is_none() {
-                        told = second.batch(1).map(|batch| batch.release()).err();
+    for shared in [None, Some(1), Some(2)] {
+        for wait in [Wait::ADAPTIVE, Wait::Blocking, Wait::YIELDING, Wait::SLEEPING] {
+            ends(&format!("shared threads: {shared:?}, {wait}"), move || {
+                let graph = Graph::new(4, || 0u64).wait(wait);
+                let graph = if let Some(count) = shared { graph.threads(count) } else { graph };
+                let a = graph.reader("a");
+                let behind = graph.reader("behind").after(&a).own_loop();
+                let ring = graph.build().unwrap();
+                let (waits, told) = (AtomicBool::new(false), Mutex::new(None));
+                let behind = Some(ring.reader(behind));
+                let mut handlers = ring.handlers();
+                handlers
+                    .read_with(a, Idler { has_begun: false, behind, waits: &waits, told: &told });
+                let ended = handlers.run(|tx| {
+                    tx.publish(|_| ())?;
+                    while !waits.load(Ordering::Acquire) {
+                        std::thread::yield_now();
                     }
-                    ring.halt();
+                    // Long enough for the handler to wait.
+                    std::thread::sleep(Duration::from_millis(20));
+                    tx.publish(|_| ())?;
+                    while told.lock().unwrap().is_none() {
+                        std::thread::yield_now();
+                    }
+                    tx.halt();
+                    Ok(())
                 });
-                assert!(matches!(ended, Err(WaitError::Halted)), "{ended:?}");
-                let told = told.unwrap();
+                drop(ended);
+                let told = told.into_inner().unwrap().unwrap();
                 assert!(
                     matches!(&told, WaitError::WaitsForItself(a) if a.as_str() == "a"),
                     "{told}"
                 );
             });
-        });
+        }
     }
 }
 
