@@ -43,11 +43,14 @@ pub struct Pipeline {
     places: Option<Assigned>,
 }
 
+/// The user's function that a drop tells of the end.
+type Tell = Box<dyn FnOnce(Result<Report, JoinError>) + Send + Sync>;
+
 /// How a pipeline's drop joins it.
 struct OnDrop {
     /// The longest time that the drop waits.
     limit: Duration,
-    tell: Contained<Box<dyn FnOnce(Result<Report, JoinError>) + Send + Sync>>,
+    tell: Contained<Tell>,
 }
 
 /// Time after which a drop that waits looks again whether the stages have handled all events. While

@@ -5,8 +5,11 @@ use slipring::{Graph, ReaderKey};
 /// Number of stages of each graph.
 const STAGES: usize = 300;
 
+/// Returns the stages that a stage follows.
+type Follows = fn(usize) -> Vec<usize>;
+
 /// Shapes of [`STAGES`] stages, by the stages that each stage follows.
-const SHAPES: [(&str, fn(usize) -> Vec<usize>); 5] = [
+const SHAPES: [(&str, Follows); 5] = [
     ("beside each other", |_| Vec::new()),
     ("a chain", |stage| stage.checked_sub(1).into_iter().collect()),
     ("fan-outs of three, one after the other", |stage| {
@@ -24,7 +27,7 @@ const SHAPES: [(&str, fn(usize) -> Vec<usize>); 5] = [
 /// Where the stages run.
 const THREADS: [&str; 4] = ["own", "named", "two named", "shared"];
 
-fn graph(follows: fn(usize) -> Vec<usize>, threads: &str) -> (Graph<u64>, Vec<ReaderKey>) {
+fn graph(follows: Follows, threads: &str) -> (Graph<u64>, Vec<ReaderKey>) {
     let mut graph = Graph::new(64, || 0u64);
     if threads == "shared" {
         graph = graph.threads(2);

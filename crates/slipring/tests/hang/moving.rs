@@ -59,10 +59,8 @@ fn beside_another_producer(publication: Publication, threads: Threads, wait: Wai
     let chain = chain.read("a", |_, _| {
         let mut own = own.lock().unwrap();
         let Some(tx) = own.as_mut() else { return Ok(()) };
-        (0..2).try_for_each(|_| publication.publish(tx)).map_err(|error| {
-            *told.lock().unwrap() = Some(error.to_string());
-            error
-        })
+        let published = (0..2).try_for_each(|_| publication.publish(tx));
+        published.inspect_err(|error| *told.lock().unwrap() = Some(error.to_string()))
     });
     let chain = if let Threads::Named = threads { chain.on("t") } else { chain };
     let chain = chain.read("b", |_, _| ());
