@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -318,4 +319,223 @@ fn dropping_an_armed_handle_removes_its_waker() {
     end.poll(8, |_, _| ()).unwrap();
     while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
     assert_eq!(counts.0.load(Relaxed), 0, "a dropped handle was woken");
+}
+
+/// Runs two tasks on one thread, which polls them in turns. Returns how many results the first one
+/// had whenever the second one was polled, until the first one has ended.
+fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> Vec<u32> {
+    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let waker = Waker::from(unpark.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut first = pin!(first);
+    let mut seen = Vec::new();
+    let mut second = pin!(std::future::poll_fn::<(), _>(|cx| {
+        seen.push(results.get());
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }));
+    loop {
+        let woken = unpark.1.load(Relaxed);
+        if first.as_mut().poll(&mut cx).is_ready() {
+            break;
+        }
+        assert_eq!(unpark.1.load(Relaxed), woken + 1, "a task whose ring is ready wakes itself");
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left in a wait queue");
+    seen
+}
+
+/// More results than one row may have, and fewer than [`SLOTS`].
+const READY: u32 = 2000;
+const SLOTS: usize = 2048;
+/// The most results in a row, and the fewest: a row of slow results ends early.
+const ROW: std::ops::RangeInclusive<u32> = 15..=511;
+
+fn ends_its_rows(seen: &[u32]) {
+    let rows = seen.iter().zip([0].iter().chain(seen)).map(|(after, before)| after - before);
+    assert!(rows.clone().all(|row| ROW.contains(&row)), "{:?}", rows.collect::<Vec<_>>());
+    assert!(seen.last().is_some_and(|last| READY - last <= *ROW.end()), "{seen:?}");
+}
+
+#[test]
+fn a_task_whose_ring_always_has_events_lets_another_task_run() {
+    let _watched = crate::common::watched();
+    let graph = Graph::new(SLOTS, || 0u32).shared();
+    let (every, pool) = (graph.reader("every"), graph.pool_reader("pool", 1));
+    let (shards, tap) = (graph.shard_reader("shards", 1, |_| 0u64), graph.tap("tap", 1));
+    let ring = graph.build().unwrap();
+    let mut tap = ring.tap(tap).subscribe(StartAt::Now).unwrap();
+    let mut pool = ring.pool_readers(pool).remove(0);
+    let mut shard = ring.shard_readers(shards).remove(0);
+    let (mut tx, mut every) = (ring.producer(), ring.reader(every));
+    tx.publish_all(0..READY, |slot, i| *slot = i).unwrap();
+    macro_rules! reads {
+        ($rx:ident) => {
+            let results = Cell::new(0);
+            let seen = beside_another_task(&results, async {
+                while results.get() < READY {
+                    let batch = $rx.batch_async(1).await.unwrap();
+                    assert_eq!((batch.len(), batch[0]), (1, results.get()));
+                    batch.release();
+                    results.set(results.get() + 1);
+                }
+            });
+            ends_its_rows(&seen);
+        };
+    }
+    reads!(every);
+    reads!(pool);
+    reads!(shard);
+    reads!(tap);
+}
+
+#[test]
+fn a_task_whose_ring_always_has_room_lets_another_task_run() {
+    let _watched = crate::common::watched();
+    let (mut tx, _rx) = slipring::unicast(SLOTS, || 0u32).unwrap();
+    let graph = Graph::new(SLOTS, || 0u32).shared();
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut shared, _end) = (ring.producer(), ring.reader(end));
+    macro_rules! feeds {
+        ($tx:ident) => {
+            let results = Cell::new(0);
+            let seen = beside_another_task(&results, async {
+                while results.get() < READY {
+                    let published = match results.get() % 2 {
+                        0 => $tx.publish_async(|slot| *slot = 1).await.unwrap(),
+                        _ => $tx.claim_n_async(1).await.unwrap().publish(),
+                    };
+                    assert_eq!(published, u64::from(results.get()), "each claim is published");
+                    results.set(results.get() + 1);
+                }
+            });
+            ends_its_rows(&seen);
+        };
+    }
+    feeds!(tx);
+    feeds!(shared);
+}
+
+#[test]
+fn a_task_that_goes_on_at_an_ended_ring_lets_another_task_run() {
+    let _watched = crate::common::watched();
+    let (tx, mut rx) = slipring::unicast(8, || 0u32).unwrap();
+    tx.close();
+    let results = Cell::new(0);
+    let seen = beside_another_task(&results, async {
+        while results.get() < READY {
+            assert!(matches!(rx.batch_async(1).await, Err(WaitError::Closed)));
+            results.set(results.get() + 1);
+        }
+    });
+    ends_its_rows(&seen);
+}
+
+/// The stream releases what it has yielded before it lets another task run.
+#[cfg(feature = "stream")]
+#[test]
+fn a_stream_that_always_has_items_lets_another_task_run() {
+    let _watched = crate::common::watched();
+    let (mut tx, rx) = slipring::unicast(SLOTS, || 0u32).unwrap();
+    tx.publish_all(0..READY, |slot, i| *slot = i).unwrap();
+    let mut items = pin!(rx.into_stream(|item, _| *item));
+    let (results, mut freed) = (Cell::new(0), Vec::new());
+    let mut polls = 0;
+    let seen = beside_another_task(
+        &results,
+        std::future::poll_fn(|cx| {
+            polls += 1;
+            if polls > 1 {
+                freed.push((tx.remaining() as u32, results.get() + SLOTS as u32 - READY));
+            }
+            while results.get() < READY {
+                match futures_core::Stream::poll_next(items.as_mut(), cx) {
+                    Poll::Ready(item) => assert_eq!(item.unwrap().unwrap(), results.get()),
+                    Poll::Pending => return Poll::Pending,
+                }
+                results.set(results.get() + 1);
+            }
+            Poll::Ready(())
+        }),
+    );
+    ends_its_rows(&seen);
+    assert!(freed.iter().all(|(free, expected)| free == expected), "{freed:?}");
+}
+
+/// After 8 results of a row, 100 µs more end the row.
+#[test]
+fn slow_results_end_their_row_early() {
+    let _watched = crate::common::watched();
+    let (mut tx, mut rx) = slipring::unicast(64, || 0u32).unwrap();
+    tx.publish_all(0..60, |slot, i| *slot = i).unwrap();
+    let results = Cell::new(0);
+    let seen = beside_another_task(&results, async {
+        while results.get() < 60 {
+            rx.batch_async(1).await.unwrap().release();
+            thread::sleep(Duration::from_micros(50));
+            results.set(results.get() + 1);
+        }
+    });
+    assert_eq!(seen, [15, 30, 45]);
+}
+
+/// A wait begins a new row, so a task that waits now and then is never pending but for its waits.
+#[test]
+fn a_wait_begins_a_new_row() {
+    let _watched = crate::common::watched();
+    let (mut tx, mut rx) = slipring::unicast(8, || 0u32).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..100 {
+        for _ in 0..8 {
+            let mut publish = pin!(tx.publish_async(|_| ()));
+            assert!(publish.as_mut().poll(&mut cx).is_ready());
+        }
+        assert!(pin!(tx.publish_async(|_| ())).poll(&mut cx).is_pending(), "the ring is full");
+        for _ in 0..8 {
+            let Poll::Ready(Ok(batch)) = pin!(rx.batch_async(1)).poll(&mut cx) else {
+                panic!("an event is there")
+            };
+            batch.release();
+        }
+        assert!(pin!(rx.batch_async(1)).poll(&mut cx).is_pending(), "the ring is empty");
+    }
+}
+
+#[test]
+fn a_future_dropped_at_the_end_of_a_row_has_taken_nothing() {
+    let _watched = crate::common::watched();
+    let (mut tx, mut rx) = slipring::unicast(SLOTS, || 0u32).unwrap();
+    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let waker = Waker::from(unpark.clone());
+    let mut cx = Context::from_waker(&waker);
+    let (mut published, mut pending, mut read) = (0, 0, 0);
+    while published < READY {
+        match pin!(tx.publish_async(move |slot| *slot = published)).poll(&mut cx) {
+            Poll::Ready(seq) => {
+                assert_eq!(seq.unwrap(), u64::from(published));
+                published += 1;
+                pending = 0;
+            }
+            Poll::Pending => pending += 1,
+        }
+        assert!(pending <= 1, "the next poll succeeds");
+    }
+    while read < READY {
+        match pin!(rx.batch_async(1)).poll(&mut cx) {
+            Poll::Ready(batch) => {
+                let batch = batch.unwrap();
+                assert_eq!(batch[0], read);
+                batch.release();
+                read += 1;
+                pending = 0;
+            }
+            Poll::Pending => pending += 1,
+        }
+        assert!(pending <= 1, "the next poll succeeds");
+    }
+    assert!(unpark.1.load(Relaxed) >= 2 * 3, "each dropped future has woken its task");
+    assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left behind");
+    assert_eq!(tx.remaining(), SLOTS);
 }

@@ -54,6 +54,10 @@ pub trait Waitable: sealed::Sealed {
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
     ///
+    /// `arm` tells what is there, however often it is called. A future of your own that never
+    /// returns *pending* while `arm` returns `true` starves the other tasks of its thread; the
+    /// library's futures [do not](Consumer::batch_async).
+    ///
     /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
     /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
     /// There `arm` also returns `true` where the next call tells of a death. A waker should be
@@ -109,6 +113,8 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
 }
 
 /// Waits for several handles, of one ring or of several, on one thread.
+///
+/// A selector blocks its thread, so it is not for tasks: a task selects among futures.
 ///
 /// ```
 /// use slipring::Selector;

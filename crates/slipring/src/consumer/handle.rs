@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::base::name::Name;
@@ -314,12 +314,14 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the number of events that are available now, at most `max`. If no event is
-    /// available, registers a task to be woken when another call may find an event.
+    /// available, registers a task to be woken when another call may find an event. A task whose
+    /// budget is spent is woken at once instead, and not registered.
     pub(crate) fn available_or_arm(
         &mut self,
         max: usize,
         waker: &Waker,
     ) -> Poll<Result<u64, WaitError>> {
+        ready!(self.position.state_mut().budget.spend(waker));
         loop {
             let len = self.available(max)?;
             if len != 0 || max == 0 {
@@ -335,6 +337,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Poll::Ready(Err(dead));
             }
             if !self.position.arm(waker) {
+                self.position.state_mut().budget.refill();
                 return Poll::Pending;
             }
         }

@@ -25,6 +25,7 @@ use crate::ring::peers::RefusedCalls;
 use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, View};
 use crate::ring::spec::Access;
+use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::wait::HandleLearner;
 
@@ -220,6 +221,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
+    /// Results that this handle's futures return before they give the thread back.
+    pub(crate) budget: TaskBudget,
     /// Counts the calls that found nothing and did not wait, of a handle of a segment.
     pub(crate) refused_calls: RefusedCalls,
     /// Whether the last call of `poll` that found events found few; see
@@ -258,6 +261,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             skipped: false,
             batch_len: 1,
             task: TaskNumber::default(),
+            budget: TaskBudget::default(),
             refused_calls: RefusedCalls::default(),
             is_sparse: false,
             calls,

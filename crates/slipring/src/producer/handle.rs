@@ -9,6 +9,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::peers::RefusedCalls;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
+use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::words::ClaimWord;
 use crate::wait::HandleLearner;
@@ -88,6 +89,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     pub(super) number: TaskNumber,
+    /// Results that this handle's futures return before they give the thread back.
+    pub(super) budget: TaskBudget,
     /// Counts the calls that found no room and did not wait, of a handle of a segment.
     pub(super) refused_calls: RefusedCalls,
     /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
@@ -168,6 +171,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             counts: LocalCounts::default(),
             flushed: LocalCounts::default(),
             number: TaskNumber::default(),
+            budget: TaskBudget::default(),
             refused_calls: RefusedCalls::default(),
             slow_path: always_slow_path || refreshes,
             always_slow_path,

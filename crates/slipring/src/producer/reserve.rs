@@ -1,7 +1,7 @@
 //! A reservation takes positions, and waits until the ring has room for these positions.
 
 use std::cell::Cell;
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::base::sync::{Relaxed, spin_loop, twin};
@@ -363,12 +363,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Takes `len` positions if `len` positions are free now. If fewer than `len` positions are
-    /// free, registers `waker` in the wait queue.
+    /// free, registers `waker` in the wait queue. A task whose budget is spent is woken at once
+    /// instead, claims nothing and is not registered.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
         waker: &Waker,
     ) -> Poll<Result<u64, WaitError>> {
+        ready!(self.budget.spend(waker));
         loop {
             match self.reserve(len) {
                 Ok(seq) => return Poll::Ready(Ok(seq)),
@@ -379,6 +381,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                         return Poll::Ready(Err(dead));
                     }
                     if !self.arm_for_room(len, waker) {
+                        self.budget.refill();
                         return Poll::Pending;
                     }
                 }

@@ -218,7 +218,8 @@ impl<T> Awaited<T> {
 }
 
 /// The task is woken when the promise is fulfilled or broken. A later poll may bring another waker,
-/// which replaces the one before; only the last one is woken.
+/// which replaces the one before; only the last one is woken. The value is ready once, so unlike a
+/// ring's futures this one needs no budget: a poll of a settled promise is always ready.
 ///
 /// ```
 /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};

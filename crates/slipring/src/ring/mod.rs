@@ -33,6 +33,7 @@ pub(crate) mod spec;
 pub(crate) mod spinning;
 pub(crate) mod stamp;
 pub(crate) mod status;
+pub(crate) mod task_budget;
 pub(crate) mod task_number;
 pub(crate) mod waits;
 pub(crate) mod words;

@@ -108,6 +108,36 @@ fn a_task_that_waits_for_room_is_polled_when_there_is_some() {
     drop(releasing.join().unwrap());
 }
 
+/// A task that is always ready wakes itself: no reactor's thread sleeps for it.
+#[test]
+fn a_task_that_is_always_ready_gives_its_thread_back() {
+    let _watched = crate::watchdog::watched();
+    let segment = one(1024, OnDeath::Wait);
+    let (mut tx, mut rx) = (segment.producer(1), segment.reader(2, 0));
+    let unpark = Unpark::new();
+    let mut pending = [0; 2];
+    for _ in 0..1000 {
+        if poll(pin!(tx.publish_async(|slot| *slot = 1)), &unpark).is_pending() {
+            pending[0] += 1;
+            assert!(poll(pin!(tx.publish_async(|slot| *slot = 1)), &unpark).is_ready());
+        }
+    }
+    let mut read = 0;
+    while read < 1000 {
+        match poll(pin!(rx.batch_async(1)), &unpark) {
+            Poll::Ready(batch) => batch.unwrap().release(),
+            Poll::Pending => {
+                pending[1] += 1;
+                continue;
+            }
+        }
+        read += 1;
+    }
+    assert!(pending.iter().all(|&pending| pending >= 1), "{pending:?}");
+    assert_eq!(unpark.wakes(), pending.iter().sum());
+    assert_eq!(Arc::strong_count(&unpark), 1, "a task was registered");
+}
+
 #[test]
 fn a_waiting_task_hears_of_the_end() {
     let _watched = crate::watchdog::watched();

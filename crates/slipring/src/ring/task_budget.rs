@@ -1,0 +1,100 @@
+//! A limit to the results that a task gets from one handle before the task gives its thread back.
+//!
+//! A runtime cannot interrupt a task. A task whose ring always has events, or always has room,
+//! would never return *pending*, so timers and other tasks of its thread would starve. The library
+//! names no runtime and sees no poll of the task as a whole, so each handle counts for itself: a
+//! task with several handles gives its thread back when the first of their budgets is spent.
+
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Number of the call that ends a row of results: so many that the readings of the clock and the
+/// wake-up cost a result less than a nanosecond. Slower rows end by their time.
+const MOST: u32 = 512;
+
+/// Number of the call from which the time of the row is measured. A task that gets a few results
+/// between two waits reads no clock.
+const TIMED_FROM: u32 = 8;
+
+/// Time after which a row of results ends early. Runtimes ask tasks to give the thread back after
+/// 10 to 100 µs.
+const LONGEST: Duration = Duration::from_micros(100);
+
+/// The results that a handle's futures have returned in a row.
+#[derive(Default)]
+pub(crate) struct TaskBudget {
+    /// Number of calls since a future of the handle was last pending.
+    calls: u32,
+    /// Time of call [`TIMED_FROM`].
+    since: Option<Instant>,
+}
+
+impl TaskBudget {
+    /// Counts a poll of one of the handle's futures. If the budget is spent, wakes the task and
+    /// returns *pending*; the next call begins a new row, so it succeeds.
+    ///
+    /// The clock is read at the calls 8, 16, 32, 64, 128 and 256 of a row. So a row has at least 15
+    /// results, however slow the task is, and takes at most about twice [`LONGEST`] if it has more.
+    #[inline(always)]
+    pub(crate) fn spend(&mut self, waker: &Waker) -> Poll<()> {
+        self.calls += 1;
+        if self.calls >= TIMED_FROM && self.calls.is_power_of_two() {
+            return self.check(waker);
+        }
+        Poll::Ready(())
+    }
+
+    /// Begins a new row, because a future of the handle is pending.
+    #[inline(always)]
+    pub(crate) fn refill(&mut self) {
+        self.calls = 0;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check(&mut self, waker: &Waker) -> Poll<()> {
+        let is_spent = match self.calls {
+            TIMED_FROM => {
+                self.since = Some(Instant::now());
+                false
+            }
+            MOST.. => true,
+            _ => self.since.is_some_and(|since| since.elapsed() >= LONGEST),
+        };
+        if !is_spent {
+            return Poll::Ready(());
+        }
+        self.refill();
+        waker.wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    fn row(budget: &mut TaskBudget, pause: Duration) -> u32 {
+        let results = (0..).take_while(|_| {
+            std::thread::sleep(pause);
+            budget.spend(Waker::noop()).is_ready()
+        });
+        results.count() as u32
+    }
+
+    /// A row is shorter where this thread is held up, but never shorter than 15.
+    #[test]
+    fn a_row_ends_by_its_length_or_by_its_time() {
+        let mut budget = TaskBudget::default();
+        for _ in 0..10 {
+            assert!([15, 31, 63, 127, 255, 511].contains(&row(&mut budget, Duration::ZERO)));
+        }
+        for _ in 0..3 {
+            assert_eq!(row(&mut budget, LONGEST / 4), 15, "8 pauses exceed the time");
+        }
+        for _ in 0..1000 {
+            assert!(budget.spend(Waker::noop()).is_ready());
+            budget.refill();
+        }
+    }
+}
