@@ -306,6 +306,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         let len = self.consumer.available(max)?;
         let position = self.consumer.position();
         if len == 0 {
+            position.flush_if_new();
             return Err(match position.ended() {
                 Some(closed) => closed.into(),
                 None if max == 0 => BatchError::Unavailable,

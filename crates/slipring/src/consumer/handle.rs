@@ -347,6 +347,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// found no event.
     #[inline(always)]
     pub(super) fn ended_or_refused(&mut self) -> Option<WaitError> {
+        self.position.flush_if_new();
         match self.position.ended() {
             None if self.position.state().control().peers.is_some() => self.refused(),
             ended => ended,

@@ -108,7 +108,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
                 Ok(_) => {
                     (self.next, self.chunk_end) = (end, end);
                     self.last_seen = end;
-                    self.state.counts.tombstones += len;
+                    self.state.count_tombstones(len);
                     twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
                 }
                 Err(_) => self.contended = true,

@@ -203,6 +203,10 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) counts: LocalCounts,
     /// The part of `counts` that the handle has already flushed to the graph's counters.
     pub(crate) flushed: LocalCounts,
+    /// Whether a batch or a tombstone was counted since the last flush.
+    pub(crate) has_new_counts: bool,
+    /// Number of batches at the last counted wait of a task; `u64::MAX`: none was counted.
+    pub(crate) armed_at: u64,
     /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
     /// Whether an advance or a release does extra work: assigns shard ids, samples latencies, or
@@ -255,6 +259,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
             stage,
             counts,
             flushed,
+            has_new_counts: false,
+            armed_at: u64::MAX,
             between_events: true,
             bookkeeping,
             notifies,
@@ -296,6 +302,13 @@ impl<E, L: Layout> ConsumerState<E, L> {
     #[inline(always)]
     pub(crate) fn notifies(&self) -> &[usize] {
         if self.notifies { &self.plan().notifies } else { &[] }
+    }
+
+    /// Counts slots that this handle passed over, because their claim was given up.
+    #[inline(always)]
+    pub(crate) fn count_tombstones(&mut self, len: u64) {
+        self.counts.tombstones += len;
+        self.has_new_counts = true;
     }
 
     /// Assigns shard ids to `len` events that this stage has handled and not yet released.

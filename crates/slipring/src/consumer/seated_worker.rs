@@ -172,7 +172,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
                 return true;
             }
             (self.next, self.chunk_end) = (end, end);
-            self.state.counts.tombstones += len;
+            self.state.count_tombstones(len);
             self.bind(IDLE);
         }
         (self.contended, self.chunk_ended) = (true, None);

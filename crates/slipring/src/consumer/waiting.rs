@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::spin_loop;
-use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::errors::BatchError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
@@ -31,7 +31,9 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     /// Counts a finished batch; flushes the counts after every [`FLUSH_EVERY`] batches.
     #[inline(always)]
     fn count_batch(&mut self) {
-        let counts = &mut self.state_mut().counts;
+        let state = self.state_mut();
+        state.has_new_counts = true;
+        let counts = &mut state.counts;
         counts.batches += 1;
         if counts.batches.is_multiple_of(FLUSH_EVERY) {
             self.flush();
@@ -43,12 +45,37 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(never)]
     fn flush(&mut self) {
         self.state_mut().flushed = self.flush_counts();
+        self.state_mut().has_new_counts = false;
     }
 
-    /// Flushes the counts if a batch was counted since the last flush.
+    /// Flushes the counts if a batch or a tombstone was counted since the last flush. A handle that
+    /// finds no event calls this method, so that the counts of an idle handle are complete.
+    #[inline(always)]
     fn flush_if_new(&mut self) {
-        if self.state().counts.batches != self.state().flushed.batches {
+        if self.state().has_new_counts {
+            self.flush_progress();
+        }
+    }
+
+    /// Flushes the counts that grow while the handle finds events and does not wait for long.
+    #[cold]
+    #[inline(never)]
+    fn flush_progress(&mut self) {
+        let events = self.handled();
+        let ConsumerState { core, stage, counts, flushed, .. } = self.state_mut();
+        core.control.counters.flush_progress(*stage, events, counts, flushed);
+        self.state_mut().has_new_counts = false;
+    }
+
+    /// Counts the wait of a task, or of another owner of a waker: once until the next batch.
+    fn count_armed(&mut self) {
+        let state = self.state_mut();
+        if state.armed_at != state.counts.batches {
+            state.armed_at = state.counts.batches;
+            state.counts.waits += 1;
             self.flush();
+        } else {
+            self.flush_if_new();
         }
     }
 
@@ -187,7 +214,12 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
-        state.control().arm((state.stage, self.next()), number, waker, &mut || self.is_ready())
+        let place = (state.stage, self.next());
+        let ready = state.control().arm(place, number, waker, &mut || self.is_ready());
+        if !ready {
+            self.count_armed();
+        }
+        ready
     }
 
     /// Removes the task that [`Waiting::arm`] registered; does nothing if no task is registered.
@@ -217,6 +249,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
         // `flushed` is `None` if the wait ended before any flush of the counts.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
+            state.has_new_counts = false;
         }
     }
 }

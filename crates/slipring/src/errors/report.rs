@@ -8,10 +8,10 @@ use crate::base::name::Name;
 /// Statistics of a graph: for each stage and for the producers, for instance the number of events
 /// and the time spent waiting. A report prints as a table.
 ///
-/// A report is a copy of the graph's counts, and never changes. The counts of a running graph are a
-/// little old, and may come from different moments: see
-/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` of the graph, the
-/// counts are complete.
+/// A report is a copy of the graph's counts, and never changes. The counts of a running graph may
+/// be a little old, and may come from different moments:
+/// [`Monitor::report`](crate::Monitor::report) says how old. After `run`, `feed` or `join` of the
+/// graph, the counts are complete.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,13 +78,14 @@ pub struct StageReport {
     /// For the producers, number of events dropped, or replaced by newer events, because the ring
     /// was full. A call drops events only if the call's documentation mentions the drops.
     pub dropped: u64,
-    /// Number of waits.
+    /// Number of waits, by threads, tasks and [armed wakers](crate::Waitable::arm). Until the next
+    /// batch or publication, a task that polls again waits on.
     pub waits: u64,
     /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
     /// sleep.
     pub wakes: u64,
-    /// Time that the stage spent waiting, summed over the stage's handles, without the first polls
-    /// of each wait (about a microsecond).
+    /// Time that the stage's threads spent waiting, summed over the stage's handles, without the
+    /// first polls of each wait (about a microsecond). The waits of tasks are not timed.
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,

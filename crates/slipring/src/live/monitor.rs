@@ -67,10 +67,25 @@ impl<E, L: Layout> Monitor<E, L> {
     ///
     /// A stage has handled every event before its reported position, and the caller sees the
     /// effects of the stage's handler on these events. The positions in a report belong to slightly
-    /// different moments, because the report loads them one by one while the graph runs. The counts
-    /// of events, batches and waits lag behind the positions. A handle flushes its counts during a
-    /// long wait, at the handle's end, and after every 1,024 batches. A wait is counted with the
-    /// first flush after the wait.
+    /// different moments, because the report loads them one by one while the graph runs.
+    ///
+    /// Each handle counts for itself, and flushes its counts to the graph now and then. No count is
+    /// smaller than in an earlier report, unless a stage has started again at its last release. How
+    /// far the counts lag behind what the handles have done:
+    ///
+    /// | count | is complete |
+    /// |---|---|
+    /// | events of a single producer | up to [`published_seq`](Report::published_seq); if that is unknown, up to the furthest stage, and up to the last 1,024 events at least |
+    /// | events of several producers | up to what an idle stage has handled, and up to the last 1,024 events of each handle at least |
+    /// | batches of producers | up to the last 1,024 events of each handle; once a call of the handle has found no room |
+    /// | given-up claims, dropped and replaced events | at once |
+    /// | events, batches, tombstones and short waits of a reading handle | once a call of the handle has found no event; else up to its last 1,024 batches |
+    /// | waits of a task, and of an armed waker | once the future is pending, or the waker is armed |
+    /// | waits of a thread, and their time | at the first flush after the wait |
+    /// | latencies, turns | at once |
+    ///
+    /// A thread that waits for long flushes its counts as the wait begins, and a handle's drop
+    /// flushes all of them. A handle that its thread leaves alone flushes nothing.
     ///
     /// Costs the calling thread one load per position and count, and a few allocations. A report
     /// costs the graph's own threads only the time to fetch back the cache lines that the report

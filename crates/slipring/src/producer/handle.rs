@@ -106,6 +106,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
+    /// Number of published events at the last counted wait of a task; `u64::MAX`: none was counted.
+    armed_at: u64,
     /// Number of events that were published together with an earlier event. The number of batches
     /// is the number of events minus `coalesced`. A publication of a single event does not change
     /// `coalesced`.
@@ -170,6 +172,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             quiet_check: core.control.quiet_check(),
             counts: LocalCounts::default(),
             flushed: LocalCounts::default(),
+            armed_at: u64::MAX,
             number: TaskNumber::default(),
             budget: TaskBudget::default(),
             refused_calls: RefusedCalls::default(),
@@ -358,6 +361,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             }
             twin!("given-up-unburied": self.core.bury(seq, len) => ());
             self.counts.tombstones += len;
+            self.flush();
         }
     }
 
@@ -375,15 +379,41 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.coalesced = self.coalesced.wrapping_add(events);
     }
 
+    /// Returns the number of events that this handle has published; those of earlier producers
+    /// included, if the ring has a single one.
+    fn published(&self) -> u64 {
+        if S::MANY { self.counts.events } else { self.next.wrapping_sub(self.core.control.start) }
+    }
+
     /// Adds the counts of this handle to the graph's counters.
+    #[cold]
+    #[inline(never)]
     pub(super) fn flush(&mut self) {
-        let control = &self.core.control;
-        if !S::MANY {
-            self.counts.events = self.next.wrapping_sub(control.start);
-        }
+        self.counts.events = self.published();
         self.counts.batches = self.counts.events.wrapping_sub(self.coalesced);
+        let control = &self.core.control;
         control.count(control.producer_party(), &self.counts, &self.flushed);
         self.flushed = self.counts;
+    }
+
+    /// Flushes the counts if an event was published since the last flush. A handle that finds no
+    /// room calls this method, so that the counts of a handle behind a full ring are complete.
+    pub(super) fn flush_if_new(&mut self) {
+        if self.published() != self.flushed.events {
+            self.flush();
+        }
+    }
+
+    /// Counts the wait of a task, or of another owner of a waker: once until the next publication.
+    pub(super) fn count_armed(&mut self) {
+        let published = self.published();
+        if self.armed_at != published {
+            self.armed_at = published;
+            self.counts.waits += 1;
+            self.flush();
+        } else {
+            self.flush_if_new();
+        }
     }
 
     // The end.

@@ -12,6 +12,7 @@ use crate::base::edge;
 use crate::base::sync::twin;
 use crate::errors::{Cause, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
+use crate::ring::counters::FLUSH_EVERY;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
 
@@ -64,10 +65,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::APART {
             self.end_front(seq, len);
         }
+        let before = if S::MANY { self.counts.events } else { seq };
+        let after = before.wrapping_add(len);
         if S::MANY {
-            self.counts.events = self.counts.events.wrapping_add(len);
+            self.counts.events = after;
         } else {
-            self.next = seq.wrapping_add(len);
+            self.next = after;
             debug_assert!(
                 ahead(self.limit, self.next) >= 0,
                 "the published claim ends after the limit"
@@ -80,6 +83,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
             self.core.control.notify_publication();
+        }
+        // The comparison takes registers only.
+        if (before ^ after) >= FLUSH_EVERY {
+            self.flush();
         }
     }
 

@@ -55,6 +55,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
         self.reserve(len).map_err(|refusal| match refusal {
             Refusal::Gated(party) => {
+                self.flush_if_new();
                 if let Some(dead) = self.refused() {
                     return ClaimError::Wait(dead);
                 }
@@ -210,7 +211,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         loop {
             match self.reserve(1) {
                 Ok(seq) => return Ok(Some(seq)),
-                Err(Refusal::Gated(_)) => return Ok(None),
+                Err(Refusal::Gated(_)) => {
+                    self.flush_if_new();
+                    return Ok(None);
+                }
                 Err(Refusal::Contended) => spin_loop(),
                 Err(Refusal::Wait(error)) => return Err(error),
             }
@@ -401,8 +405,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
-        core.control.arm((core.control.producer_party(), next), number, waker, &mut || {
-            Self::is_ready(core, next, len)
-        })
+        let place = (core.control.producer_party(), next);
+        let ready = core.control.arm(place, number, waker, &mut || Self::is_ready(core, next, len));
+        if !ready {
+            self.count_armed();
+        }
+        ready
     }
 }

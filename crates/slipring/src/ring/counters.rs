@@ -1,11 +1,12 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
 //! A handle counts in plain fields of its own, and flushes these fields to its party's counters
-//! from time to time. A consumer flushes its counts when a wait first reads the clock, after every
-//! 1,024 batches, and on its drop. A producer flushes its counts before each wait and on its drop.
-//! Counting costs a handle a few additions per batch, and reading the counters costs the graph
-//! nothing. When a wait ends with an event, the consumer does not flush, because a flush would
-//! delay the event. The first flush after a wait includes the time of the wait.
+//! from time to time. A consumer flushes its counts when a call finds no event, when a wait first
+//! reads the clock, after every 1,024 batches, and on its drop. A producer flushes its counts when
+//! a call finds no room, before each wait, where its events pass a multiple of 1,024, and on its
+//! drop. Counting costs a handle a few additions per batch, and reading the counters costs the
+//! graph nothing. When a wait ends with an event, the consumer does not flush, because a flush
+//! would delay the event. The first flush after a wait includes the time of the wait.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
@@ -171,7 +172,8 @@ fn lines_per_party(parties: usize) -> usize {
     parties.div_ceil(PER_LINE)
 }
 
-/// Number of batches after which a consumer that never waits flushes its counts.
+/// Number of batches after which a consumer that never waits flushes its counts, and number of
+/// events after which a producer does; a power of two.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {
@@ -217,15 +219,42 @@ impl Counters {
         &self.words.parties[party]
     }
 
-    /// Adds a handle's new counts, `now` minus `before`, to the counters of `party`.
-    #[cold]
-    pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
-        let (own, sole) = (self.party(party), self.sole[party]);
-        let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {
+    /// Works as [`Counters::flush`], for the counts of a handle that has not waited for long since
+    /// its last flush. Such a flush comes between two polls, so it leaves the other counts alone.
+    #[inline]
+    pub(crate) fn flush_progress(
+        &self,
+        party: usize,
+        events: u64,
+        now: &LocalCounts,
+        flushed: &mut LocalCounts,
+    ) {
+        let (own, add) = (self.party(party), self.adder(party));
+        add(&own.events, events, flushed.events);
+        add(&own.batches, now.batches, flushed.batches);
+        add(&own.tombstones, now.tombstones, flushed.tombstones);
+        add(&own.waits, now.waits, flushed.waits);
+        flushed.events = events;
+        flushed.batches = now.batches;
+        flushed.tombstones = now.tombstones;
+        flushed.waits = now.waits;
+    }
+
+    /// Returns a function that adds what is new of a handle's count to the party's counter.
+    #[inline(always)]
+    fn adder(&self, party: usize) -> impl Fn(&Statistic, u64, u64) {
+        let sole = self.sole[party];
+        move |all, now, before| match now.wrapping_sub(before) {
             0 => {}
             new if sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
             new => _ = all.fetch_add(new, Relaxed),
-        };
+        }
+    }
+
+    /// Adds a handle's new counts, `now` minus `before`, to the counters of `party`.
+    #[cold]
+    pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
+        let (own, add) = (self.party(party), self.adder(party));
         add(&own.events, now.events, before.events);
         add(&own.batches, now.batches, before.batches);
         add(&own.tombstones, now.tombstones, before.tombstones);

@@ -4,6 +4,7 @@ use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::Relaxed;
 use crate::errors::{Report, StageReport};
 use crate::ring::control::Control;
+use crate::ring::spec::Delivery;
 use crate::ring::words::ahead;
 
 /// Returns the position before which all events are published (with many producers: claimed);
@@ -15,6 +16,22 @@ fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     } else {
         control.plan.cursor.then(|| control.cursor())
     }
+}
+
+/// Returns a number of events that the producers have published for certain, beside what they have
+/// flushed. A single producer publishes each position, up to `newest` at least. Several producers
+/// may have claimed positions that they have not published, or have given up; they have published
+/// what any stage has handled. (The members of a tap count each event once each. In a segment, an
+/// event that comes again counts twice, so the claimed positions are the limit.) Neither number
+/// ever decreases.
+fn least_published(control: &Control, newest: u64) -> u64 {
+    if !control.plan.many_producers {
+        return newest.wrapping_sub(control.start);
+    }
+    let stages = control.plan.stages.iter().enumerate();
+    let counted = stages.filter(|(_, stage)| !matches!(stage.delivery, Delivery::Tap(_)));
+    let handled = counted.map(|(stage, _)| control.counters.party(stage).events.load(Relaxed));
+    handled.max().unwrap_or(0).min(newest.wrapping_sub(control.start))
 }
 
 /// Returns the positions and counts of all parties, loaded one after the other.
@@ -37,11 +54,16 @@ pub(crate) fn report(control: &Control) -> Report {
     let stages = names.enumerate().map(|(i, name)| {
         let own = counters.party(i);
         let seq = positions.get(i).copied().unwrap_or(newest);
+        let flushed = own.events.load(Relaxed);
         StageReport {
             name,
             seq,
             lag: ahead(newest, seq).max(0) as u64,
-            events: own.events.load(Relaxed),
+            events: if i == control.producer_party() {
+                flushed.max(least_published(control, newest))
+            } else {
+                flushed
+            },
             batches: own.batches.load(Relaxed),
             tombstones: own.tombstones.load(Relaxed),
             skipped: own.skipped.load(Relaxed),

@@ -227,7 +227,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             };
             self.next = self.next.wrapping_add(len);
             self.passed_over += len;
-            self.state.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
+            self.state.count_tombstones(if self.role.counts_tombstones() { len } else { 0 });
         }
         self.live_end = self.next;
         self.run_end = self.next;
