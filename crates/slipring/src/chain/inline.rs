@@ -1,11 +1,17 @@
 //! Runs a whole chain on the calling thread. A run on one thread is deterministic, and suits tests
 //! and programs with a single thread.
 
+use std::mem::take;
+
 use super::declare::Chain;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
+use crate::base::sync::Arc;
+use crate::base::turn::InTurns;
 use crate::errors::{Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
+use crate::ring::control::Control;
+use crate::ring::helper::{self, Help};
 use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
@@ -15,12 +21,42 @@ use crate::run::thread::StageThread;
 use crate::run::threads::Caller;
 
 /// The producer that [`Chain::run_inline`] lends to its closure. While the ring is full, a
-/// publication first gives each stage a turn.
+/// publication first gives each stage a turn. So does each wait of the closure for an event of a
+/// handle of the ring.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
-    /// The stages, grouped as [`Chain::run`] groups them on threads.
-    threads: Vec<StageThread<'env>>,
+    stages: Arc<Stages<'env>>,
+}
+
+/// The stages of a chain that runs on one thread, grouped as [`Chain::run`] groups them on threads.
+/// A handler that runs has the turn, so the stages do not run again inside of it.
+struct Stages<'env>(InTurns<Vec<StageThread<'env>>>);
+
+impl<'env> Stages<'env> {
+    /// Gives every stage one turn. Returns the number of handled events.
+    fn work(&self, control: &Control) -> u64 {
+        let Some(mut threads) = self.0.take() else { return 0 };
+        let _within = enter(control, threads.iter().flat_map(StageThread::lines));
+        threads.iter_mut().filter_map(|thread| thread.turn(control)).sum()
+    }
+}
+
+/// The calling thread, which runs the stages where it waits for their ring.
+struct Helping<'a, 'env> {
+    stages: &'a Stages<'env>,
+    control: &'a Control,
+}
+
+impl Help for Helping<'_, '_> {
+    fn step(&self) -> bool {
+        self.is_ready() && self.stages.work(self.control) != 0
+    }
+    fn is_ready(&self) -> bool {
+        self.stages.0.take().is_some_and(|threads| threads.iter().any(StageThread::is_ready))
+    }
+    fn wait_begins(&self) {}
+    fn wait_ended(&self) {}
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
@@ -69,18 +105,25 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Work::Own(stages) => Some(stages),
             Work::Shared(_) => None,
         };
-        let threads = threads.into_iter().filter_map(own).collect();
-        let mut inline = Inline { producer: Producer::of_run(&core), core: core.clone(), threads };
-        let started = inline.threads.iter_mut().all(|thread| thread.start(&core.control));
+        let mut threads: Vec<_> = threads.into_iter().filter_map(own).collect();
+        let started = threads.iter_mut().all(|thread| thread.start(&core.control));
+        let stages = Arc::new(Stages(InTurns::new(threads)));
+        let (producer, own) = (Producer::of_run(&core), stages.clone());
+        let mut inline = Inline { producer, core: core.clone(), stages };
         let produced = if started {
-            produce_contained(&core.control, &mut inline, produce.into_inner())
+            let helping = Helping { stages: &own, control: &core.control };
+            helper::during(&core.control, &helping, || {
+                produce_contained(&core.control, &mut inline, produce.into_inner())
+            })
         } else {
             Err(None)
         };
         // If the user's closure swapped its `Inline` for another chain's, this chain's graph fails,
         // and `driven` is the other chain's ring. The loop below runs the stages of `driven` to
         // their end.
-        let Inline { producer, mut threads, core: driven } = inline;
+        let Inline { producer, stages, core: driven } = inline;
+        // A swapped chain may still have a reference to its stages.
+        let mut threads = stages.0.take().map(|mut turn| take(&mut *turn)).unwrap_or_default();
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
@@ -125,6 +168,12 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// # Errors
     /// Returns a [`WaitError`] if the graph has failed or was halted.
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
+        self.make_room()?;
+        self.producer.publish(fill)
+    }
+
+    /// Gives each stage turns until a slot is free.
+    fn make_room(&mut self) -> Result<(), WaitError> {
         while is_full(&mut self.producer)? {
             // After a skip, `work` may return 0 although a stage has released slots.
             if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
@@ -132,7 +181,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
                 control.expire(control.producer_party(), self.producer.next_seq());
             }
         }
-        self.producer.publish(fill)
+        Ok(())
     }
 
     /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns the number
@@ -179,9 +228,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn work(&mut self) -> u64 {
-        let control = &self.core.control;
-        let _within = enter(control, self.threads.iter().flat_map(StageThread::lines));
-        self.threads.iter_mut().filter_map(|thread| thread.turn(control)).sum()
+        self.stages.work(&self.core.control)
     }
 
     /// Ends the graph without draining the ring: the stages do not get the events that they have

@@ -135,6 +135,11 @@ impl<'env> StageThread<'env> {
         self.running().next().map(|runner| (runner.stage(), runner.next_seq()))
     }
 
+    /// Returns whether a turn would handle an event, or find the end of the stream.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_running() && entry.is_ready())
+    }
+
     fn running(&self) -> impl Iterator<Item = &BoxedRunner<'env>> {
         self.entries.iter().filter(|entry| entry.is_running()).map(Entry::runner)
     }

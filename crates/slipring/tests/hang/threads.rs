@@ -2,7 +2,7 @@
 
 use slipring::{Cause, Error};
 
-use crate::common::{Fragile, quiet};
+use crate::common::{Fragile, ends, quiet};
 
 /// The test runs again in a child process whose threads ask for more stack than there is memory.
 #[test]
@@ -46,4 +46,28 @@ fn a_thread_that_the_system_refuses_is_an_error() {
         refused(chain(shared).run_shared(|p| Ok(p.publish(|_| ()).is_ok())).unwrap_err());
         refused(chain(shared).spawn().map(drop).unwrap_err());
     }
+}
+
+/// The closure of `run_inline` waits for an event that a stage must handle first.
+#[test]
+fn a_closure_of_run_inline_that_waits_for_an_event_runs_the_stages() {
+    let _watched = crate::common::watched();
+    let seen = ends("a subscription inside of run_inline", || {
+        let tap = slipring::Tap::new();
+        let mut seen = Vec::new();
+        slipring::ring(4, || 0u64)
+            .write("double", |value, _| *value *= 2)
+            .tap(&tap)
+            .run_inline(|p| {
+                let mut reader = tap.subscribe(slipring::StartAt::Now)?;
+                p.publish(|value| *value = 4)?;
+                let batch = reader.batch(1)?;
+                seen.extend(batch.iter().copied());
+                batch.release();
+                Ok(())
+            })
+            .unwrap();
+        seen
+    });
+    assert_eq!(seen, [8]);
 }
