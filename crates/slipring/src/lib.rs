@@ -32,7 +32,8 @@
 //! | needs one producer and one reader, or has a loop with other work | **leases**: [`unicast`], [`Producer`], [`Consumer`] |
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
-//! | hands over a single value, as an answer to a request | no ring: a [`promise`](promise()) |
+//! | asks a stage, and waits for its answer | any of them: [`Producer::ask`] |
+//! | hands over a single value between any two threads | no ring: a [`promise`](promise()) |
 //!
 //! A *front* is a way to use a ring. One program can combine several fronts, because all fronts use
 //! the same kind of ring. A chain declares stages by these calls:
@@ -54,7 +55,7 @@
 //! | How do readers and workers come and go? | [joining](guide::joining) | [`Tap`], [`Subscription`], [`Pool`] |
 //! | What if the ring is full? | [full rings](guide::full_rings) | [`Producer::publish_or_drop`], [`Conflator`], [`Mirror`], [`Observer`] |
 //! | How do tasks and event loops use it? | [tasks](guide::tasks) | [`Selector`], [`Waitable`] |
-//! | How do I hand over a single value? | [promises](guide::promises) | [`promise`](promise()), [`Promise`], [`Awaited`] |
+//! | How do I ask a stage, and hear of the graph's end? | [promises](guide::promises) | [`Producer::ask`], [`promise`](promise()), [`Promise`], [`Awaited`] |
 //! | Where does each worker keep its state? | [worker state](guide::worker_state) | [`ReadHandler`], [`WriteHandler`] |
 //! | How do I test handlers? | [testing](guide::testing) | [`Chain::run_inline`] |
 //! | How do I make it faster? | [performance](guide::performance) | [`Contiguous`], [`Chain::sample_latency`] |
@@ -86,7 +87,8 @@
 //!   does not detect. A graph's deadline ends every call that waits for events or slots, also a
 //!   call that would never return.
 //! - **No allocation.** After the build the library allocates no memory for events or stages,
-//!   except one box for each new handle whose wait strategy learns.
+//!   except one box for each new handle whose wait strategy learns. Only requests allocate: the
+//!   promise of each answer.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!

@@ -18,13 +18,16 @@ const ROOMS: [(&str, &[&str]); 15] = [
     ("base", &[]),
     ("wait", &["base"]),
     ("errors", &["base"]),
-    ("promise", &["base", "wait", "errors"]),
     ("ring", &["base", "wait", "errors"]),
-    ("producer", &["base", "wait", "errors", "ring"]),
+    ("promise", &["base", "wait", "errors", "ring"]),
+    ("producer", &["base", "wait", "errors", "ring", "promise"]),
     ("consumer", &["base", "wait", "errors", "ring"]),
     ("observe", &["base", "wait", "errors", "ring"]),
     ("live", &["base", "wait", "errors", "ring", "producer", "consumer", "observe"]),
-    ("adapters", &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live"]),
+    (
+        "adapters",
+        &["base", "wait", "errors", "ring", "promise", "producer", "consumer", "observe", "live"],
+    ),
     ("segment", &["base", "wait", "errors", "ring", "producer", "consumer", "live", "adapters"]),
     (
         "run",
@@ -40,7 +43,7 @@ const ROOMS: [(&str, &[&str]); 15] = [
     (
         "chain",
         &[
-            "base", "wait", "errors", "ring", "producer", "consumer", "observe", "live",
+            "base", "wait", "errors", "ring", "promise", "producer", "consumer", "observe", "live",
             "adapters", "run", "graph",
         ],
     ),

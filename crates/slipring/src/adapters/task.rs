@@ -10,6 +10,7 @@
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -24,6 +25,7 @@ use crate::consumer::waiting::Waiting;
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::producer::{Producer, sealed as producer};
+use crate::promise::{Awaited, Promise};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
@@ -93,6 +95,38 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// As [`Producer::publish`].
     pub fn publish_async<F: FnOnce(&mut E)>(&mut self, fill: F) -> PublishAsync<'_, E, F, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
+    }
+
+    /// Works as [`Producer::ask`], for tasks instead of threads. The future yields the answer's
+    /// handle, which is a future, too. A future that is dropped before it is done asks nothing.
+    ///
+    /// [`Consumer::batch_async`] documents when a task is woken.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// use slipring::{AwaitError, Promise};
+    /// let (mut tx, rx) = slipring::unicast(8, || None::<Promise<u64>>)?;
+    /// let asking = async {
+    ///     let answer = tx.ask_async(|event, answer| *event = Some(answer)).await?;
+    ///     Ok::<u64, Box<dyn std::error::Error>>(answer.await?)
+    /// };
+    /// # let mut asking = pin!(asking);
+    /// # let mut cx = Context::from_waker(Waker::noop());
+    /// # assert!(asking.as_mut().poll(&mut cx).is_pending());
+    /// drop(rx); // ends the graph, so the answer never comes
+    /// # let Poll::Ready(result) = asking.poll(&mut cx) else { panic!("ended") };
+    /// # let error = result.unwrap_err();
+    /// assert!(matches!(error.downcast_ref(), Some(AwaitError::Wait(_))));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Producer::publish`].
+    pub fn ask_async<T, F: FnOnce(&mut E, Promise<T>)>(
+        &mut self,
+        fill: F,
+    ) -> AskAsync<'_, E, T, F, L, S> {
+        AskAsync { producer: self, fill: Some(fill), answer: PhantomData }
     }
 
     /// Works as [`Producer::claim_n`], for tasks instead of threads. A future that is dropped
@@ -176,6 +210,38 @@ impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
 }
 
 impl<E, F, L: Layout, S: producer::Sharing> Drop for PublishAsync<'_, E, F, L, S> {
+    fn drop(&mut self) {
+        if self.fill.is_some() {
+            self.producer.disarm();
+        }
+    }
+}
+
+/// The future of [`Producer::ask_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct AskAsync<'p, E, T, F, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
+    producer: &'p mut Producer<E, L, S>,
+    /// `None` once the future is done.
+    fill: Option<F>,
+    answer: PhantomData<fn() -> T>,
+}
+
+/// The future pins none of its fields.
+impl<E, T, F, L: Layout, S: producer::Sharing> Unpin for AskAsync<'_, E, T, F, L, S> {}
+
+impl<E, T, F: FnOnce(&mut E, Promise<T>), L: Layout, S: producer::Sharing> Future
+    for AskAsync<'_, E, T, F, L, S>
+{
+    type Output = Result<Awaited<T>, WaitError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(self.fill.is_some(), "the future was polled after it was done");
+        let seq = ready!(self.producer.reserve_or_arm(1, cx.waker()))?;
+        let fill = self.fill.take().expect("the future held its closure a moment ago");
+        Poll::Ready(Ok(self.producer.fill_request(seq, fill)))
+    }
+}
+
+impl<E, T, F, L: Layout, S: producer::Sharing> Drop for AskAsync<'_, E, T, F, L, S> {
     fn drop(&mut self) {
         if self.fill.is_some() {
             self.producer.disarm();

@@ -2,6 +2,7 @@
 //! and programs with a single thread.
 
 use std::mem::take;
+use std::time::Instant;
 
 use super::declare::Chain;
 use crate::base::fault::Fault;
@@ -10,6 +11,7 @@ use crate::base::sync::Arc;
 use crate::base::turn::InTurns;
 use crate::errors::{Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
+use crate::promise::{Awaited, Promise};
 use crate::ring::control::Control;
 use crate::ring::helper::{self, Help};
 use crate::ring::owner::Owner;
@@ -21,8 +23,8 @@ use crate::run::thread::StageThread;
 use crate::run::threads::Caller;
 
 /// The producer that [`Chain::run_inline`] lends to its closure. While the ring is full, a
-/// publication first gives each stage a turn. So does each wait of the closure for an event of a
-/// handle of the ring.
+/// publication first gives each stage a turn. So does each wait of the closure for the ring: for an
+/// answer to a request, or for an event of a handle.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
@@ -49,10 +51,11 @@ struct Helping<'a, 'env> {
 }
 
 impl Help for Helping<'_, '_> {
-    fn step(&self) -> bool {
-        self.is_ready() && self.stages.work(self.control) != 0
+    // No other thread runs the stages, so a deadline keeps none of them from running.
+    fn step(&self, until: Option<Instant>) -> bool {
+        self.is_ready(until) && self.stages.work(self.control) != 0
     }
-    fn is_ready(&self) -> bool {
+    fn is_ready(&self, _: Option<Instant>) -> bool {
         self.stages.0.take().is_some_and(|threads| threads.iter().any(StageThread::is_ready))
     }
     fn wait_begins(&self) {}
@@ -170,6 +173,35 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         self.make_room()?;
         self.producer.publish(fill)
+    }
+
+    /// Publishes a request, as [`Producer::ask`] does. While the ring is full, gives each stage a
+    /// turn, and so does a wait for the answer on this thread.
+    ///
+    /// ```
+    /// use slipring::Promise;
+    /// slipring::ring(4, || (0, None::<Promise<u64>>))
+    ///     .write("square", |(number, answer), _| {
+    ///         if let Some(answer) = answer.take() {
+    ///             let _ = answer.fulfil(*number * *number);
+    ///         }
+    ///     })
+    ///     .run_inline(|p| {
+    ///         let mut answer = p.ask(|event, answer| *event = (7, Some(answer)))?;
+    ///         assert_eq!(answer.wait()?, 49);
+    ///         Ok(())
+    ///     })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Inline::publish`].
+    pub fn ask<T>(
+        &mut self,
+        fill: impl FnOnce(&mut E, Promise<T>),
+    ) -> Result<Awaited<T>, WaitError> {
+        self.make_room()?;
+        self.producer.ask(fill)
     }
 
     /// Gives each stage turns until a slot is free.

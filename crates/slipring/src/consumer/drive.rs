@@ -284,6 +284,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     let marks = position.state().plan().policy.marks.clone();
     let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
     twin!("marked-before-release": mark() => ());
+    let state = position.state();
+    state.control().askers.note_skip(state.stage, first, len);
     position.advance(len, len);
     let state = position.state_mut();
     // The count of skipped events wraps at 2^64, as positions do. Each flush adds the difference of

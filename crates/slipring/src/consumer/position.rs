@@ -162,7 +162,18 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// `None`: the next poll may find an event.
     #[inline(always)]
     fn ended(&self) -> Option<WaitError> {
-        if self.is_undisturbed() { None } else { self.find_end() }
+        if self.is_undisturbed() { None } else { self.see_end() }
+    }
+
+    /// Works as [`Availability::find_end`], and tells askers of an end: this handle may have been
+    /// the last one whose releases they waited for.
+    #[cold]
+    fn see_end(&self) -> Option<WaitError> {
+        let ended = self.find_end();
+        if ended.is_some() {
+            self.state().core.control.notify_drained();
+        }
+        ended
     }
 
     /// Returns the result of [`Availability::ended`] for a stream that may have ended.

@@ -2,11 +2,19 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::mem::discriminant;
+
+use super::wait::WaitError;
 
 /// Why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
 /// After [`AwaitError::Broken`] and [`AwaitError::Taken`] each later call returns the same error.
-/// After [`AwaitError::TimedOut`] a later call may succeed.
+/// After [`AwaitError::TimedOut`] a later call may succeed. Only an answer to a request
+/// ([`Producer::ask`](crate::Producer::ask)) has the other errors. A later call may succeed after
+/// them, too: if a stage has taken the promise out of its event, and fulfils it then.
+///
+/// Two errors are equal if they are of one kind, and name the same stage and position if the graph
+/// has failed.
 ///
 /// ```
 /// use slipring::AwaitError;
@@ -15,7 +23,7 @@ use std::fmt;
 /// drop(promise);
 /// assert_eq!(answer.wait(), Err(AwaitError::Broken));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AwaitError {
     /// The promise was dropped before it was fulfilled: its owner ended early, or panicked.
@@ -25,11 +33,54 @@ pub enum AwaitError {
     TimedOut,
     /// An earlier call has returned the value.
     Taken,
+    /// The graph of the request has ended without an answer, or the wait would never end:
+    ///
+    /// - [`WaitError::Failed`] and [`WaitError::Halted`]: the graph has failed or was halted.
+    /// - [`WaitError::Closed`]: the ring was closed, and every stage has passed the request.
+    /// - [`WaitError::WaitsForItself`]: only a stage could answer that waits for the calling
+    ///   thread's own handler. The graph continues.
+    Wait(WaitError),
+    /// A stage has failed at the request and, by its policy, skipped it
+    /// ([`OnFault::skip`](crate::OnFault::skip)). Every other stage has passed the request. The
+    /// graph continues.
+    Skipped,
 }
+
+impl PartialEq for AwaitError {
+    fn eq(&self, other: &AwaitError) -> bool {
+        let place = |reason: &WaitError| {
+            reason.failure().map(|failure| (failure.stage().clone(), failure.seq()))
+        };
+        match (self, other) {
+            (AwaitError::Wait(one), AwaitError::Wait(other)) => {
+                discriminant(one) == discriminant(other) && place(one) == place(other)
+            }
+            _ => discriminant(self) == discriminant(other),
+        }
+    }
+}
+
+impl Eq for AwaitError {}
 
 impl fmt::Display for AwaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            AwaitError::Wait(WaitError::Closed) => {
+                "the ring was closed, and every stage has passed the request without an answer: see whether a stage takes the promise out of its event"
+            }
+            AwaitError::Wait(WaitError::Halted) => {
+                "the graph was halted before a stage answered the request"
+            }
+            AwaitError::Wait(WaitError::WaitsForItself(stage)) => {
+                return write!(
+                    f,
+                    "this call would wait for ever: the stages that could answer wait for stage `{stage}`, which the calling thread runs; wait outside of the handler"
+                );
+            }
+            AwaitError::Wait(reason) => return reason.fmt(f),
+            AwaitError::Skipped => {
+                "a stage failed at the request and skipped it, so no stage answers: see the report, and ask again"
+            }
             AwaitError::Broken => {
                 "the promise was dropped before it was fulfilled: see how its owner ended, and ask again by a new promise"
             }
@@ -43,7 +94,14 @@ impl fmt::Display for AwaitError {
     }
 }
 
-impl StdError for AwaitError {}
+impl StdError for AwaitError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            AwaitError::Wait(reason) => reason.source(),
+            _ => None,
+        }
+    }
+}
 
 /// The value of a promise whose [`Awaited`](crate::Awaited) was dropped: no thread waits for the
 /// value any more. [`Promise::fulfil`](crate::Promise::fulfil) returns it.

@@ -54,6 +54,7 @@ use crate::ring::spec::{Access, Delivery, StageSpec, ThreadChoice};
 use crate::wait::{HandleLearner, Wait};
 pub(crate) use asleep::asleep;
 
+mod asked;
 mod asleep;
 mod chunks;
 mod claims;

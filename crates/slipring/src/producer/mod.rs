@@ -7,6 +7,7 @@
 //! | `apart` | taking positions, in a ring whose producers are processes of their own |
 //! | `reserve` | positions: taking them, waiting for them |
 //! | `publish` | publishing a claim, and publishing in one call |
+//! | `ask` | publishing a request, whose asker hears of the graph's end |
 //! | `claim` | claims as leases: slots lent to be filled |
 //! | `conflate` | keeping the newest value per key while the ring is full |
 //!
@@ -29,6 +30,7 @@
 //!   position or a later position.
 
 mod apart;
+mod ask;
 pub(crate) mod claim;
 pub(crate) mod conflate;
 mod handle;

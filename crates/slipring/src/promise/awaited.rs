@@ -1,24 +1,35 @@
 //! The half of a promise that waits for the value.
 //!
 //! Invariants
-//! - I1: a shared reference to an [`Awaited`] only loads the word of the handover. All that
-//!   registers a sleeper, or takes the value, has a mutable reference.
+//! - I1: a shared reference to an [`Awaited`] only loads the word of the handover, and asks the
+//!   graph for its end. All that registers a sleeper, or takes the value, has a mutable reference.
 //! - I2: a sleeper that is registered between two calls is a task's. A thread that waits takes its
 //!   registration back before its call returns.
+//! - I3: the value wins over the graph's end. A call looks at the promise, at the graph, and at the
+//!   promise again, and returns the graph's end only if neither look found the promise settled.
 
 use std::fmt;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::handover::{Outcome, Sleep, WaiterHalf};
+use super::handover::{Outcome, WaiterHalf};
+use super::sleep::Sleep;
 use super::sleeper::Sleeper;
 use crate::base::panics::{Contained, drop_contained};
-use crate::errors::AwaitError;
-use crate::wait::{HandleLearner, WAIT_ON, Wait, WaitOptions, WaitStrategy, wait_until};
+use crate::errors::{AwaitError, WaitError};
+use crate::ring::asked::Asked;
+use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
-/// The half of a promise that waits for the value. [`promise`](crate::promise()) makes it.
+/// The half of a promise that waits for the value. [`Producer::ask`](crate::Producer::ask) and
+/// [`promise`](crate::promise()) make it.
+///
+/// The answer to a request that was asked through a producer knows its graph: a wait also ends if
+/// the graph fails, is halted, or has no stage left that could answer
+/// ([`AwaitError::Wait`], [`AwaitError::Skipped`]). The value wins: such an error says that the
+/// promise was not settled when the call looked last. The handle does not keep the ring.
 ///
 /// Threads wait by [`wait`](Awaited::wait) and the calls beside it. Tasks of any runtime await the
 /// handle, which is a future: `(&mut answer).await` leaves the handle usable. One program may mix
@@ -34,17 +45,26 @@ pub struct Awaited<T> {
     half: Option<WaiterHalf<T>>,
     /// `None`: [`Wait::Blocking`].
     wait: Option<Contained<Wait>>,
+    /// The request; `None`: the promise knows no graph, or the value was taken.
+    asked: Option<Asked>,
 }
 
 // SAFETY: the value is moved from the thread that fulfils the promise. All other parts of the
-// handover may be used by any thread that owns a half; a sleeper may be dropped anywhere.
+// handover may be used by any thread that owns a half; a sleeper may be dropped anywhere. A
+// request is `Send`.
 unsafe impl<T: Send> Send for Awaited<T> {}
-// SAFETY: a shared reference only loads an atomic word (I1). Strategies are `Sync`.
+// SAFETY: a shared reference only loads an atomic word, and asks the graph (I1). Strategies and
+// requests are `Sync`.
 unsafe impl<T: Send> Sync for Awaited<T> {}
 
 impl<T> Awaited<T> {
     pub(super) fn new(half: WaiterHalf<T>) -> Awaited<T> {
-        Awaited { half: Some(half), wait: None }
+        Awaited { half: Some(half), wait: None, asked: None }
+    }
+
+    /// Makes the graph of the request `asked` end the waits, too.
+    pub(crate) fn of_request(self, asked: Asked) -> Awaited<T> {
+        Awaited { asked: Some(asked), ..self }
     }
 
     /// Chooses how threads wait for the value; [`Wait::Blocking`] unless stated. A promise has one
@@ -73,15 +93,21 @@ impl<T> Awaited<T> {
     ///
     /// A thread that owns the promise's other half, too, waits for ever, unless the strategy has a
     /// timeout: the library does not know which thread owns a half. So does the waiter of a promise
-    /// that was forgotten (`std::mem::forget`).
+    /// that was forgotten (`std::mem::forget`), as long as its graph runs.
+    ///
+    /// If the calling thread runs stages of the request's graph where it waits
+    /// ([`Chain::threads`](crate::Chain::threads),
+    /// [`Chain::run_inline`](crate::Chain::run_inline)), the call runs stages meanwhile.
     ///
     /// # Errors
     /// [`AwaitError::Broken`], if the promise was dropped; [`AwaitError::Taken`];
-    /// [`AwaitError::TimedOut`] with a strategy that has a timeout.
+    /// [`AwaitError::TimedOut`] with a strategy that has a timeout. For the answer to a request
+    /// also [`AwaitError::Wait`] and [`AwaitError::Skipped`].
     ///
     /// # Cost
     /// A load and a move if the value is there. A waiter that sleeps costs the promise's owner one
-    /// wake-up.
+    /// wake-up. A thread that sleeps for an answer to a request also allocates a waker, and takes a
+    /// lock that all sleeping askers of the ring share.
     #[inline]
     pub fn wait(&mut self) -> Result<T, AwaitError> {
         match self.try_take()? {
@@ -149,22 +175,44 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// [`AwaitError::Broken`]; [`AwaitError::Taken`].
+    /// [`AwaitError::Broken`]; [`AwaitError::Taken`]. For the answer to a request also
+    /// [`AwaitError::Wait`] and [`AwaitError::Skipped`].
     ///
     /// # Cost
-    /// A load, and a move if the value is there.
+    /// A load, and a move if the value is there. For the answer to a request a second load if it is
+    /// not; a lock, and a look at each stage's position, if the graph has ended or is about to.
     #[inline]
     pub fn try_take(&mut self) -> Result<Option<T>, AwaitError> {
+        match self.take_settled() {
+            Ok(None) if self.asked.is_some() => self.take_or_end(),
+            found => found,
+        }
+    }
+
+    /// Returns the end of the graph, if the promise is not settled (I3).
+    fn take_or_end(&mut self) -> Result<Option<T>, AwaitError> {
+        match self.asked.as_ref().and_then(Asked::over) {
+            None => Ok(None),
+            Some(end) => self.take_settled()?.map_or(Err(end), |value| Ok(Some(value))),
+        }
+    }
+
+    /// Takes the value if it is there, whatever the graph does.
+    #[inline]
+    fn take_settled(&mut self) -> Result<Option<T>, AwaitError> {
         let half = self.half.as_ref().ok_or(AwaitError::Taken)?;
         match half.outcome() {
             None => Ok(None),
             Some(Outcome::Broken) => Err(AwaitError::Broken),
-            Some(Outcome::Fulfilled) => Ok(self.half.take().and_then(WaiterHalf::leave)),
+            Some(Outcome::Fulfilled) => {
+                self.asked = None;
+                Ok(self.half.take().and_then(WaiterHalf::leave))
+            }
         }
     }
 
-    /// Returns whether a call would return at once: the value is there or was taken, or the promise
-    /// is broken. `true` is final.
+    /// Returns whether a call would return at once: the value is there or was taken, the promise is
+    /// broken, or the graph of the request has ended. `true` is final.
     ///
     /// ```
     /// let (promise, answer) = slipring::promise::<u64>();
@@ -174,31 +222,99 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Cost
-    /// One load.
+    /// As for [`try_take`](Awaited::try_take), without the move.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.half.as_ref().is_none_or(|half| half.outcome().is_some())
+            || self.asked.as_ref().is_some_and(Asked::is_over)
     }
 
     #[cold]
     #[inline(never)]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<T, AwaitError> {
+        if self.asked.is_some() {
+            return self.wait_for_answer(deadline);
+        }
+        let timeout = if deadline.is_none() { self.strategy().timeout() } else { None };
+        self.wait_once((deadline, deadline), timeout, None)?;
+        self.take_settled()?.ok_or(AwaitError::TimedOut)
+    }
+
+    fn strategy(&self) -> &Wait {
+        self.wait.as_deref().unwrap_or(&Wait::Blocking)
+    }
+
+    /// Waits for the answer to a request.
+    fn wait_for_answer(&mut self, deadline: Option<Instant>) -> Result<T, AwaitError> {
+        // A caller's own deadline replaces the strategy's timeout.
+        let timeout = || self.strategy().timeout().and_then(|it| Instant::now().checked_add(it));
+        let deadline = deadline.or_else(timeout);
+        loop {
+            let Some(asked) = &self.asked else { return Err(AwaitError::Taken) };
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            // A stage that this thread runs may bring the answer.
+            let stepped = !is_late && asked.step(deadline);
+            if !stepped {
+                let look = || Instant::now().checked_add(Asked::LOOK_AGAIN);
+                let look = if asked.is_helped() { look() } else { None };
+                let until = [deadline, asked.deadline(), look].into_iter().flatten().min();
+                let notice = asked.is_inside().then_some(Asked::NAP);
+                let stuck = self.wait_once((deadline, until), None, notice)?;
+                if let Some(value) = self.try_take()? {
+                    return Ok(value);
+                }
+                if let Some(stuck) = stuck {
+                    return Err(AwaitError::Wait(stuck));
+                }
+            }
+            if let Some(asked) = &self.asked {
+                asked.expire();
+            }
+            if let Some(value) = self.try_take()? {
+                return Ok(value);
+            }
+            if is_late {
+                return Err(AwaitError::TimedOut);
+            }
+        }
+    }
+
+    /// Waits until a poll is due, or until `until`. `deadline` is the call's own. Returns the error of
+    /// a wait that would never end, for which it looks once a `notice`.
+    fn wait_once(
+        &mut self,
+        (deadline, until): (Option<Instant>, Option<Instant>),
+        timeout: Option<Duration>,
+        notice: Option<Duration>,
+    ) -> Result<Option<WaitError>, AwaitError> {
         let half = self.half.as_mut().ok_or(AwaitError::Taken)?;
         let wait = self.wait.as_deref().unwrap_or(&Wait::Blocking);
-        let sleep = Sleep(half);
-        let options = WaitOptions {
-            wait,
-            polls: 0,
-            oversubscribed: &|| false,
-            full_ring: None,
-            queue: wait.parks().then_some(&sleep as _),
-            deadline,
-            // A caller's own deadline replaces the strategy's timeout.
-            timeout: if deadline.is_none() { wait.timeout() } else { None },
+        let asked = self.asked.as_ref();
+        let sleep = Sleep::new(half, asked);
+        let wait = || {
+            let mut stuck = None;
+            let options = WaitOptions {
+                wait,
+                polls: 0,
+                oversubscribed: &|| false,
+                full_ring: None,
+                queue: wait.parks().then_some(&sleep as _),
+                deadline: until,
+                timeout,
+            };
+            let keep_waiting = &mut || {
+                stuck = asked.and_then(Asked::stuck);
+                if stuck.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(notice) }
+            };
+            let has_step = |asked: &Asked| asked.has_step(deadline);
+            let ready = &mut || sleep.is_over() || asked.is_some_and(has_step);
+            wait_until(options, &mut HandleLearner::default(), keep_waiting, ready);
+            stuck
         };
-        let ready = &mut || sleep.0.outcome().is_some();
-        wait_until(options, &mut HandleLearner::default(), &mut || WAIT_ON, ready);
-        self.try_take()?.ok_or(AwaitError::TimedOut)
+        Ok(match asked {
+            Some(asked) => asked.waiting(wait),
+            None => wait(),
+        })
     }
 
     /// Registers a task, unless the promise is settled.
@@ -215,11 +331,30 @@ impl<T> Awaited<T> {
         // The drop of a waker is user code.
         drop_contained(replaced);
     }
+
+    /// Registers a task with the graph of the request, unless a poll is due.
+    fn arm_with_graph(&mut self, context: &Context<'_>) {
+        let (Some(half), Some(asked)) = (&self.half, &mut self.asked) else { return };
+        asked.expire();
+        asked.keeps_task();
+        let asked = &*asked;
+        let ready = &mut || half.outcome().is_some() || asked.is_over();
+        // If the system refused the barrier that a sleeper needs, the task polls again.
+        if asked.arm(context.waker(), ready) {
+            context.waker().wake_by_ref();
+        }
+    }
 }
 
-/// The task is woken when the promise is fulfilled or broken. A later poll may bring another waker,
-/// which replaces the one before; only the last one is woken. The value is ready once, so unlike a
-/// ring's futures this one needs no budget: a poll of a settled promise is always ready.
+/// The task is woken when the promise is fulfilled or broken, or its graph ends. A later poll may
+/// bring another waker, which replaces the one before; only the last one is woken.
+///
+/// No thread wakes a task when the graph's deadline passes: the next poll fails the graph then. A
+/// poll on a thread that runs the graph's stages ([`Chain::threads`](crate::Chain::threads),
+/// [`Chain::run_inline`](crate::Chain::run_inline)) runs one of them for a batch, and asks to be
+/// polled again at once.
+///
+/// The value is ready once, so unlike a ring's futures this one needs no budget.
 ///
 /// ```
 /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
@@ -237,7 +372,13 @@ impl<T> Future for Awaited<T> {
         if let Some(taken) = self.try_take().transpose() {
             return Poll::Ready(taken);
         }
-        self.arm(context);
+        if self.asked.as_ref().is_some_and(Asked::is_helped) {
+            self.asked.as_ref().map(|asked| asked.step(None));
+            context.waker().wake_by_ref();
+        } else {
+            self.arm(context);
+            self.arm_with_graph(context);
+        }
         self.try_take().transpose().map_or(Poll::Pending, Poll::Ready)
     }
 }

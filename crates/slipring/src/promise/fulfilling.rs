@@ -15,6 +15,11 @@ use crate::errors::Abandoned;
 /// other threads if the value can. Dropping the first half breaks the promise, and wakes the waiter
 /// with [`AwaitError::Broken`](crate::AwaitError::Broken); also if a panic drops it.
 ///
+/// The promise knows no graph. If it lies in an event of a ring whose stage fails before it takes
+/// the promise out, the waiter waits until the ring's events are dropped, which may be never if the
+/// waiter itself keeps the ring. So ask through a producer
+/// ([`Producer::ask`](crate::Producer::ask)) where an answer comes from a stage.
+///
 /// ```
 /// use std::thread;
 ///
@@ -35,7 +40,8 @@ pub fn promise<T>() -> (Promise<T>, Awaited<T>) {
     (Promise(promise), Awaited::new(waiter))
 }
 
-/// The half of a promise that fulfils it. [`promise`] makes it.
+/// The half of a promise that fulfils it. [`Producer::ask`](crate::Producer::ask) and [`promise`]
+/// make it.
 ///
 /// The drop of a promise that is not fulfilled breaks it. A promise that is forgotten
 /// (`std::mem::forget`) is never settled: its waiter waits until its deadline, or for ever.

@@ -51,13 +51,11 @@
 use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
-use std::time::Duration;
 
 use super::sleeper::Sleeper;
 use crate::base::edge::{last_used, settled};
 use crate::base::panics::drop_contained;
-use crate::base::sync::{AtomicU32, Relaxed, park, park_timeout, twin};
-use crate::wait::SleepPlace;
+use crate::base::sync::{AtomicU32, Relaxed, twin};
 
 /// The promise is not settled, and no sleeper is registered.
 const PENDING: u32 = 0;
@@ -343,31 +341,5 @@ impl<T> Drop for WaiterHalf<T> {
         // SAFETY: the drop is this half's last use. The value is dropped last, because its drop may
         // panic.
         drop(unsafe { leave(self.0) });
-    }
-}
-
-/// Puts the calling thread to sleep until the promise is settled.
-///
-/// Each sleep is one registration: a thread that wakes for another reason takes it back.
-pub(super) struct Sleep<'a, T>(pub(super) &'a mut WaiterHalf<T>);
-
-impl<T> SleepPlace for Sleep<'_, T> {
-    fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
-        #[cfg(all(test, slipring_loom))]
-        let _asleep = crate::loom_models::asleep("awaited");
-        // SAFETY: `self` borrows the half alone. The waker of a task that has polled before is
-        // replaced: the thread polls in its place.
-        drop_contained(unsafe { self.0.withdraw() });
-        // SAFETY: as above.
-        if ready() || !unsafe { self.0.register(Sleeper::this_thread()) } {
-            return None;
-        }
-        match limit {
-            None => park(),
-            Some(limit) => park_timeout(limit),
-        }
-        // SAFETY: as above.
-        drop(unsafe { self.0.withdraw() });
-        None
     }
 }

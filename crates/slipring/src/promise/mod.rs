@@ -7,6 +7,7 @@
 mod awaited;
 mod fulfilling;
 mod handover;
+mod sleep;
 mod sleeper;
 #[cfg(all(test, not(slipring_loom)))]
 mod tests;

@@ -100,7 +100,7 @@ fn a_value_is_dropped_once_in_every_order() {
                     result => result.map(Some),
                 },
             };
-            match (result, settled) {
+            match (result, settled.clone()) {
                 (Ok(None), None) => {}
                 (Ok(Some(value)), Some(AwaitError::Taken)) if taken == 0 => {
                     taken += 1;

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{AtomicU64, Line, Relaxed, Statistic, Weak, twin};
+use crate::base::sync::{Arc, AtomicU64, Line, Relaxed, Statistic, Weak, twin};
 use crate::errors::{BatchError, Cause, Failure, WaitError};
+use crate::ring::askers::Askers;
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
@@ -54,6 +55,8 @@ pub struct Control {
     /// Number of threads that wait, and would run any stage on shared threads. Only a hint.
     pub(crate) idle_threads: Line<Statistic>,
     waits: Waits,
+    /// The threads and tasks that wait for answers to requests in this ring.
+    pub(crate) askers: Arc<Askers>,
     /// The other processes of the ring's segment; `None`: the ring has one process.
     pub(crate) peers: Option<Peers>,
 }
@@ -84,6 +87,7 @@ impl Control {
             counters: Counters::new(&plan, board.counters, samples),
             idle_threads: Line::new(Statistic::new(0)),
             waits,
+            askers: Askers::new(),
             peers: board.peers,
             plan,
         })
@@ -202,6 +206,7 @@ impl Control {
     pub(crate) fn close(&self, final_seq: u64) {
         self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
+        self.askers.notify();
     }
 
     /// Closes a ring to claims in which several processes produce. The first stages find the last
@@ -210,19 +215,24 @@ impl Control {
         self.status.begin_closing(); // closing::I1: first
         self.positions.close_claims(); // SYNC[announced]: before the queues are notified
         twin!("closing-unnotified": self.waits.notify_all() => ());
+        self.askers.notify();
     }
 
     /// Ends the graph without waiting until the stages have handled all events.
     pub(crate) fn halt(&self) {
         self.status.halt(); // SYNC[announced]: before the queues are notified
         twin!("halted-unnotified": self.waits.notify_all() => ());
+        self.askers.notify();
     }
 
     /// Ends the graph with a failure, unless the graph has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
         let failure = |cause| Failure::new(self.name(party), seq, cause);
         match self.status.fail(party, failure, cause) {
-            Ok(()) => twin!("failed-unnotified": self.waits.notify_all() => ()),
+            Ok(()) => {
+                twin!("failed-unnotified": self.waits.notify_all() => ());
+                self.askers.notify();
+            }
             // The graph keeps its first failure, so the cause of a later failure is dropped.
             Err(cause) => drop_payload(Box::new(cause)),
         }
@@ -253,6 +263,22 @@ impl Control {
 
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         self.status.stopped()
+    }
+
+    /// Called where a handle's end, or a call that has found the end of the stream, may have been
+    /// the last thing for which an asker waits.
+    #[inline]
+    pub(crate) fn notify_drained(&self) {
+        if self.askers.is_asked() && self.is_own_process() && !self.is_undisturbed() {
+            twin!("drained-unnotified": self.askers.notify() => ());
+        }
+    }
+
+    /// Works as [`Control::expire`], but notifies no queue.
+    pub(crate) fn record_deadline(&self, party: usize, at: u64) -> bool {
+        let Some(after) = self.status.overdue() else { return false };
+        let failure = |cause| Failure::new(self.name(party), Some(at), cause);
+        self.status.fail(party, failure, Cause::Deadline(after)).is_ok()
     }
 
     /// Fails the graph if the graph's deadline has passed. Returns whether the deadline has passed.
@@ -467,5 +493,8 @@ impl Control {
     #[inline]
     pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
         self.counters.flush(party, now, flushed);
+        if self.is_own_process() {
+            self.askers.note_releases();
+        }
     }
 }

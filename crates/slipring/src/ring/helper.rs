@@ -71,22 +71,42 @@ pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -
     run()
 }
 
-/// Calls `look` with the current thread's helper for the ring of `control`, if it has one.
-fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
+/// Calls `look` with the current thread's helper for the ring that `is_ring` accepts, and with that
+/// ring, if the thread has such a helper.
+fn find<T>(
+    is_ring: impl Fn(&Control) -> bool,
+    look: impl FnOnce(&Control, &dyn Help) -> T,
+) -> Option<T> {
     if cfg!(slipring_loom) {
         return None;
     }
     let mut next = INNERMOST.get();
     while let Some(entry) = next {
         // SAFETY: the call of `during` that made the entry has not ended (I1).
-        let Entry { control: of, help, outer } = unsafe { entry.as_ref() };
-        if ptr::eq(*of, control) {
+        let Entry { control, help, outer } = unsafe { entry.as_ref() };
+        // SAFETY: as above; the call borrows the control.
+        let control = unsafe { &**control };
+        if is_ring(control) {
             // SAFETY: as above.
-            return Some(look(unsafe { help.as_ref() }));
+            return Some(look(control, unsafe { help.as_ref() }));
         }
         next = *outer;
     }
     None
+}
+
+/// Calls `look` with the ring that `is_ring` accepts, if the current thread runs stages of it where
+/// it waits.
+pub(crate) fn at<T>(
+    is_ring: impl Fn(&Control) -> bool,
+    look: impl FnOnce(&Control) -> T,
+) -> Option<T> {
+    find(is_ring, |control, _| look(control))
+}
+
+/// Calls `look` with the current thread's helper for the ring of `control`, if it has one.
+fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
+    find(|ring| ptr::eq(ring, control), |_, help| look(help))
 }
 
 /// Runs a stage of the ring of `control` for one batch, if the current thread may and one is ready.

@@ -1,5 +1,7 @@
 //! The ring: the slots and stamps, the plan of the graph, and the words that handles share.
 
+pub(crate) mod asked;
+pub(crate) mod askers;
 pub(crate) mod board;
 pub(crate) mod build;
 pub(crate) mod check;

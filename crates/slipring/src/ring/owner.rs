@@ -63,6 +63,7 @@ impl<E, L: Layout> Owner<E, L> {
     /// called once for each owner, when the owner is dropped or taken apart.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.0.control.notify_drained();
         // SAFETY: just counted out.
         if self.0.owners.remove() { unsafe { self.end() } } else { None }
     }
@@ -74,10 +75,14 @@ impl<E, L: Layout> Owner<E, L> {
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
         // No thread of the library uses the ring afterwards (reactors::I2).
         self.0.control.stop_reactors();
+        let askers = self.0.control.askers.clone();
+        askers.detach(); // askers::I1
         // SAFETY: I1: the last owner has the shared strong reference, and takes it once.
         let core = unsafe { ManuallyDrop::take(&mut self.0) };
         // SAFETY: I2: no owner is left and none can be made, so no reference to an event is left.
-        unsafe { core.drop_events() }
+        let dropped = unsafe { core.drop_events() };
+        askers.notify();
+        dropped
     }
 }
 

@@ -17,7 +17,7 @@
 //!   slot, and the wait goes on for one that the thread itself holds. So a wait inside a handler
 //!   asks again while it lasts (`Control::wait_at`); all others never ask.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr;
 
@@ -26,38 +26,55 @@ use crate::ring::control::Control;
 use crate::ring::waits::SelfWait;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
-/// Largest depth of nested stages that is detected. The list of a thread's stages has a fixed
-/// length, so that entering a stage allocates nothing.
+/// Number of stages of a thread's list that need no allocation: more than most threads ever enter.
 const DEPTH: usize = 16;
 
 /// The address of a ring's control, and the index of the cache line on which a stage, worker or
 /// shard stores its progress.
 type Entry = (*const Control, usize);
 
-/// A thread's list of stages (I1). The entries from `depth` on are not in use.
+/// A thread's list of stages (I1). The entries from `depth` on are not in use. Those from [`DEPTH`]
+/// on are in [`DEEPER`].
 struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
-}
-
-impl Nesting {
-    fn inside(&self) -> impl Iterator<Item = &Cell<Entry>> {
-        self.entries.iter().take(self.depth.get())
-    }
 }
 
 thread_local! {
     static INSIDE: Nesting = const {
         Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
     };
+    /// Apart from the others, because a thread has to note that this list needs a drop. That would
+    /// slow down each access.
+    static DEEPER: RefCell<Vec<Cell<Entry>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Calls `look` with the current thread's list of stages, and returns the result of `look`. In a
 /// model, returns the default of the result type without calling `look`. A model's threads have no
 /// lists of their own, because they run on one system thread.
-#[inline(always)]
-fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
-    if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
+fn inside<T: Default>(look: impl FnOnce(&mut dyn Iterator<Item = &Cell<Entry>>) -> T) -> T {
+    if cfg!(slipring_loom) {
+        return T::default();
+    }
+    INSIDE.with(|nest| {
+        let depth = nest.depth.get();
+        let mut first = nest.entries.iter().take(depth);
+        if depth <= DEPTH {
+            return look(&mut first);
+        }
+        DEEPER.with(|deeper| look(&mut first.chain(deeper.borrow().iter())))
+    })
+}
+
+/// Calls `look` with the lines of the current thread's list that belong to the ring of `control`.
+fn inside_ring<T: Default>(
+    control: &Control,
+    look: impl FnOnce(&mut dyn Iterator<Item = usize>) -> T,
+) -> T {
+    inside(|entries| {
+        let own = entries.map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
+        look(&mut own.map(|(_, line)| line))
+    })
 }
 
 /// A guard of the stages that a thread entered; dropping the guard leaves these stages. A thread
@@ -73,25 +90,44 @@ pub(crate) struct Inside {
 /// indices of the cache lines on which the stages, workers or shards store their progress.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
-    let before = with(|nest| {
+    if cfg!(slipring_loom) {
+        return Inside { before: 0, thread: PhantomData };
+    }
+    let before = INSIDE.with(|nest| {
         let before = nest.depth.get();
         let mut depth = before;
         for line in lines {
-            if let Some(entry) = nest.entries.get(depth) {
-                entry.set((control, line));
+            match nest.entries.get(depth) {
+                Some(entry) => entry.set((control, line)),
+                None => enter_deeper((control, line)),
             }
             depth += 1;
+            nest.depth.set(depth);
         }
-        nest.depth.set(depth);
         before
     });
     Inside { before, thread: PhantomData }
 }
 
+#[cold]
+fn enter_deeper(entry: Entry) {
+    DEEPER.with(|deeper| deeper.borrow_mut().push(Cell::new(entry)));
+}
+
+#[cold]
+fn leave_deeper(before: usize) {
+    DEEPER.with(|deeper| deeper.borrow_mut().truncate(before.saturating_sub(DEPTH)));
+}
+
 impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
-        with(|nest| nest.depth.set(self.before));
+        if cfg!(slipring_loom) {
+            return;
+        }
+        if INSIDE.with(|nest| nest.depth.replace(self.before)) > DEPTH {
+            leave_deeper(self.before);
+        }
     }
 }
 
@@ -99,46 +135,65 @@ impl Drop for Inside {
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
-    with(|nest| {
-        nest.inside().filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to)))
+    inside(|entries| {
+        entries.filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to)));
     });
 }
 
 /// Returns the stage whose handler the current thread runs in the ring of `control`.
 pub(crate) fn innermost(control: &Control) -> Option<usize> {
-    with(|nest| {
-        let own = nest.inside().map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
-        own.last().and_then(|(_, line)| control.plan.stage_of(line))
-    })
+    inside_ring(control, |lines| lines.last().and_then(|line| control.plan.stage_of(line)))
 }
 
 /// Returns the first stage of the current thread's list that has not released all events before
 /// `seq(stage, line)`. The function ignores lines for which `seq` returns `None`.
 fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
-        let Some(seq) = seq(stage, line) else { return false };
-        let word = control.line(line).load(Relaxed); // this thread's store, or an adopted bound
-        if control.plan.stages[stage].delivery.has_bounds() {
-            word & IDLE == 0 && bound_ahead(word, seq) < 0
-        } else {
-            ahead(word, seq) < 0
-        }
+        seq(stage, line).is_some_and(|seq| is_behind(control, stage, line, seq))
     };
-    with(|nest| {
-        let own = nest.inside().map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
-        own.filter_map(|(_, line)| Some((control.plan.stage_of(line)?, line)))
-            .find(holds)
-            .map(|(stage, _)| stage)
+    inside_ring(control, |lines| {
+        let stages = &mut lines.filter_map(|line| Some((control.plan.stage_of(line)?, line)));
+        stages.find(holds).map(|(stage, _)| stage)
     })
 }
 
 /// Whether the current thread is inside a stage of the ring of `control`, other than by the handle
 /// that releases on the line `own`.
 fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
-    with(|nest| {
-        let entries = nest.inside().map(Cell::get);
-        entries.filter(|(ring, _)| ptr::eq(*ring, control)).any(|(_, line)| Some(line) != own)
-    })
+    inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
+}
+
+/// Calls `look` with the ring that `is_ring` accepts, if the current thread runs a handler of one
+/// of its stages.
+pub(crate) fn at<T>(
+    is_ring: impl Fn(&Control) -> bool,
+    look: impl FnOnce(&Control) -> Option<T>,
+) -> Option<T> {
+    // SAFETY: the ring of each entry is alive (I1).
+    let is_ring = |ring: &*const Control| is_ring(unsafe { &**ring });
+    let ring = inside(|entries| entries.map(|entry| entry.get().0).find(is_ring))?;
+    // SAFETY: as above.
+    look(unsafe { &*ring })
+}
+
+/// Returns how many handles of `stage` the current thread runs that have not released all events
+/// before `seq`.
+pub(crate) fn held(control: &Control, stage: usize, seq: u64) -> usize {
+    let is_held = |&line: &usize| {
+        control.plan.stage_of(line) == Some(stage) && is_behind(control, stage, line, seq)
+    };
+    inside_ring(control, |lines| lines.filter(is_held).count())
+}
+
+/// Returns whether the handle that stores its progress on `line` has not released all events before
+/// `seq`.
+fn is_behind(control: &Control, stage: usize, line: usize, seq: u64) -> bool {
+    let word = control.line(line).load(Relaxed); // this thread's store, or an adopted bound
+    if control.plan.stages[stage].delivery.has_bounds() {
+        word & IDLE == 0 && bound_ahead(word, seq) < 0
+    } else {
+        ahead(word, seq) < 0
+    }
 }
 
 fn found(holder: Option<usize>) -> SelfWait {

@@ -114,8 +114,9 @@ pub(super) struct Sleepers {
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
 ///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
 ///   lock. A thread that holds a queue's lock takes at most one other lock: the lock that guards
-///   the record of the graph's failure. A thread that holds the lock of the failure record takes no
-///   queue's lock, so the two locks cause no deadlock.
+///   the record of the graph's failure, or the lock of the askers' link (askers::I2). A thread that
+///   holds one of these two takes no queue's lock, and only the lock of the link is held while the
+///   other one is taken. So these locks cause no deadlock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
 ///   code. If the membarrier takes effect before the notifier's load, the load does not return

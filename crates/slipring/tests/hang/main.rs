@@ -11,6 +11,7 @@ mod leases;
 mod moving;
 mod places;
 mod promises;
+mod requests;
 mod self_wait;
 mod strategies;
 mod threads;

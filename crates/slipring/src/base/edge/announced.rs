@@ -23,6 +23,12 @@ pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
+/// Orders the first request of a ring before the asker's look at the ring's status.
+#[inline(always)]
+pub(crate) fn fence_asker() {
+    twin!("asker-unfenced": fence(SeqCst) => ());
+}
+
 /// Executes a memory barrier in every thread of the process. The barrier orders a sleeper's
 /// announcement in a quiet queue before the sleeper's last poll. Returns `false` if the system
 /// refused the barrier.

@@ -1,0 +1,162 @@
+//! Requests: events that carry the promise of an answer, whose asker hears of the graph's end.
+
+use std::time::Instant;
+
+use crate::errors::{ClaimError, WaitError};
+use crate::producer::handle::{Producer, sealed};
+use crate::promise::{Awaited, Promise, promise};
+use crate::ring::asked::Asked;
+use crate::ring::slots::Layout;
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Publishes a request: works as [`Producer::publish`], and hands `fill` the promise of the
+    /// answer, to be put into the event. Returns the handle that waits for the answer.
+    ///
+    /// Unlike the halves of a [`promise`](crate::promise()), the answer knows its graph. A wait for
+    /// it also ends if no stage can answer any more:
+    ///
+    /// - The graph fails or is halted: at once, with [`AwaitError::Wait`](crate::AwaitError::Wait).
+    /// - The ring is closed, and every stage has passed the request: with
+    ///   [`WaitError::Closed`]. Before that, the answer may still come, because the stages drain a
+    ///   closed ring.
+    /// - A stage fails at the request and skips it by its policy, and every other stage has passed
+    ///   it: with [`AwaitError::Skipped`](crate::AwaitError::Skipped).
+    ///
+    /// The stage that answers takes the promise out of the event. It may hand the promise on and
+    /// release the event, and the answer may come later. If the graph ends meanwhile, the wait
+    /// ends, and a later call still gets the value once it is there. A promise that is meant to
+    /// outlive its graph is a bare [`promise`](crate::promise()).
+    ///
+    /// A handler may ask its own ring. A wait for an answer that could come only from stages that
+    /// wait for this handler returns [`WaitError::WaitsForItself`]. A stage that has passed the
+    /// request counts as one that gives no answer; if it has handed the promise on, repeat the
+    /// call.
+    ///
+    /// ```
+    /// use slipring::{AwaitError, Promise, WaitError};
+    ///
+    /// #[derive(Default)]
+    /// struct Request {
+    ///     number: i64,
+    ///     answer: Option<Promise<i64>>,
+    /// }
+    ///
+    /// let result = slipring::ring(8, Request::default)
+    ///     .write("root", |request, _| {
+    ///         if request.number < 0 {
+    ///             return Err("a negative number");
+    ///         }
+    ///         if let Some(answer) = request.answer.take() {
+    ///             // An error gives the value back: the asker has gone.
+    ///             let _ = answer.fulfil(request.number.isqrt());
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .run(|producer| {
+    ///         let mut ask = |number| {
+    ///             producer.ask(|request, answer| {
+    ///                 *request = Request { number, answer: Some(answer) };
+    ///             })
+    ///         };
+    ///         assert_eq!(ask(49)?.wait(), Ok(7));
+    ///         // The stage fails before it takes the promise.
+    ///         let failed = ask(-1)?.wait();
+    ///         assert!(matches!(failed, Err(AwaitError::Wait(WaitError::Failed(_)))));
+    ///         Ok(())
+    ///     });
+    /// assert_eq!(result.unwrap_err().stage(), Some("root"));
+    /// ```
+    ///
+    /// A promise does not travel between processes. There, a request names a
+    /// `slipring_shm::PromiseSegment`.
+    ///
+    /// # Errors
+    /// As [`Producer::publish`]. A call that returns an error has not called `fill`.
+    ///
+    /// # Panics
+    /// A panic of `fill` fails the graph, as for [`Producer::publish`].
+    ///
+    /// # Cost
+    /// A publication, an allocation for the value and its promise, and a reference count. A ring
+    /// that was asked once wakes its sleeping askers at its end, and at the end of each handle
+    /// after the close.
+    #[doc(alias = "request")]
+    pub fn ask<T>(
+        &mut self,
+        fill: impl FnOnce(&mut E, Promise<T>),
+    ) -> Result<Awaited<T>, WaitError> {
+        let seq = match self.reserve(1) {
+            Ok(seq) => seq,
+            Err(refusal) => self.wait_for_room(1, refusal)?,
+        };
+        Ok(self.fill_request(seq, fill))
+    }
+
+    /// Works as [`Producer::ask`], but never waits for room.
+    ///
+    /// ```
+    /// use slipring::{ClaimError, Promise};
+    /// let (mut tx, mut rx) = slipring::unicast(1, || None::<Promise<u64>>)?;
+    /// let mut answer = tx.try_ask(|event, answer| *event = Some(answer))?;
+    /// let full = tx.try_ask(|event, answer: Promise<u64>| *event = Some(answer));
+    /// assert!(matches!(full, Err(ClaimError::Gated { .. })));
+    /// # let _ = rx.poll(1, |_, _| ())?;
+    /// # drop((tx, rx)); // drops the promise that lies in the event
+    /// assert_eq!(answer.wait(), Err(slipring::AwaitError::Broken));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Producer::try_publish`].
+    ///
+    /// # Panics
+    /// As [`Producer::ask`].
+    pub fn try_ask<T>(
+        &mut self,
+        fill: impl FnOnce(&mut E, Promise<T>),
+    ) -> Result<Awaited<T>, ClaimError> {
+        let seq = self.try_reserve(1)?;
+        Ok(self.fill_request(seq, fill))
+    }
+
+    /// Works as [`Producer::ask`], but waits for room at most until `deadline`. The wait for the
+    /// answer has a deadline of its own ([`Awaited::wait_until`]).
+    ///
+    /// ```
+    /// use slipring::Promise;
+    /// use std::time::{Duration, Instant};
+    /// let (mut tx, _rx) = slipring::unicast(1, || None::<Promise<u64>>)?;
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// let mut answer = tx.ask_by(soon, |event, answer| *event = Some(answer))?;
+    /// assert_eq!(answer.wait_until(soon), Err(slipring::AwaitError::TimedOut));
+    /// assert!(tx.ask_by(soon, |_, _: Promise<u64>| ()).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Producer::publish_by`].
+    ///
+    /// # Panics
+    /// As [`Producer::ask`].
+    pub fn ask_by<T>(
+        &mut self,
+        deadline: Instant,
+        fill: impl FnOnce(&mut E, Promise<T>),
+    ) -> Result<Awaited<T>, ClaimError> {
+        let seq = self.reserve_by(1, Some(deadline))?;
+        Ok(self.fill_request(seq, fill))
+    }
+
+    /// Fills and publishes one claimed slot with a request.
+    pub(crate) fn fill_request<T>(
+        &mut self,
+        seq: u64,
+        fill: impl FnOnce(&mut E, Promise<T>),
+    ) -> Awaited<T> {
+        let (promise, awaited) = promise();
+        // The stages know of the asker before they see the request.
+        let asked = Asked::of(&self.core().control, seq);
+        self.fill(seq, |event| fill(event, promise));
+        awaited.of_request(asked)
+    }
+}

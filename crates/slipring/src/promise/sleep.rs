@@ -1,0 +1,70 @@
+//! Where a thread sleeps that waits for a promise.
+//!
+//! Each sleep is one registration: a thread that wakes for another reason takes it back.
+
+use std::cell::OnceCell;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::handover::WaiterHalf;
+use super::sleeper::Sleeper;
+use crate::base::panics::drop_contained;
+use crate::base::sync::{park, park_timeout};
+use crate::ring::asked::Asked;
+use crate::wait::SleepPlace;
+
+/// Puts the calling thread to sleep until the promise is settled, or until the promise's graph
+/// notifies its askers.
+pub(super) struct Sleep<'a, T> {
+    half: &'a mut WaiterHalf<T>,
+    /// The request; `None`: the promise knows no graph.
+    asked: Option<&'a Asked>,
+    /// The waker that the graph keeps during a sleep. Made by the first sleep.
+    waker: OnceCell<Waker>,
+}
+
+impl<'a, T> Sleep<'a, T> {
+    pub(super) fn new(half: &'a mut WaiterHalf<T>, asked: Option<&'a Asked>) -> Self {
+        Sleep { half, asked, waker: OnceCell::new() }
+    }
+
+    /// Returns whether the promise is settled, or its graph has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.half.outcome().is_some() || self.asked.is_some_and(Asked::is_over)
+    }
+
+    /// Parks the thread, unless `ready` returns `true`. The promise's half has the thread.
+    fn park(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
+        let Some(asked) = self.asked else { return park_for(limit) };
+        let waker = self.waker.get_or_init(Sleeper::waker_of_this_thread);
+        if !asked.arm(waker, ready) {
+            park_for(limit.into_iter().chain(asked.longest_sleep()).min());
+            asked.disarm();
+        }
+    }
+}
+
+fn park_for(limit: Option<Duration>) {
+    match limit {
+        None => park(),
+        Some(limit) => park_timeout(limit),
+    }
+}
+
+impl<T> SleepPlace for Sleep<'_, T> {
+    fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
+        #[cfg(all(test, slipring_loom))]
+        let _asleep = crate::loom_models::asleep("awaited");
+        // SAFETY: `self` borrows the half alone. The waker of a task that has polled before is
+        // replaced: the thread polls in its place.
+        drop_contained(unsafe { self.half.withdraw() });
+        // SAFETY: as above.
+        if ready() || !unsafe { self.half.register(Sleeper::this_thread()) } {
+            return None;
+        }
+        self.park(limit, ready);
+        // SAFETY: as above.
+        drop(unsafe { self.half.withdraw() });
+        None
+    }
+}

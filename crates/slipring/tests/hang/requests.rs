@@ -1,0 +1,733 @@
+//! An asker hears of the end of its graph: however a stage fails, wherever the stages run, and
+//! whatever becomes of the promise.
+//!
+//! A stage's order is an event's `kind`: it answers, or ends the graph before it takes the promise,
+//! which then stays in its slot.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipring::{
+    AwaitError, Awaited, Cause, Fault, Graph, OnFault, Promise, SharedProducer, Wait, WaitError,
+};
+
+use crate::common::{PURPOSE, ends, quiet};
+
+/// What the answering stage does with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Answer,
+    Fail,
+    Panic,
+    /// Releases the request, and leaves the promise in its slot.
+    Ignore,
+}
+
+#[derive(Default)]
+struct Request {
+    kind: Kind,
+    answer: Option<Promise<u64>>,
+}
+
+impl Request {
+    fn fill(kind: Kind) -> impl FnOnce(&mut Request, Promise<u64>) {
+        move |request, answer| *request = Request { kind, answer: Some(answer) }
+    }
+
+    fn handle(&mut self) -> Result<(), &'static str> {
+        match self.kind {
+            Kind::Answer => {
+                if let Some(answer) = self.answer.take() {
+                    let _ = answer.fulfil(7);
+                }
+            }
+            Kind::Fail => return Err("an error"),
+            Kind::Panic => panic!("a stage {PURPOSE}"),
+            Kind::Ignore => {}
+        }
+        Ok(())
+    }
+}
+
+/// Runs a task on the current thread.
+fn block_on<F: Future>(task: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut task = pin!(task);
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[track_caller]
+fn assert_failed(result: Result<u64, AwaitError>, stage: &str) {
+    match result {
+        Err(AwaitError::Wait(WaitError::Failed(failure))) => {
+            assert_eq!(&**failure.stage(), stage, "{failure}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How the asker waits.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Thread,
+    Task,
+    Poll,
+}
+
+const HOWS: [How; 3] = [How::Thread, How::Task, How::Poll];
+
+impl How {
+    fn wait(self, mut answer: Awaited<u64>) -> Result<u64, AwaitError> {
+        match self {
+            How::Thread => answer.wait(),
+            How::Task => block_on(answer),
+            How::Poll => loop {
+                if let Some(value) = answer.try_take()? {
+                    break Ok(value);
+                }
+                thread::yield_now();
+            },
+        }
+    }
+}
+
+/// Where the stages run.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Threads,
+    Shared(usize),
+    Pool,
+    SharedPool,
+    Shards,
+}
+
+const PLACES: [Place; 6] = [
+    Place::Threads,
+    Place::Shared(1),
+    Place::Shared(2),
+    Place::Pool,
+    Place::SharedPool,
+    Place::Shards,
+];
+
+/// Asks requests of these kinds one by one, in a graph with a stage before and a stage behind the
+/// answering one. Returns the results, and the failure of the run.
+fn run(
+    place: Place,
+    wait: Wait,
+    on: OnFault,
+    how: How,
+    kinds: &'static [Kind],
+) -> (Vec<Result<u64, AwaitError>>, Option<String>) {
+    ends(&format!("{place:?}, {wait}, {how:?}, {kinds:?}"), move || {
+        let mut results = Vec::new();
+        let chain = slipring::ring(4, Request::default).wait(wait).write("before", |_, _| ());
+        let handle = |request: &mut Request, _| request.handle();
+        let chain = match place {
+            Place::Threads | Place::Shared(_) => chain.write("answer", handle),
+            Place::Pool | Place::SharedPool => chain.write_pool("answer", 2, |_| handle),
+            Place::Shards => {
+                chain.write_shards("answer", 2, |request| request.kind as u8, |_| handle)
+            }
+        };
+        let chain = chain.on_error(on).on_panic(on).read("behind", |_, _| ());
+        let chain = match place {
+            Place::Shared(threads) => chain.threads(threads),
+            Place::SharedPool => chain.threads(1),
+            _ => chain,
+        };
+        let done = chain.run(|producer| {
+            for &kind in kinds {
+                let answer = producer.ask(Request::fill(kind))?;
+                results.push(how.wait(answer));
+            }
+            Ok(())
+        });
+        (results, done.err().map(|error| error.to_string()))
+    })
+}
+
+#[test]
+fn a_failure_before_the_promise_is_taken_ends_the_wait() {
+    let _watched = crate::common::watched();
+    for place in PLACES {
+        for how in HOWS {
+            for kinds in [&[Kind::Answer, Kind::Fail][..], &[Kind::Answer, Kind::Panic]] {
+                let (mut results, error) = run(place, Wait::ADAPTIVE, OnFault::stop(), how, kinds);
+                assert_failed(results.pop().unwrap(), "answer");
+                assert_eq!(results, [Ok(7)]);
+                let error = error.unwrap();
+                assert!(error.contains("`answer`") && error.contains("event 1"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_strategy_hears_of_a_failure() {
+    let _watched = crate::common::watched();
+    for wait in Wait::all() {
+        let of_answer = wait.clone();
+        let (result, asked) = ends(&format!("{wait}"), move || {
+            let mut result = None;
+            let asked = slipring::ring(4, Request::default)
+                .wait(of_answer.clone())
+                .write("answer", |request, _| {
+                    thread::sleep(Duration::from_millis(2));
+                    request.handle()
+                })
+                .run(|producer| {
+                    let answer = producer.ask(Request::fill(Kind::Fail))?;
+                    result = Some(answer.with_wait(of_answer).wait());
+                    Ok(())
+                });
+            (result.unwrap(), asked.is_err())
+        });
+        assert_failed(result, "answer");
+        assert!(asked);
+    }
+}
+
+/// A request that a stage has skipped is answered by none, and the graph goes on.
+#[test]
+fn a_skip_ends_the_wait_and_not_the_graph() {
+    let _watched = crate::common::watched();
+    for place in PLACES {
+        for how in HOWS {
+            let kinds = &[Kind::Fail, Kind::Answer, Kind::Panic, Kind::Answer];
+            let (results, error) = run(place, Wait::ADAPTIVE, OnFault::skip(), how, kinds);
+            let skipped = Err(AwaitError::Skipped);
+            assert_eq!(results, [skipped.clone(), Ok(7), skipped, Ok(7)], "{place:?} {how:?}");
+            assert_eq!(error, None);
+        }
+    }
+}
+
+/// A stage behind the one that skipped the request answers it.
+#[test]
+fn a_later_stage_answers_what_an_earlier_one_has_skipped() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let result = ends(&format!("{how:?}"), move || {
+            let mut result = None;
+            slipring::ring(4, Request::default)
+                .write("skips", |request, _| request.handle())
+                .on_error(OnFault::skip())
+                .write("answers", |request, _| {
+                    thread::sleep(Duration::from_millis(3));
+                    request.kind = Kind::Answer;
+                    request.handle()
+                })
+                .run(|producer| {
+                    let answer = producer.ask(Request::fill(Kind::Fail))?;
+                    result = Some(how.wait(answer));
+                    Ok(())
+                })
+                .unwrap();
+            result.unwrap()
+        });
+        assert_eq!(result, Ok(7));
+    }
+}
+
+#[test]
+fn a_halt_ends_the_wait() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let result = ends(&format!("{how:?}"), move || {
+            let graph = Graph::new(4, Request::default).shared();
+            let key = graph.writer("never");
+            let ring = graph.build().unwrap();
+            let (mut tx, rx) = (ring.producer(), ring.writer(key));
+            let other = tx.clone();
+            let halting = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                other.halt();
+            });
+            let result = how.wait(tx.ask(Request::fill(Kind::Answer)).unwrap());
+            halting.join().unwrap();
+            drop(rx);
+            result
+        });
+        assert_eq!(result, Err(AwaitError::Wait(WaitError::Halted)));
+    }
+}
+
+#[test]
+fn a_dropped_handle_ends_the_wait() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let result = ends(&format!("{how:?}"), move || {
+            let (mut tx, rx) = slipring::unicast(4, Request::default).unwrap();
+            let dropping = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                drop(rx);
+            });
+            let result = how.wait(tx.ask(Request::fill(Kind::Answer)).unwrap());
+            dropping.join().unwrap();
+            result
+        });
+        assert_failed(result, "reader");
+    }
+}
+
+/// The deadline passes while the stage's handler does not return.
+#[test]
+fn the_deadline_of_the_graph_ends_the_wait() {
+    let _watched = crate::common::watched();
+    for wait in Wait::all() {
+        let result = ends(&format!("{wait}"), move || {
+            let (done, is_done) = channel::<()>();
+            let mut result = None;
+            let run = slipring::ring(4, Request::default)
+                .deadline(Duration::from_millis(20))
+                .write("hangs", move |_, _| {
+                    let _ = is_done.recv();
+                })
+                .run(|producer| {
+                    let answer = producer.ask(Request::fill(Kind::Answer))?;
+                    result = Some(answer.with_wait(wait).wait());
+                    drop(done);
+                    Ok(())
+                });
+            assert!(matches!(run.unwrap_err().failure().unwrap().cause(), Cause::Deadline(_)));
+            result.unwrap()
+        });
+        assert!(matches!(result, Err(AwaitError::Wait(WaitError::Failed(_)))), "{result:?}");
+    }
+}
+
+/// The promise stays in its slot while the ring is closed and drained.
+#[test]
+fn a_close_ends_the_wait_once_the_stages_have_passed_the_request() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let (before, after) = ends(&format!("a handle that ends, {how:?}"), move || {
+            let (mut tx, mut rx) = slipring::unicast(4, Request::default).unwrap();
+            let mut answer = tx.ask(Request::fill(Kind::Ignore)).unwrap();
+            let kept = tx.ask(Request::fill(Kind::Answer)).unwrap();
+            tx.close();
+            // The stage has not passed the requests, and may still answer.
+            let before = answer.try_take();
+            let stage = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(2));
+                rx.for_each(|_, _| ()).unwrap();
+                rx
+            });
+            let after = how.wait(answer);
+            drop(stage.join().unwrap());
+            (before, [after, how.wait(kept)])
+        });
+        assert_eq!(before, Ok(None));
+        assert_eq!(after[0], Err(AwaitError::Wait(WaitError::Closed)));
+        // The drop of the ring drops the promises, too.
+        assert!(matches!(after[1], Err(AwaitError::Broken | AwaitError::Wait(WaitError::Closed))));
+    }
+}
+
+/// The last release comes by a handle that stays and is not called again.
+#[test]
+fn a_thread_hears_of_the_last_release_after_the_close() {
+    let _watched = crate::common::watched();
+    let result = ends("a handle that stays", || {
+        let (mut tx, mut rx) = slipring::unicast(4, Request::default).unwrap();
+        let mut answer = tx.ask(Request::fill(Kind::Ignore)).unwrap();
+        tx.close();
+        let (done, is_done) = channel::<()>();
+        let stage = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(2));
+            assert_eq!(rx.poll(4, |_, _| ()).unwrap(), 1);
+            let _ = is_done.recv();
+        });
+        let result = answer.wait();
+        drop(done);
+        stage.join().unwrap();
+        result
+    });
+    assert_eq!(result, Err(AwaitError::Wait(WaitError::Closed)));
+}
+
+/// A promise that a stage has handed on is fulfilled after the end, and the value wins.
+#[test]
+fn a_promise_that_was_handed_on_may_be_fulfilled_after_the_end() {
+    let _watched = crate::common::watched();
+    let (first, then) = ends("fulfilled after the halt", || {
+        let (hand, handed) = channel::<Promise<u64>>();
+        let graph = Graph::new(4, || Option::<Promise<u64>>::None);
+        let key = graph.writer("hands on");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+        let mut answer = tx.ask(|event, answer| *event = Some(answer)).unwrap();
+        rx.poll(4, |event, _| hand.send(event.take().unwrap()).unwrap()).unwrap();
+        // Every stage has passed the request, and the graph runs: the answer may come.
+        assert_eq!(answer.try_take(), Ok(None));
+        assert_eq!(answer.wait_for(Duration::from_millis(1)), Err(AwaitError::TimedOut));
+        tx.halt();
+        let first = answer.wait();
+        assert!(answer.is_settled());
+        drop((tx, rx, ring));
+        assert_eq!(answer.wait(), first);
+        handed.recv().unwrap().fulfil(7).unwrap();
+        (first, answer.wait())
+    });
+    assert_eq!(first, Err(AwaitError::Wait(WaitError::Halted)));
+    assert_eq!(then, Ok(7));
+}
+
+/// An answer outlives its ring, and still says how the graph ended.
+#[test]
+fn an_answer_outlives_its_ring() {
+    let _watched = crate::common::watched();
+    ends("after a failure", || {
+        quiet();
+        let mut kept = Vec::new();
+        let mut promises = Vec::new();
+        let error = slipring::ring(4, Request::default)
+            .write("answer", |request, at| {
+                if at.seq == 0 {
+                    promises.extend(request.answer.take());
+                    return Ok(());
+                }
+                request.handle()
+            })
+            .run(|producer| {
+                kept.push(producer.ask(Request::fill(Kind::Answer))?);
+                kept.push(producer.ask(Request::fill(Kind::Fail))?);
+                Ok(())
+            })
+            .unwrap_err();
+        assert_eq!(error.stage(), Some("answer"));
+        // The promise of the second request was dropped with its slot.
+        assert_eq!(kept[1].wait(), Err(AwaitError::Broken));
+        assert_failed(kept[0].wait(), "answer");
+        assert_failed(block_on(&mut kept[0]), "answer");
+        drop(promises);
+        assert_eq!(kept[0].wait(), Err(AwaitError::Broken));
+    });
+    ends("after a close", || {
+        let (mut tx, rx) = slipring::unicast(4, || 0u64).unwrap();
+        let mut promise = None;
+        let mut answer = tx.ask(|_, answer: Promise<u64>| promise = Some(answer)).unwrap();
+        tx.close();
+        let mut rx = rx;
+        rx.for_each(|_, _| ()).unwrap();
+        drop(rx);
+        assert_eq!(answer.wait(), Err(AwaitError::Wait(WaitError::Closed)));
+        assert_eq!(block_on(&mut answer), Err(AwaitError::Wait(WaitError::Closed)));
+        promise.unwrap().fulfil(7).unwrap();
+        assert_eq!(answer.wait(), Ok(7));
+    });
+}
+
+/// Several askers on threads of their own, and one of them asks for the failure.
+#[test]
+fn all_askers_hear_of_a_failure() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let results = ends(&format!("{how:?}"), move || {
+            let (tx, pipeline) = slipring::ring(8, Request::default)
+                .write("answer", |request, _| request.handle())
+                .spawn_shared()
+                .unwrap();
+            let ask = |kind, mut tx: SharedProducer<Request>| {
+                thread::spawn(move || {
+                    let answer = tx.ask(Request::fill(kind)).map_err(AwaitError::Wait)?;
+                    drop(tx);
+                    how.wait(answer)
+                })
+            };
+            let ignored: Vec<_> = (0..4).map(|_| ask(Kind::Ignore, tx.clone())).collect();
+            thread::sleep(Duration::from_millis(2));
+            let failing = ask(Kind::Fail, tx.clone());
+            // The ring stays open: the close would end the waits for requests that have passed.
+            let results: Vec<_> =
+                ignored.into_iter().chain([failing]).map(|asker| asker.join().unwrap()).collect();
+            drop(tx);
+            assert!(pipeline.join().is_err());
+            results
+        });
+        for result in results {
+            assert_failed(result, "answer");
+        }
+    }
+}
+
+/// Tasks, on an executor of one thread: each asks, and hears of the failure of the graph.
+#[test]
+fn tasks_hear_of_a_failure() {
+    let _watched = crate::common::watched();
+    let results = ends("tasks", || {
+        let (tx, pipeline) = slipring::ring(8, Request::default)
+            .write("answer", |request, _| {
+                thread::sleep(Duration::from_millis(1));
+                request.handle()
+            })
+            .spawn_shared()
+            .unwrap();
+        let ask = |kind| {
+            let mut tx = tx.clone();
+            async move {
+                let answer = tx.ask_async(Request::fill(kind)).await.map_err(AwaitError::Wait)?;
+                answer.await
+            }
+        };
+        let kinds = [Kind::Answer, Kind::Ignore, Kind::Answer, Kind::Fail, Kind::Ignore];
+        let mut tasks: Vec<_> = kinds.map(|kind| Box::pin(ask(kind))).into();
+        let mut results = vec![None; tasks.len()];
+        block_on(std::future::poll_fn(|context| {
+            for (task, result) in tasks.iter_mut().zip(&mut results) {
+                if result.is_none()
+                    && let Poll::Ready(output) = task.as_mut().poll(context)
+                {
+                    *result = Some(output);
+                }
+            }
+            if results.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        drop((tasks, tx));
+        assert!(pipeline.join().is_err());
+        results
+    });
+    let mut results = results.into_iter().flatten();
+    assert_eq!(results.next(), Some(Ok(7)));
+    assert_failed(results.next().unwrap(), "answer");
+    assert_eq!(results.next(), Some(Ok(7)));
+    assert_failed(results.next().unwrap(), "answer");
+    assert_failed(results.next().unwrap(), "answer");
+}
+
+/// The asker's own thread runs all stages.
+#[test]
+fn an_asker_on_a_single_thread_runs_the_stages() {
+    let _watched = crate::common::watched();
+    for how in HOWS {
+        let (results, error) = ends(&format!("{how:?}"), move || {
+            let mut results = Vec::new();
+            let run = slipring::ring(2, Request::default)
+                .write("before", |_, _| ())
+                .write("answer", |request, _| request.handle())
+                .run_inline(|p| {
+                    for kind in [Kind::Answer, Kind::Answer, Kind::Fail] {
+                        let answer = p.ask(Request::fill(kind))?;
+                        if matches!(how, How::Poll) {
+                            while p.work() != 0 {}
+                        }
+                        results.push(how.wait(answer));
+                    }
+                    Ok(())
+                });
+            (results, run.unwrap_err())
+        });
+        assert_eq!(results[..2], [Ok(7), Ok(7)]);
+        assert_failed(results[2].clone(), "answer");
+        assert_eq!(error.stage(), Some("answer"));
+    }
+}
+
+/// A handler that asks its own ring, and waits for what only its own stage could answer.
+#[test]
+fn a_handler_that_waits_for_its_own_answer_is_refused() {
+    let _watched = crate::common::watched();
+    for threads in [0, 1, 2] {
+        for wait in Wait::all() {
+            let result = ends(&format!("{threads} shared threads, {wait}"), move || {
+                let (own, mine) = channel::<SharedProducer<Request>>();
+                let (tell, told) = channel();
+                let mut chain = slipring::ring(8, Request::default);
+                if threads != 0 {
+                    chain = chain.threads(threads);
+                }
+                let answer = move |request: &mut Request, _| -> Result<(), Fault> {
+                    if request.kind == Kind::Ignore
+                        && let Ok(mut producer) = mine.try_recv()
+                    {
+                        let answer = producer.ask(Request::fill(Kind::Answer))?;
+                        tell.send(answer.with_wait(wait.clone()).wait())?;
+                    }
+                    request.handle().map_err(Fault::msg)
+                };
+                let (mut tx, pipeline) = chain
+                    .write("before", |_, _| ())
+                    .write("answer", answer)
+                    .read("behind", |_, _| ())
+                    .spawn_shared()
+                    .unwrap();
+                own.send(tx.clone()).unwrap();
+                tx.publish(|request| request.kind = Kind::Ignore).unwrap();
+                let result = told.recv().unwrap();
+                drop((tx, own));
+                pipeline.join().unwrap();
+                result
+            });
+            match result {
+                Err(AwaitError::Wait(WaitError::WaitsForItself(stage))) => {
+                    assert_eq!(&**stage, "answer");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// A handler that asks an earlier stage of its own ring gets its answer.
+#[test]
+fn a_handler_may_wait_for_an_earlier_stage() {
+    let _watched = crate::common::watched();
+    for threads in [0, 1, 2] {
+        for how in [How::Thread, How::Poll] {
+            if threads == 1 && matches!(how, How::Poll) {
+                continue; // no other thread runs the earlier stage
+            }
+            let result = ends(&format!("{threads} shared threads, {how:?}"), move || {
+                let (own, mine) = channel::<SharedProducer<Request>>();
+                let (tell, told) = channel();
+                let mut chain = slipring::ring(8, Request::default);
+                if threads != 0 {
+                    chain = chain.threads(threads);
+                }
+                let ask = move |request: &Request, _| -> Result<(), Fault> {
+                    if request.kind == Kind::Ignore
+                        && let Ok(mut producer) = mine.try_recv()
+                    {
+                        tell.send(how.wait(producer.ask(Request::fill(Kind::Answer))?))?;
+                    }
+                    Ok(())
+                };
+                let (mut tx, pipeline) = chain
+                    .write("answer", |request, _| request.handle())
+                    .read("asks", ask)
+                    .spawn_shared()
+                    .unwrap();
+                own.send(tx.clone()).unwrap();
+                tx.publish(|request| request.kind = Kind::Ignore).unwrap();
+                let result = told.recv().unwrap();
+                drop((tx, own));
+                pipeline.join().unwrap();
+                result
+            });
+            assert_eq!(result, Ok(7));
+        }
+    }
+}
+
+/// A self-wait that begins while an earlier stage may still answer, and does not.
+#[test]
+fn a_self_wait_is_found_when_the_last_other_stage_has_passed_the_request() {
+    let _watched = crate::common::watched();
+    let result = ends("an earlier stage that ignores the request", || {
+        let (own, mine) = channel::<SharedProducer<Request>>();
+        let (tell, told): (Sender<_>, _) = channel();
+        let (mut tx, pipeline) = slipring::ring(8, Request::default)
+            .write("slow", |_, _| thread::sleep(Duration::from_millis(20)))
+            .read("asks", move |_, _| -> Result<(), Fault> {
+                if let Ok(mut producer) = mine.try_recv() {
+                    tell.send(producer.ask(Request::fill(Kind::Ignore))?.wait())?;
+                }
+                Ok(())
+            })
+            .spawn_shared()
+            .unwrap();
+        own.send(tx.clone()).unwrap();
+        tx.publish(|_| ()).unwrap();
+        let result = told.recv().unwrap();
+        drop((tx, own));
+        pipeline.join().unwrap();
+        result
+    });
+    assert!(matches!(result, Err(AwaitError::Wait(WaitError::WaitsForItself(_)))), "{result:?}");
+}
+
+/// A thread that runs the stages waits for an answer behind a slot that another producer has not
+/// published yet.
+#[test]
+fn a_helping_asker_hears_of_a_later_publication() {
+    let _watched = crate::common::watched();
+    for how in [How::Thread, How::Task] {
+        let result = ends(&format!("{how:?}"), move || {
+            let mut result = None;
+            slipring::ring(8, Request::default)
+                .threads(1)
+                .write("answer", |request, _| request.handle())
+                .run_shared(|producer| {
+                    let mut other = producer.clone();
+                    let (claimed, is_claimed) = channel();
+                    thread::scope(|scope| {
+                        scope.spawn(move || {
+                            let claim = other.claim().unwrap();
+                            claimed.send(()).unwrap();
+                            thread::sleep(Duration::from_millis(5));
+                            claim.publish();
+                        });
+                        is_claimed.recv().unwrap();
+                        let answer = producer.ask(Request::fill(Kind::Answer)).unwrap();
+                        result = Some(how.wait(answer));
+                    });
+                    Ok(())
+                })
+                .unwrap();
+            result.unwrap()
+        });
+        assert_eq!(result, Ok(7));
+    }
+}
+
+/// Deadlines and timeouts of the asker's own end its wait only.
+#[test]
+fn an_askers_deadline_leaves_the_graph_as_it_is() {
+    let _watched = crate::common::watched();
+    for wait in Wait::all() {
+        let result = ends(&format!("{wait}"), move || {
+            let graph = Graph::new(4, Request::default);
+            let key = graph.writer("answer");
+            let ring = graph.build().unwrap();
+            let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+            let answer = tx.ask(Request::fill(Kind::Answer)).unwrap();
+            let mut answer = answer.with_wait(wait.clone());
+            let time = Duration::from_millis(1);
+            assert_eq!(answer.wait_for(time), Err(AwaitError::TimedOut));
+            assert_eq!(answer.wait_until(Instant::now()), Err(AwaitError::TimedOut));
+            answer = answer.with_wait(wait.or_timeout(time));
+            assert_eq!(answer.wait(), Err(AwaitError::TimedOut));
+            rx.poll(4, |request, _| request.handle().unwrap()).unwrap();
+            answer.wait()
+        });
+        assert_eq!(result, Ok(7));
+    }
+}
+
+/// A task that gives up its wait leaves no waker behind.
+#[test]
+fn a_dropped_answer_takes_its_waker_along() {
+    let _watched = crate::common::watched();
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(self: Arc<Self>) {}
+    }
+    let (mut tx, rx) = slipring::unicast(4, Request::default).unwrap();
+    let mut answer = tx.ask(Request::fill(Kind::Answer)).unwrap();
+    let silent = Arc::new(Silent);
+    let waker = Waker::from(silent.clone());
+    assert!(pin!(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    assert_eq!(Arc::strong_count(&silent), 3, "one in the promise, and one with the graph");
+    drop(answer);
+    assert_eq!(Arc::strong_count(&silent), 1);
+    drop((tx, rx));
+}
