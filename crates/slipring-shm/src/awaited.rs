@@ -2,14 +2,19 @@
 //!
 //! Invariants
 //! - I1: the value is taken once the stage has released the first position, and not before.
+//! - I2: the value wins over the end of the request's ring. A call looks for the value after it has
+//!   found that end.
 
 use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
+use slipring::segment::SegmentRequest;
 use slipring::{Batch, BatchError};
 
 use crate::Reader;
+use crate::attached::Attached;
+use crate::contents::Contents;
 use crate::errors::PromiseError;
 use crate::event::Event;
 
@@ -23,11 +28,87 @@ pub struct Awaited<T> {
     reader: Reader<T>,
     /// Position of the value.
     first: u64,
+    /// Longest wait of a call without a deadline of its own.
+    timeout: Option<Duration>,
+    /// The request that the value answers; `None`: the waits do not end with a ring of requests.
+    request: Option<SegmentRequest>,
 }
 
 impl<T: Event> Awaited<T> {
-    pub(crate) fn new(reader: Reader<T>, first: u64) -> Awaited<T> {
-        Awaited { reader, first }
+    pub(crate) fn new(reader: Reader<T>, first: u64, timeout: Option<Duration>) -> Awaited<T> {
+        Awaited { reader, first, timeout, request: None }
+    }
+
+    /// Makes the waits end with the ring through which the value was asked for, too: the value
+    /// answers the request at position `seq` of the ring of `ring`. A wait then also ends with
+    /// [`PromiseError::Request`] if
+    ///
+    /// - that ring fails, or is halted;
+    /// - it is closed, and every stage has released the request;
+    /// - a process has died that holds the request up, and its place is declared to tell so
+    ///   ([`OnDeath::Tell`](crate::OnDeath::Tell)). A place that waits for a successor is no end.
+    ///
+    /// A stage may open the promise, release the request, and fulfil the promise later. If the ring
+    /// ends meanwhile, the wait ends, and a later call still gets the value once it is there.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{PromiseError, PromiseSegment, Segment};
+    ///
+    /// let requests =
+    ///     Segment::<u64>::create_memfd("requests").capacity(8).reader("answer").build()?;
+    /// let asked = PromiseSegment::<u64>::create_memfd("answer").build()?;
+    /// // SAFETY: no other process has the memfds.
+    /// let (ring, answer) = unsafe { (requests.attach()?, asked.awaited()?) };
+    ///
+    /// let mut tx = ring.producer()?;
+    /// let seq = tx.publish(|request| *request = 7)?; // says which promise it means
+    /// let mut answer = answer.of_request(&ring, seq);
+    /// assert!(answer.try_take()?.is_none());
+    /// tx.halt(); // or a stage fails
+    /// assert!(matches!(answer.wait(), Err(PromiseError::Request(_))));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cost
+    /// The answer keeps this process attached to the ring, as a handle does. A waiting thread wakes
+    /// once each notice of the ring's segment, to look at the ring and at the locks of the
+    /// processes that hold the request up.
+    pub fn of_request<C: Contents>(self, ring: &Attached<C>, seq: u64) -> Awaited<T> {
+        Awaited { request: ring.places.request(seq).or(self.request), ..self }
+    }
+
+    /// Waits for the value or for an end, at most until `deadline`.
+    fn wait_by(&mut self, deadline: Option<Instant>) -> Result<(), PromiseError> {
+        let Some(request) = &self.request else {
+            return match deadline {
+                None => self.reader.batch(1).map(drop).map_err(PromiseError::from),
+                Some(deadline) => {
+                    self.reader.batch_by(1, deadline).map(drop).map_err(PromiseError::from)
+                }
+            };
+        };
+        // A caller's own deadline replaces the strategy's timeout.
+        let timeout = || self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline.or_else(timeout);
+        loop {
+            let ended = request.check();
+            let notice = Instant::now().checked_add(request.notice());
+            // After an end the call looks for the value once more (I2).
+            let notice = if ended.is_some() { Some(Instant::now()) } else { notice };
+            let Some(until) = deadline.into_iter().chain(notice).min() else {
+                return Err(PromiseError::TimedOut);
+            };
+            match (self.reader.batch_by(1, until), ended) {
+                (Ok(_), _) => return Ok(()),
+                (Err(BatchError::TimedOut), Some(ended)) => {
+                    return Err(PromiseError::Request(ended));
+                }
+                (Err(BatchError::TimedOut), None) if deadline != Some(until) => {}
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
     }
 
     /// Waits for the value, and lends it where it lies. The value stays until it is released.
@@ -37,13 +118,14 @@ impl<T: Event> Awaited<T> {
     /// # Errors
     /// [`PromiseError::Broken`]; [`PromiseError::Taken`]; [`PromiseError::PeerDead`] and
     /// [`PromiseError::Ended`], as declared; [`PromiseError::TimedOut`] with a strategy that has a
-    /// timeout.
+    /// timeout; [`PromiseError::Request`], if the handle has a request
+    /// ([`of_request`](Awaited::of_request)).
     ///
     /// # Cost
     /// A few loads and a store if the value is there. While it waits, a probe of the owner's lock
     /// each notice.
     pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
-        self.lend(|reader| reader.batch(1).map(|_| ()).map_err(PromiseError::from))
+        self.lend(|waiter| waiter.wait_by(None))
     }
 
     /// Waits for the value as [`wait`](Awaited::wait) does, at most for the given time.
@@ -88,7 +170,7 @@ impl<T: Event> Awaited<T> {
     /// # Cost
     /// As for [`wait`](Awaited::wait).
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Promised<'_, T>, PromiseError> {
-        self.lend(|reader| reader.batch_by(1, deadline).map(|_| ()).map_err(PromiseError::from))
+        self.lend(|waiter| waiter.wait_by(Some(deadline)))
     }
 
     /// Lends the value if it is there; `None`: not yet. Never waits. At each 256th call without a
@@ -103,9 +185,11 @@ impl<T: Event> Awaited<T> {
     /// A few loads, and a store if the value is there.
     pub fn try_take(&mut self) -> Result<Option<Promised<'_, T>>, PromiseError> {
         let is_taken = self.reader.next_seq() != self.first;
-        let found = match self.reader.try_batch(1) {
-            Err(BatchError::Unavailable) if !is_taken => return Ok(None),
-            found => found.map(|_| ()).map_err(PromiseError::from),
+        let ended = self.request.as_ref().and_then(SegmentRequest::ended);
+        let found = match (self.reader.try_batch(1), ended) {
+            (Err(BatchError::Unavailable), None) if !is_taken => return Ok(None),
+            (Err(BatchError::Unavailable), Some(ended)) => Err(PromiseError::Request(ended)),
+            (found, _) => found.map(drop).map_err(PromiseError::from),
         };
         self.lend(|_| found).map(Some)
     }
@@ -113,12 +197,12 @@ impl<T: Event> Awaited<T> {
     /// Lends the value that `wait` waits for.
     fn lend(
         &mut self,
-        wait: impl FnOnce(&mut Reader<T>) -> Result<(), PromiseError>,
+        wait: impl FnOnce(&mut Self) -> Result<(), PromiseError>,
     ) -> Result<Promised<'_, T>, PromiseError> {
         if self.reader.next_seq() != self.first {
             return Err(PromiseError::Taken); // I1
         }
-        let told = match wait(&mut self.reader) {
+        let told = match wait(self) {
             Ok(()) => None,
             // The owner may have fulfilled the promise between the last poll and its death.
             Err(told @ PromiseError::PeerDead(_)) => Some(told),

@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use slipring::segment::{Interleaved, SegmentLayout, SegmentRing, StageDeclaration, StageDelivery};
+use slipring::segment::{
+    Interleaved, SegmentLayout, SegmentRequest, SegmentRing, StageDeclaration, StageDelivery,
+};
 use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::contents::Kind;
@@ -64,6 +66,14 @@ impl<T, L: SegmentLayout> Places<T, L> {
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
         Ok(())
+    }
+
+    /// Returns the request at `seq`; `None`: the segment has no ring.
+    pub(crate) fn request(&self, seq: u64) -> Option<SegmentRequest>
+    where
+        T: Send + 'static,
+    {
+        self.ring.as_ref().map(|(ring, _)| ring.request(seq))
     }
 
     /// Takes the seat of the only producer.

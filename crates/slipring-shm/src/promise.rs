@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slipring::{ClaimError, Producer, Wait, WaitError};
+use slipring::{ClaimError, Producer, Wait, WaitError, WaitStrategy as _};
 
 use crate::OnDeath;
 use crate::attached::Attached;
@@ -75,6 +75,7 @@ const PARTICIPANTS: u32 = 8;
 /// | its waiter is killed, or leaves | its successor gets the value, again if it was lent before, and is told so ([`is_redelivered`](crate::Promised::is_redelivered)) | is not concerned |
 /// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and each successor, too | [`Problem::Fulfilled`] |
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
+/// | as before, and the ring ends through which the value was asked for | [`Request`](crate::PromiseError::Request), if the waiter knows the request ([`of_request`](crate::Awaited::of_request)) | may fulfil it |
 ///
 /// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is
 /// attached, it is stale, so `slipring rm --stale` removes it, also with a value that no process
@@ -254,7 +255,7 @@ impl<T: Event> PromiseSegment<T> {
         let attached = unsafe { self.attach()? };
         let reader = attached.reader(WAITER)?;
         step!("promise-awaited");
-        Ok(Awaited::new(reader, attached.first_seq()))
+        Ok(Awaited::new(reader, attached.first_seq(), self.wait.timeout()))
     }
 
     /// # Safety

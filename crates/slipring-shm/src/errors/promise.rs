@@ -7,8 +7,8 @@ use slipring::{BatchError, PeerDead, WaitError};
 
 /// Why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
-/// After [`PromiseError::TimedOut`] and [`PromiseError::PeerDead`] a later call may succeed. After
-/// all others each later call returns an error, too.
+/// After [`PromiseError::TimedOut`], [`PromiseError::PeerDead`] and [`PromiseError::Request`] a
+/// later call may succeed. After all others each later call returns an error, too.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -36,6 +36,12 @@ pub enum PromiseError {
     /// The ring of the promise has ended otherwise: it failed
     /// ([`OnDeath::Fail`](crate::OnDeath::Fail)), or its words are damaged.
     Ended(WaitError),
+    /// The ring through which the value was asked for
+    /// ([`Awaited::of_request`](crate::Awaited::of_request)) has failed or was halted; or it is
+    /// closed, and every stage has passed the request; or it tells of a dead process that holds the
+    /// request up. A later call may succeed: if a stage has opened the promise, and fulfils it
+    /// then; or, after a death, if another process has taken the dead one's place.
+    Request(WaitError),
 }
 
 impl From<WaitError> for PromiseError {
@@ -80,6 +86,12 @@ impl fmt::Display for PromiseError {
                 )
             }
             PromiseError::Ended(reason) => reason.fmt(f),
+            PromiseError::Request(WaitError::Closed) => f.write_str(
+                "the ring of the request was closed, and every stage has passed the request without an answer: see whether a stage opens the promise",
+            ),
+            PromiseError::Request(reason) => {
+                write!(f, "the ring of the request gives no answer: {reason}")
+            }
         }
     }
 }

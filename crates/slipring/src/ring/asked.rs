@@ -175,6 +175,15 @@ impl Drop for Asked {
     }
 }
 
+/// Returns why no stage answers the request at `seq` any more: the graph's failure or halt, or the
+/// close, if every stage has released the request. `None`: a stage may answer.
+pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
+    control.stopped().or_else(|| {
+        let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
+        (control.status.is_closing() && drained()).then_some(WaitError::Closed)
+    })
+}
+
 /// Returns the stage of a handler on the current thread that keeps each stage from the request at
 /// `seq` which has not passed it. `None`: some stage may still answer.
 ///

@@ -48,6 +48,19 @@ impl Control {
         Some(WaitError::PeerDead(Box::new(PeerDead { stage, shard, pid, seq })))
     }
 
+    /// Checks for deaths on behalf of a thread that waits for the answer to the request at `seq`.
+    /// Returns the death of a process that holds the request up, if waiters are to be told.
+    pub(crate) fn watch_for_request(&self, seq: u64, settle: &dyn Fn(u32)) -> Option<WaitError> {
+        let waiter = Waiter::new(self.producer_party(), self.producer_party(), seq);
+        let checkup = Checkup { settle, is_damaged: &|| false };
+        let death = self.watch(self.peers.as_ref()?, &waiter, checkup)?;
+        // A dead process that has passed the request does not hold it up.
+        match &death {
+            WaitError::PeerDead(dead) if ahead(dead.seq, seq) > 0 => None,
+            _ => Some(death),
+        }
+    }
+
     /// Checks for deaths on behalf of a waiting task, and notes the error of its next call, if any.
     /// Returns whether there is one.
     pub(crate) fn watch_for_task(

@@ -46,6 +46,7 @@ mod pools_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod producers_tests;
 mod raw_blocks;
+mod request;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
 mod shards_tests;
@@ -70,6 +71,7 @@ pub use messages::{
 };
 pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
+pub use request::SegmentRequest;
 pub use ring::{
     BlockPoolReader, BlockPoolWriter, BlockReader, BlockShardReader, BlockShardWriter,
     BlockSubscription, BlockWriter, SegmentPoolReader, SegmentPoolWriter, SegmentProducer,

@@ -188,6 +188,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self.core.control
     }
 
+    pub(super) fn owner(&self) -> &Owner<E, L> {
+        &self.core
+    }
+
     /// Returns the seat with this index.
     pub fn seat(&self, seat: usize) -> &Seat {
         &self.core.control.membership.seats[seat]

@@ -1,0 +1,66 @@
+//! A request that went through the ring of a segment, as the process that waits for the answer sees
+//! it.
+
+use std::time::Duration;
+
+use super::areas::SegmentLayout;
+use super::ring::SegmentRing;
+use crate::errors::WaitError;
+use crate::ring::asked;
+use crate::ring::control::Control;
+use crate::ring::owner::Owner;
+use crate::ring::recovery;
+use crate::ring::slots::Layout;
+
+/// The request at one position of a segment's ring. Like a handle of the ring, it keeps this
+/// process attached.
+pub struct SegmentRequest {
+    ring: Box<dyn RequestRing>,
+    seq: u64,
+}
+
+/// A ring without its type parameters.
+trait RequestRing: Send + Sync {
+    fn control(&self) -> &Control;
+    /// Checks for deaths that hold up the event at `seq`, as a waiting producer does.
+    fn watch(&self, seq: u64) -> Option<WaitError>;
+}
+
+impl<E: Send, L: Layout> RequestRing for Owner<E, L> {
+    fn control(&self) -> &Control {
+        &self.control
+    }
+    fn watch(&self, seq: u64) -> Option<WaitError> {
+        self.control.watch_for_request(seq, &|dead| recovery::settle(self, dead))
+    }
+}
+
+impl<E: Send + 'static, L: SegmentLayout> SegmentRing<E, L> {
+    /// Returns the handle of the request that was published at `seq`.
+    pub fn request(&self, seq: u64) -> SegmentRequest {
+        SegmentRequest { ring: Box::new(self.owner().clone()), seq }
+    }
+}
+
+impl SegmentRequest {
+    /// Returns why no stage of the ring answers the request any more: the ring has failed or was
+    /// halted, or it is closed and every stage has passed the request. `None`: a stage may answer.
+    pub fn ended(&self) -> Option<WaitError> {
+        asked::ended(self.ring.control(), self.seq)
+    }
+
+    /// Works as [`ended`](SegmentRequest::ended), but first looks for a dead process that holds the
+    /// request up. Returns its death where the segment tells of it, and fails the ring where the
+    /// ring is to fail.
+    pub fn check(&self) -> Option<WaitError> {
+        let told = if self.ended().is_none() { self.ring.watch(self.seq) } else { None };
+        self.ended().or(told)
+    }
+
+    /// Returns the longest time between two calls of [`check`](SegmentRequest::check) of a waiting
+    /// thread.
+    pub fn notice(&self) -> Duration {
+        let peers = self.ring.control().peers.as_ref();
+        peers.map_or(asked::Asked::NAP, |peers| peers.notice)
+    }
+}
