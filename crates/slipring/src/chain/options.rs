@@ -133,7 +133,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// another handler, or for what the producer's closure does next, needs that, too: all shared
     /// threads may come to wait, and the producer's thread may be the one that runs the handler. A
     /// handler that waits for the ring itself, for room or for an event of a handle, runs other
-    /// stages meanwhile.
+    /// stages meanwhile. Their handlers run inside of it, so a wait of theirs for what it holds
+    /// ends with [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
     ///
     /// A call with a deadline, such as [`publish_by`](crate::Producer::publish_by), runs no stage
     /// in the producer's closure whose usual turn would pass the deadline: one of the started

@@ -63,7 +63,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     fn flush_progress(&mut self) {
         let events = self.handled();
         let ConsumerState { core, stage, counts, flushed, .. } = self.state_mut();
-        core.control.counters.flush_progress(*stage, events, counts, flushed);
+        core.control.count_progress(*stage, events, counts, flushed);
         self.state_mut().has_new_counts = false;
     }
 

@@ -493,6 +493,27 @@ impl Control {
     #[inline]
     pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
         self.counters.flush(party, now, flushed);
+        self.note_releases();
+    }
+
+    /// Works as [`Control::count`], for the counts of a handle that has not waited for long since
+    /// its last flush: see [`Counters::flush_progress`].
+    #[inline]
+    pub(crate) fn count_progress(
+        &self,
+        party: usize,
+        events: u64,
+        now: &LocalCounts,
+        flushed: &mut LocalCounts,
+    ) {
+        self.counters.flush_progress(party, events, now, flushed);
+        self.note_releases();
+    }
+
+    /// Tells askers of what was released before this call. Each party that finds nothing to do has
+    /// flushed its counts, and so has called this method.
+    #[inline]
+    fn note_releases(&self) {
         if self.is_own_process() {
             self.askers.note_releases();
         }

@@ -145,9 +145,11 @@ impl<'env> Executor<'env> {
         }))
     }
 
-    /// Returns the index of the first entry's stage.
-    pub(crate) fn stage(&self) -> usize {
-        self.stage
+    /// Returns the indices of the entries' stages.
+    pub(crate) fn stages(&self) -> Vec<usize> {
+        let mut stages = self.stages.to_vec();
+        stages.dedup();
+        stages
     }
 
     /// Runs entries until all have ended.

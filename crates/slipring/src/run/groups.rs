@@ -62,9 +62,11 @@ impl<'env> Groups<'env> {
         for Group { name, runners, label } in std::mem::take(&mut self.0) {
             if label.is_shared() {
                 runners_of_all = runners;
-            } else if let Some(stage) = runners.first().map(|first| first.stage()) {
+            } else if !runners.is_empty() {
+                let mut stages: Vec<usize> = runners.iter().map(|runner| runner.stage()).collect();
+                stages.dedup();
                 let work = Work::Own(StageThread::new(runners, hooks.on_faults.clone()));
-                threads.push(PlannedThread { place: name.clone(), name, stage, work });
+                threads.push(PlannedThread { place: name.clone(), name, stages, work });
             }
         }
         let executor = Executor::new(plan, runners_of_all, shared.count());
@@ -72,7 +74,7 @@ impl<'env> Groups<'env> {
             threads.extend((0..shared.started).map(|number| PlannedThread {
                 name: shared_thread_name(number),
                 place: shared_thread_name(number),
-                stage: executor.stage(),
+                stages: executor.stages(),
                 work: Work::Shared(SharedThread::new(
                     executor.clone(),
                     hooks.on_faults.clone(),
@@ -96,8 +98,8 @@ pub(crate) struct PlannedThread<'env> {
     pub(crate) name: String,
     /// Name of the thread whose place it has.
     pub(crate) place: String,
-    /// Index of the thread's first stage.
-    pub(crate) stage: usize,
+    /// Indices of the stages that it may run, at least one, in the order of their declaration.
+    pub(crate) stages: Vec<usize>,
     pub(crate) work: Work<'env>,
 }
 

@@ -72,7 +72,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             thread: threads.iter().filter(is_shared).count(),
         };
         let produced = thread::scope(|scope| {
-            for PlannedThread { name, place, stage, work } in threads {
+            for PlannedThread { name, place, stages, work } in threads {
                 let (core, work) = (&core, Handoff::new(work));
                 let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
                 let (thread, taken) = (thread::Builder::new().name(name.clone()), work.clone());
@@ -81,7 +81,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                     taken.run(begin, &core.control);
                 });
                 if let Err(error) = spawned {
-                    core.control.fail(stage, None, Cause::Thread(error));
+                    core.control.fail(stages[0], None, Cause::Thread(error));
                     work.refuse(&core.control);
                 }
             }

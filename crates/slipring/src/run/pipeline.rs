@@ -19,7 +19,6 @@ use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::snapshot;
-use crate::ring::spec::Delivery;
 
 /// The running stages of a spawned chain or graph: see [`Chain::spawn`](crate::Chain::spawn).
 ///
@@ -34,8 +33,8 @@ pub struct Pipeline {
     ring: Option<Box<dyn AnyRing>>,
     /// How the drop joins the pipeline; `None`: it does not.
     on_drop: Option<OnDrop>,
-    /// The threads, each with the index of its first stage.
-    threads: Vec<(usize, thread::JoinHandle<()>)>,
+    /// The threads, each with the indices of the stages that it may run.
+    threads: Vec<(Vec<usize>, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
     /// Whether other stages run by handles of the user's own.
     has_handles: bool,
@@ -60,8 +59,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Returns the number of events that a stage has not released.
+    /// Returns the number of claimed events that a stage has not released.
     fn left(&self, stage: usize) -> u64;
+    /// Returns whether [`AnyRing::left`] would return a number above zero.
+    fn has_left(&self, stage: usize) -> bool;
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
     /// stage end. A graph without stages has not ended while producers may still publish.
     fn end_run(&self);
@@ -76,6 +77,9 @@ impl<E: Send, L: Layout> AnyRing for Owner<E, L> {
     }
     fn left(&self, stage: usize) -> u64 {
         self.claimed_after(self.control.position(stage))
+    }
+    fn has_left(&self, stage: usize) -> bool {
+        self.is_claimed(self.control.position(stage))
     }
     fn end_run(&self) {
         if self.control.status.is_over() {
@@ -113,7 +117,8 @@ pub enum JoinError {
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
-        /// Number of published events that the stage has not released.
+        /// Number of events that the stage has not released. Events that a producer has claimed
+        /// and not published yet count.
         left: u64,
     },
     /// The pipeline has ended with a failure.
@@ -152,7 +157,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             decreased: Condvar::new(),
         });
         let mut started = Vec::with_capacity(threads.len());
-        for PlannedThread { name, place, stage, work } in threads {
+        for PlannedThread { name, place, stages, work } in threads {
             let (shared, count_out) = (core.clone(), CountOut(running.clone()));
             let (on_start, places) = (hooks.on_start.clone(), hooks.places.clone());
             let work = Handoff::new(work);
@@ -167,9 +172,9 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 drop(count_out);
             });
             match thread {
-                Ok(handle) => started.push((stage, handle)),
+                Ok(handle) => started.push((stages, handle)),
                 Err(error) => {
-                    core.control.fail(stage, None, Cause::Thread(error));
+                    core.control.fail(stages[0], None, Cause::Thread(error));
                     work.refuse(&core.control);
                 }
             }
@@ -282,8 +287,8 @@ impl Pipeline {
         }
         if !self.wait(Some(limit)) {
             let mut running = self.threads.iter().filter(|(_, handle)| !handle.is_finished());
-            if let Some(&(stage, _)) = running.next().or(self.threads.first()) {
-                return Err(self.still_running(self.unfinished(stage)));
+            if let Some((stages, _)) = running.next().or(self.threads.first()) {
+                return Err(self.still_running(self.unfinished(stages)));
             }
         }
         self.outcome().map_err(JoinError::Failed)
@@ -368,18 +373,15 @@ impl Pipeline {
     /// thread belongs to the pipeline.
     fn own_stage(&self) -> Option<usize> {
         let own = thread::current().id();
-        let &(first, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
-        Some(self_wait::innermost(self.control()).unwrap_or(first))
+        let (stages, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
+        Some(self_wait::innermost(self.control()).unwrap_or(stages[0]))
     }
 
-    /// Returns a stage that has not ended, of a thread whose first stage is `first`.
-    fn unfinished(&self, first: usize) -> usize {
+    /// Returns one of the stages that has not ended.
+    fn unfinished(&self, stages: &[usize]) -> usize {
         let control = self.control();
         let runs = |&stage: &usize| control.ended(control.position(stage)).is_none();
-        let stages = control.plan.stages.iter().enumerate();
-        let shared = stages.filter(|(_, stage)| stage.thread.is_shared()).map(|(stage, _)| stage);
-        let is_shared = control.plan.stages[first].thread.is_shared();
-        shared.filter(|_| is_shared).find(runs).unwrap_or(first)
+        stages.iter().copied().find(|stage| runs(stage)).unwrap_or(stages[0])
     }
 
     /// Waits until every stage has ended. Returns `false` if some stage has not ended within
@@ -410,11 +412,10 @@ impl Pipeline {
     /// Returns whether a drop that waits has something to wait for: stages that end, or events that
     /// they have not released.
     fn goes_on(&self) -> bool {
-        let control = self.control();
-        let is_tap = |stage: usize| matches!(control.plan.stages[stage].delivery, Delivery::Tap(_));
-        let has_left = |stage: usize| !is_tap(stage) && self.ring().left(stage) > 0;
+        let has_left = |stages: &[usize]| stages.iter().any(|&stage| self.ring().has_left(stage));
+        let mut own = self.threads.iter().map(|(stages, _)| stages);
         self.own_stage().is_none()
-            && (control.status.is_over() || (0..control.plan.stages.len()).any(has_left))
+            && (self.control().status.is_over() || own.any(|stages| has_left(stages)))
     }
 
     fn outcome(&self) -> Result<Report, Error> {
@@ -435,9 +436,8 @@ impl Drop for Pipeline {
         let ended = loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
-            match self.join_within(left) {
-                Err(JoinError::StillRunning { .. }) if !left.is_zero() && self.goes_on() => {}
-                ended => break ended,
+            if left.is_zero() || !self.goes_on() || self.wait(Some(left)) {
+                break self.join_within(Duration::ZERO);
             }
         };
         // `tell` is user code.

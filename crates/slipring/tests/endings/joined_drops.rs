@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use slipring::{At, Fault, JoinError, ReadHandler, Report};
+use slipring::{At, Fault, Graph, JoinError, ReadHandler, Report};
 
 use crate::common::{LIMIT, Oops, PURPOSE, ends};
 
@@ -173,6 +173,61 @@ fn a_drop_on_a_thread_of_the_pipelines_own_waits_for_nothing() {
             tx.publish(|_| ()).unwrap();
             let told = told.recv().unwrap().unwrap_err();
             assert!(matches!(told, JoinError::StillRunning { left: 1, .. }), "{told}");
+        });
+    }
+}
+
+/// The drop waits for the stages that the library runs. The program reads the others when it likes,
+/// or not at all.
+#[test]
+fn a_drop_that_joins_does_not_wait_for_readers_of_the_programs_own() {
+    let _watched = crate::common::watched();
+    ends("an unread reader", || {
+        let (seen, (tell, told)) = (Arc::new(Seen::default()), told());
+        let graph = Graph::new(64, || 0u64);
+        let (slow, own) = (graph.reader("slow"), graph.reader("own"));
+        let ring = graph.build().unwrap();
+        let unread = ring.reader(own);
+        let mut handlers = ring.handlers();
+        handlers.read_with(slow, Slow(seen.clone()));
+        let (mut tx, pipeline) = handlers.spawn().unwrap();
+        tx.publish_all(0..30, |slot, i| *slot = i).unwrap();
+        // No limit: the scenario ends because the drop does.
+        drop(pipeline.join_on_drop(Duration::MAX, tell));
+        assert_eq!(seen.events.load(SeqCst), 30);
+        let told = told.recv().unwrap().unwrap_err();
+        assert!(matches!(told, JoinError::StillRunning { left: 0, .. }), "{told}");
+        drop((tx, unread));
+    });
+}
+
+/// Of several stages on one thread, the one is named that has not ended.
+#[test]
+fn a_join_that_gives_up_names_the_stage_that_runs() {
+    let _watched = crate::common::watched();
+    for shared in [false, true] {
+        ends(&format!("shared: {shared}"), move || {
+            let (open, gate) = mpsc::channel::<()>();
+            let chain = slipring::ring(8, || 0u64);
+            let chain = if shared { chain.threads(1) } else { chain };
+            let chain = chain.read("done", |_, _| ());
+            let chain = if shared { chain } else { chain.on("t") };
+            let chain = chain.read("stuck", move |_, _| _ = gate.recv());
+            let chain = if shared { chain } else { chain.on("t") };
+            let (mut tx, mut pipeline) = chain.spawn().unwrap();
+            tx.publish(|_| ()).unwrap();
+            tx.close();
+            loop {
+                let told = pipeline.join_within(Duration::from_millis(1)).unwrap_err();
+                let JoinError::StillRunning { stage, left } = &told else { panic!("{told}") };
+                // `done` has not ended at first.
+                if stage.as_str() == "stuck" {
+                    assert_eq!(*left, 1);
+                    break;
+                }
+            }
+            drop(open);
+            pipeline.join().unwrap();
         });
     }
 }

@@ -311,3 +311,37 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
         }
     });
 }
+
+/// The list of the stages that a thread is inside of has no end.
+#[test]
+fn a_stage_among_many_on_one_thread_hears_that_it_waits_for_itself() {
+    let _watched = crate::common::watched();
+    for stages in [2, 16, 17, 40] {
+        ends(&format!("{stages} stages"), move || {
+            let own = Mutex::new(None::<SharedProducer<u64>>);
+            let mut chain = slipring::ring(4, || 0u64);
+            for stage in 1..stages {
+                chain = chain.read(&format!("s{stage}"), |_, _| ()).on("t");
+            }
+            let last = chain.read("last", |_, _| {
+                let mut own = own.lock().unwrap();
+                let Some(tx) = own.as_mut() else { return Ok(()) };
+                loop {
+                    if let Err(error) = tx.publish(|slot| *slot = 0) {
+                        break Err(error);
+                    }
+                }
+            });
+            let failed = last.on("t").run_shared(|tx| {
+                *own.lock().unwrap() = Some(tx.clone());
+                tx.publish(|_| ())?;
+                Ok(())
+            });
+            own.lock().unwrap().take();
+            let failure = failed.unwrap_err();
+            assert_eq!(failure.stage(), Some("last"), "{failure}");
+            let text = failure.to_string();
+            assert!(text.contains("which only the calling thread can make"), "{text}");
+        });
+    }
+}
