@@ -279,8 +279,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Waits until a poll is due, or until `until`. `deadline` is the call's own. Returns the error of
-    /// a wait that would never end, for which it looks once a `notice`.
+    /// Waits until a poll is due, or until `until`. `deadline` is the call's own. Returns the error
+    /// of a wait that would never end, for which it looks once a `notice`.
     fn wait_once(
         &mut self,
         (deadline, until): (Option<Instant>, Option<Instant>),
