@@ -538,3 +538,50 @@ fn random_words_are_an_error_at_most_for_several_producers() {
         }
     }
 }
+
+/// A handler publishes into its own ring, and begins to wait for slots that another process's stage
+/// holds. The other producer takes them as they come free, until the handler's own stage holds the
+/// next one.
+#[test]
+fn a_handler_whose_awaited_slot_moves_on_hears_that_it_waits_for_itself() {
+    let _watched = crate::watchdog::watched();
+    let segment = two(8, 0, followed());
+    let ring = segment.attach(1);
+    let (first, producers) = (ring.seats_of(0).start, ring.seats_of(ring.producer_party()).start);
+    [first, producers].iter().for_each(|&seat| ring.seat(seat).take(1).unwrap());
+    // SAFETY: the seats were taken.
+    let (mut reader, own) = unsafe { (ring.reader(0), ring.shared_producer(producers)) };
+    let (mut other, mut later) = (segment.shared_producer(2), segment.reader(3, 1));
+    (0..4).for_each(|_| _ = other.publish(|_| ()).unwrap());
+    assert_eq!(reader.poll(4, |_, _| ()).unwrap(), 4);
+    (0..4).for_each(|_| _ = other.publish(|_| ()).unwrap());
+    let waits = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while waits.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            // Long enough for the handler to wait.
+            std::thread::sleep(Duration::from_millis(20));
+            for _ in 0..4 {
+                assert_eq!(later.poll(1, |_, _| ()).unwrap(), 1);
+                _ = other.try_publish(|_| ());
+            }
+            other.close();
+            later.for_each(|_, _| ()).unwrap();
+        });
+        let (mut own, mut told) = (Some(own), None);
+        reader
+            .for_each(|_, _| {
+                // The handler's producer goes, so that the ring closes.
+                let Some(mut own) = own.take() else { return };
+                waits.store(1, Ordering::Release);
+                while told.is_none() {
+                    told = own.publish(|_| ()).err();
+                }
+            })
+            .unwrap();
+        let told = told.unwrap();
+        assert!(matches!(&told, WaitError::WaitsForItself(it) if it.as_str() == "first"), "{told}");
+    });
+}
