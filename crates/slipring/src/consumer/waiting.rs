@@ -17,7 +17,7 @@ use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
-use crate::ring::self_wait::{self, ConsumerWait};
+use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::waits::Waiter;
 use crate::wait::{HandleLearner, WaitStrategy as _};
@@ -175,9 +175,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             let state = position.state();
             let lasts = &mut || {
                 flushed.get_or_insert_with(|| position.flush_counts());
-                let (line, at) = (position.line(), position.awaited());
-                let wait = ConsumerWait { stage: state.stage, line, at };
-                self_wait::of_consumer(state.control(), wait, |at| state.core.is_claimed(at))
+                let (place, at) = ((state.stage, position.line()), || position.awaited());
+                self_wait::of_consumer(state.control(), place, at, |at| state.core.is_claimed(at))
             };
             let settle = |dead| recovery::settle(&state.core, dead);
             let checkup = Checkup { settle: &settle, is_damaged: &|| position.finds_damage() };

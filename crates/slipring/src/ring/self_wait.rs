@@ -210,17 +210,9 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
     found(holder(control, |_, _| Some(seq)))
 }
 
-/// The wait of a consumer's handle, for [`of_consumer`].
-pub(crate) struct ConsumerWait {
-    pub(crate) stage: usize,
-    /// Index of the line on which the handle releases.
-    pub(crate) line: usize,
-    /// Position of the awaited event.
-    pub(crate) at: u64,
-}
-
-/// Returns whether the current thread waits for itself, if a consumer's handle on it waits.
-/// `is_claimed` returns whether the event at the position is known to come.
+/// Returns whether the current thread waits for itself, if a handle of `stage` on it, which releases
+/// on `line`, waits for the event at `at()`. `is_claimed` returns whether that event is known to
+/// come.
 ///
 /// - An event that is known to come reaches the handle once the stages before have released it.
 ///   Other stages do not delay it: they delay an event whose slot is not claimed, but not the end
@@ -229,12 +221,16 @@ pub(crate) struct ConsumerWait {
 ///   chunks.
 pub(crate) fn of_consumer(
     control: &Control,
-    ConsumerWait { stage, line, at }: ConsumerWait,
+    (stage, line): (usize, usize),
+    at: impl FnOnce() -> u64,
     is_claimed: impl FnOnce(u64) -> bool,
 ) -> SelfWait {
+    // A model has no lists of stages. There, a load of the awaited position would multiply the
+    // executions.
     if !is_inside_other(control, Some(line)) {
         return SelfWait::Never;
     }
+    let at = at();
     found(if control.ended(at).is_some() {
         holder(control, |other, others| (other == stage && others != line).then_some(at))
     } else if is_claimed(at) {

@@ -61,7 +61,7 @@ pub enum Wait {
     /// Polls without a pause. Each waiter needs a core of its own.
     BusySpin,
     /// Polls `spins` times, then yields the core between polls. A wait that lasts sleeps for 50 µs
-    /// after each 2,048 polls, which takes it about a millisecond: a yield of a thread with a
+    /// after each 32,768 polls, which take it about ten milliseconds: a yield of a thread with a
     /// real-time priority lets no ordinary thread run.
     Yielding {
         /// Number of polls before the first yield.
@@ -188,9 +188,10 @@ const BLOCKING_SPINS: u32 = 200;
 pub(super) const AWAKE: Duration = Duration::from_micros(50);
 /// Number of polls after which a yielding waiter sleeps once. If it has a real-time priority, it
 /// keeps its core from ordinary threads until then. 3,000 events between a thread of each kind on
-/// one core take 0.05 to 0.2 s; without the sleep, 1,344 of them took 20 s
-/// (`records/2026-11-28-priorities`).
-const YIELDS_IN_A_ROW: u64 = 2048;
+/// one core take 0.5 to 1.8 s; without the sleep, 1,344 of them took 20 s. With a sleep after 2,048
+/// polls they take 0.1 s, and at 1,000 events a second the p99 of ordinary threads rises to three
+/// times as much (`records/2026-11-28-priorities`).
+const YIELDS_IN_A_ROW: u64 = 1 << 15;
 /// Duration of that sleep.
 const BREATHER: Duration = Duration::from_micros(50);
 /// Default duration of the alternating strategies' sleep.
