@@ -1,8 +1,8 @@
 //! What the changes of a review of correctness cost: the same calls in two versions of the library.
 //!
-//! A package of its own: dependencies `slipring` (a path to a checkout, feature `stream`), `tokio` 1
-//! (`rt`, `time`, `sync`) and `futures-core` 0.3. `review` prints a line `name value` for each case,
-//! in nanoseconds; `review tasks`, `review calls` and `review yielding` print a part of them.
+//! A package of its own: dependencies `slipring` (a path to a checkout, feature `stream`), `tokio`
+//! 1 (`rt`, `time`, `sync`) and `futures-core` 0.3. `review` prints a line `name value` for each
+//! case, in nanoseconds; `review tasks`, `review calls` and `review yielding` print a part of them.
 //! `review timer KIND` prints when a timer of 20 ms fires beside a task that is always ready, in
 //! milliseconds.
 
