@@ -210,9 +210,9 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
     found(holder(control, |_, _| Some(seq)))
 }
 
-/// Returns whether the current thread waits for itself, if a handle of `stage` on it, which releases
-/// on `line`, waits for the event at `at()`. `is_claimed` returns whether that event is known to
-/// come.
+/// Returns whether the current thread waits for itself, if a handle of `stage` on it, which
+/// releases on `line`, waits for the event at `at()`. `is_claimed` returns whether that event is
+/// known to come.
 ///
 /// - An event that is known to come reaches the handle once the stages before have released it.
 ///   Other stages do not delay it: they delay an event whose slot is not claimed, but not the end
