@@ -125,17 +125,22 @@ fn a_producer_that_waits_for_room_runs_stages() {
     for wait in waits() {
         let caller = thread::current().id();
         let (helped, asked) = mpsc::channel::<()>();
-        let mut first = true;
+        let (mut first, seen) = (true, AtomicU64::new(0));
         ring(4, || 0u64)
             .wait(wait)
             .threads(2)
             .fan_out(|side| {
-                let blocks = move |_: &u64, _| {
-                    if thread::current().id() != caller && std::mem::take(&mut first) {
+                let seen = &seen;
+                let blocks = move |_: &u64, at: At| {
+                    // The other thread may have run `helps` at all events of the full ring before.
+                    let has_help = seen.load(SeqCst) < at.seq + 4;
+                    let is_other = thread::current().id() != caller;
+                    if is_other && has_help && std::mem::take(&mut first) {
                         asked.recv().unwrap();
                     }
                 };
                 let helps = move |_: &u64, _| {
+                    seen.fetch_add(1, SeqCst);
                     if thread::current().id() == caller {
                         helped.send(()).ok();
                     }
