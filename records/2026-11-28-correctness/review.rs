@@ -1,4 +1,4 @@
-//! What the changes of a review of correctness cost: the same calls in two versions of the library.
+//! The cost of what a review of correctness changed: the same calls in two versions of the library.
 //!
 //! A package of its own: dependencies `slipring` (a path to a checkout, feature `stream`), `tokio`
 //! 1 (`rt`, `time`, `sync`) and `futures-core` 0.3. `review` prints a line `name value` for each

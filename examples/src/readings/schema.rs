@@ -16,7 +16,7 @@ pub const MISSING: [&str; 4] = ["NA", "N/A", "NaN", "null"];
 /// Delimiters that the header is tried with, if the arguments name none.
 const DELIMITERS: [u8; 3] = [b',', b';', b'\t'];
 
-/// What the user says about a file. The default is what most files need.
+/// The user's statements about a file. The default is what most files need.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Byte between fields; without it, the header tells.

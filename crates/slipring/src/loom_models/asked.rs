@@ -4,14 +4,12 @@
 //! The events of a model's ring are numbers, so the models keep the promise beside the ring. The
 //! asker does not own the ring: other threads of a model drop the last handles.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 
 use loom::thread;
 
+use super::promise::{Alarm, poll};
 use super::*;
-use crate::base::sync::{Condvar, Mutex};
 use crate::errors::{AwaitError, Cause, WaitError};
 use crate::promise::{Awaited, Promise};
 use Access::Read;
@@ -21,34 +19,6 @@ fn ask(tx: &mut Producer<u64>) -> (Promise<u64>, Awaited<u64>) {
     let mut kept = None;
     let awaited = tx.ask(|_, promise| kept = Some(promise)).unwrap();
     (kept.unwrap(), awaited)
-}
-
-/// A waker: a flag, and the condition variable on which [`Alarm::sleep`] waits.
-struct Alarm(Mutex<bool>, Condvar);
-
-impl Alarm {
-    fn new() -> Arc<Alarm> {
-        Arc::new(Alarm(Mutex::new(false), Condvar::new()))
-    }
-
-    fn sleep(&self) {
-        let _asleep = asleep("task");
-        let mut flag = self.0.lock().unwrap();
-        while !*flag {
-            flag = self.1.wait(flag).unwrap();
-        }
-    }
-}
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        *self.0.lock().unwrap() = true;
-        self.1.notify_one();
-    }
-}
-
-fn poll(awaited: &mut Awaited<u64>, waker: &Waker) -> Poll<Result<u64, AwaitError>> {
-    Pin::new(awaited).poll(&mut Context::from_waker(waker))
 }
 
 /// Waits as a task that is polled again only if it is woken.

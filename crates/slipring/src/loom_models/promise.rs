@@ -19,14 +19,14 @@ use crate::errors::{Abandoned, AwaitError};
 use crate::promise::{Awaited, promise};
 
 /// A waker: a flag, and the condition variable on which [`Alarm::sleep`] waits.
-struct Alarm(Mutex<bool>, Condvar);
+pub(super) struct Alarm(Mutex<bool>, Condvar);
 
 impl Alarm {
-    fn new() -> Arc<Alarm> {
+    pub(super) fn new() -> Arc<Alarm> {
         Arc::new(Alarm(Mutex::new(false), Condvar::new()))
     }
 
-    fn sleep(&self) {
+    pub(super) fn sleep(&self) {
         let _asleep = asleep("task");
         let mut flag = self.0.lock().unwrap();
         while !*flag {
@@ -42,7 +42,7 @@ impl Wake for Alarm {
     }
 }
 
-fn poll<T>(awaited: &mut Awaited<T>, waker: &Waker) -> Poll<Result<T, AwaitError>> {
+pub(super) fn poll<T>(awaited: &mut Awaited<T>, waker: &Waker) -> Poll<Result<T, AwaitError>> {
     Pin::new(awaited).poll(&mut Context::from_waker(waker))
 }
 

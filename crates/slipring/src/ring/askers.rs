@@ -25,7 +25,8 @@ use crate::base::sync::{Arc, AtomicU32, Line, Mutex, Relaxed, lock, twin};
 use crate::errors::{AwaitError, WaitError};
 use crate::wait::queue::{self, WaitQueue};
 
-/// What an asker may ask of a ring's control. No method runs user code or takes a queue's lock.
+/// The questions that an asker may put to a ring's control. No method runs user code or takes a
+/// queue's lock.
 pub(crate) trait AskedRing: Send + Sync {
     /// Returns whether an asker has to look at the ring: it was closed or halted, or has failed, or
     /// other processes may end it and notify no queue of this process.

@@ -305,7 +305,6 @@ impl Pipeline {
     /// declaration, which here drops `log` before `_pipeline`.
     ///
     /// ```
-    /// use slipring::{JoinError, Report};
     /// use std::time::Duration;
     /// # let (sender, told) = std::sync::mpsc::channel();
     /// # let written = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));

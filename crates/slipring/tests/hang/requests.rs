@@ -18,7 +18,7 @@ use slipring::{
 
 use crate::common::{PURPOSE, ends, quiet};
 
-/// What the answering stage does with a request.
+/// The answering stage's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Kind {
     #[default]
