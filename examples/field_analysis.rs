@@ -89,7 +89,7 @@ mod linux {
             }
             let batch = match blocks.batch_by(1, Instant::now() + TURN) {
                 Ok(batch) => batch,
-                Err(BatchError::TimedOut) => continue,
+                Err(BatchError::TimedOut(_)) => continue,
                 Err(BatchError::Wait(WaitError::Closed)) => break End::Closed,
                 Err(other) => return Err(other.into()),
             };

@@ -113,8 +113,8 @@ mod linux {
         let seq = loop {
             match tx.publish_by(Instant::now() + TURN, fill) {
                 Ok(seq) => break Some(seq),
-                Err(ClaimError::TimedOut { .. }) if interrupted.load(Relaxed) => break None,
-                Err(ClaimError::TimedOut { .. }) => {}
+                Err(ClaimError::TimedOut(_)) if interrupted.load(Relaxed) => break None,
+                Err(ClaimError::TimedOut(_)) => {}
                 Err(other) => return Err(other.into()),
             }
             if !said && began.elapsed() >= PATIENCE {

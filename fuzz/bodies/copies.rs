@@ -117,7 +117,7 @@ macro_rules! read {
             0 => _ = hand.try_next(),
             1 => _ = hand.next_by(soon()),
             2 => _ = hand.try_read_batch(&mut events[..$count]),
-            3 => _ = hand.read_batch_by(&mut events[..$count], soon()),
+            3 => _ = hand.read_batch_by(soon(), &mut events[..$count]),
             4 => hand.release(),
             _ => _ = format!("{hand:?}, {}", hand.stage()),
         }

@@ -102,10 +102,10 @@ impl<T: Event> Awaited<T> {
             };
             match (self.reader.batch_by(1, until), ended) {
                 (Ok(_), _) => return Ok(()),
-                (Err(BatchError::TimedOut), Some(ended)) => {
+                (Err(BatchError::TimedOut(_)), Some(ended)) => {
                     return Err(PromiseError::Request(ended));
                 }
-                (Err(BatchError::TimedOut), None) if deadline != Some(until) => {}
+                (Err(BatchError::TimedOut(_)), None) if deadline != Some(until) => {}
                 (Err(error), _) => return Err(error.into()),
             }
         }

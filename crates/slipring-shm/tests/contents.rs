@@ -202,7 +202,7 @@ fn handle(stages: &mut [Stage], ledger: &Ledger) {
             continue;
         }
         match stage.batch_by(2, ledger, Instant::now() + Duration::from_millis(3)) {
-            Ok(_) | Err(BatchError::TimedOut) => {}
+            Ok(_) | Err(BatchError::TimedOut(_)) => {}
             Err(BatchError::Wait(WaitError::PeerDead(_))) => {}
             Err(error) => panic!("{error}"),
         }

@@ -237,7 +237,7 @@ macro_rules! read {
         count(handle.next_by(soon()).map(|(event, seq)| (event.seq, seq)));
         count(handle.try_next().map(|_| ()));
         count(handle.try_read_batch(&mut events));
-        count(handle.read_batch_by(&mut events, soon()));
+        count(handle.read_batch_by(soon(), &mut events));
         handle.release();
     }};
 }
@@ -354,7 +354,7 @@ fn a_call_with_a_deadline_ends_by_it() {
     let copies = made.attach_copies().unwrap();
     let mut tx = copies.producer().unwrap();
     tx.publish_batch(&[block(0), block(1)]).unwrap();
-    assert!(matches!(tx.publish_by(soon(), &block(2)), Err(ClaimError::TimedOut { .. })));
+    assert!(matches!(tx.publish_by(soon(), &block(2)), Err(ClaimError::TimedOut(_))));
     assert_problem!(copies.producer(), Problem::Taken { .. });
     assert_problem!(copies.writer("all"), Problem::Access { .. });
     assert_problem!(copies.reader("other"), Problem::NoStage { .. });

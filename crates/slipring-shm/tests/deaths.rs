@@ -213,7 +213,7 @@ fn a_stopped_reader_is_waited_for() {
     until(|| stat().contains(") T "));
     let mut tx = graph.fill();
     let error = tx.publish_by(Instant::now() + Duration::from_millis(100), |_| ()).unwrap_err();
-    assert!(matches!(error, ClaimError::TimedOut { .. }), "{error}");
+    assert!(matches!(error, ClaimError::TimedOut(_)), "{error}");
     assert_problem!(graph.me.reader(STAGES[0]), Problem::Taken { .. });
     roles[0].signal(Signal::CONT);
     assert_eq!(publish(&mut tx).unwrap(), 4);
@@ -391,7 +391,7 @@ fn the_death_of_the_last_producer_closes_as_declared() {
     assert_eq!(take(&mut reader, 2), [0, 3]);
     let soon = || Instant::now() + Duration::from_millis(50);
     let waits = reader.batch_by(1, soon()).map(drop);
-    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    assert!(matches!(waits, Err(BatchError::TimedOut(_))), "{waits:?}");
     kill(&other);
     assert!(matches!(reader.batch(1).map(drop), Err(WaitError::Closed)));
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);

@@ -159,7 +159,7 @@ impl Survivors {
             if waits {
                 let soon = Instant::now() + Duration::from_millis(1);
                 match self.worker.batch_by(usize::MAX, soon).map(drop) {
-                    Ok(()) | Err(BatchError::TimedOut) => {}
+                    Ok(()) | Err(BatchError::TimedOut(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
             } else {

@@ -33,7 +33,7 @@ fn wait_on_one_core() {
                 bind_to_one_core();
                 assert!(matches!(
                     rx.batch_by(1, Instant::now() + Duration::from_millis(100)),
-                    Err(BatchError::TimedOut)
+                    Err(BatchError::TimedOut(_))
                 ));
                 rx
             })

@@ -512,12 +512,12 @@ fn a_call_with_a_deadline_runs_no_stage_that_takes_longer() {
             while timed_out.iter().any(|&calls| calls < 10) {
                 match with_deadline(|soon| tx.publish_by(soon, |_| ())) {
                     Ok(_) => {}
-                    Err(ClaimError::TimedOut { .. }) => timed_out[0] += 1,
+                    Err(ClaimError::TimedOut(_)) => timed_out[0] += 1,
                     Err(other) => return Err(other.into()),
                 }
                 match with_deadline(|soon| end.batch_by(2, soon).map(|batch| batch.release())) {
                     Ok(_) => {}
-                    Err(BatchError::TimedOut) => timed_out[1] += 1,
+                    Err(BatchError::TimedOut(_)) => timed_out[1] += 1,
                     Err(other) => return Err(other.into()),
                 }
             }
@@ -548,7 +548,7 @@ fn a_handlers_call_with_a_deadline_runs_slow_stages() {
             loop {
                 match behind.batch_by(1, Instant::now() + Duration::from_millis(1)) {
                     Ok(batch) => break batch.release(),
-                    Err(error) => assert!(matches!(error, BatchError::TimedOut), "{error}"),
+                    Err(error) => assert!(matches!(error, BatchError::TimedOut(_)), "{error}"),
                 }
             }
             done.send(()).unwrap();

@@ -145,7 +145,7 @@ fn counts_are_those_of_the_report() {
         for _ in 0..5 {
             match reader.batch_by(1, soon()) {
                 Ok(batch) => batch.release(),
-                Err(error) => assert!(matches!(error, BatchError::TimedOut), "{error}"),
+                Err(error) => assert!(matches!(error, BatchError::TimedOut(_)), "{error}"),
             }
         }
     }

@@ -548,7 +548,7 @@ impl Stage {
         loop {
             let soon = Instant::now() + Duration::from_millis(50);
             match self.batch_by(3, ledger, soon) {
-                Ok(_) | Err(BatchError::TimedOut) => {}
+                Ok(_) | Err(BatchError::TimedOut(_)) => {}
                 Err(BatchError::Wait(WaitError::PeerDead(_))) => {}
                 Err(BatchError::Wait(WaitError::Closed)) => return,
                 Err(error) => panic!("{}: {error}", STAGES[self.view.number]),

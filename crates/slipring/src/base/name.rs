@@ -11,6 +11,9 @@ const WIDEST: usize = 60;
 
 /// Name of a stage. A clone of a name shares the text and does not allocate.
 ///
+/// A name is a single pointer, because each result of a call has room for one
+/// ([`WaitError`](crate::WaitError)).
+///
 /// ```
 /// let done = slipring::ring(8, || 0u64)
 ///     .read("log", |_, _| ())
@@ -20,11 +23,11 @@ const WIDEST: usize = 60;
 /// # Ok::<(), slipring::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(Arc<str>);
+pub struct Name(Arc<Box<str>>);
 
 impl Name {
     pub(crate) fn new(name: &str) -> Name {
-        Name(name.into())
+        Name(Arc::new(name.into()))
     }
 
     /// Returns the width of a table's column of names, in characters. If a name is longer than the

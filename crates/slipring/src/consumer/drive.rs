@@ -15,9 +15,10 @@ use crate::consumer::pace::Pace;
 use crate::consumer::position::{Availability, ConsumerPosition, Runs};
 use crate::consumer::spacing::{Spacing, pause};
 use crate::consumer::waiting::{Counting, Waiting};
-use crate::errors::{BatchError, WaitError};
+use crate::errors::WaitError;
 use crate::ring::control::Control;
 use crate::ring::slots::{Layout, Storage};
+use crate::ring::waits::Unmet;
 
 /// Number of events that the loop gathers from short runs before the call of the handler.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
@@ -255,14 +256,8 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                 let waited = position.wait(pace.idles_until());
                 spacing.waited(position.state().polls);
                 match waited {
-                    Ok(())
-                    | Err(
-                        BatchError::TimedOut
-                        | BatchError::Unavailable
-                        | BatchError::Contended
-                        | BatchError::Gated { .. },
-                    ) => {}
-                    Err(BatchError::Wait(closed)) => return End::Wait(closed),
+                    Ok(()) | Err(Unmet::TimedOut) => {}
+                    Err(Unmet::Ended(closed)) => return End::Wait(closed),
                 }
             }
             Ok(_) if P::MAY_PAUSE => {

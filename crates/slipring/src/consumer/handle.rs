@@ -24,6 +24,7 @@ use crate::ring::owner::Owner;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::slots::{Interleaved, Layout, View};
+use crate::ring::waits::Unmet;
 use crate::wait::HandleLearner;
 
 /// A stage's handle, which lends events to one thread at a time.
@@ -214,8 +215,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
             Ok(len) => Ok(self.lend(len)),
-            Err(BatchError::Wait(closed)) => Err(closed),
-            Err(_) => Err(self.timed_out()),
+            Err(Unmet::Ended(closed)) => Err(closed),
+            Err(Unmet::TimedOut) => Err(WaitError::TimedOut(self.awaited())),
         }
     }
 
@@ -230,7 +231,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// use std::time::{Duration, Instant};
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// let soon = Instant::now() + Duration::from_millis(1);
-    /// assert!(matches!(rx.batch_by(8, soon), Err(BatchError::TimedOut)));
+    /// assert!(matches!(rx.batch_by(8, soon), Err(BatchError::TimedOut(_))));
     /// tx.publish(|v| *v = 7)?;
     /// assert_eq!(rx.batch_by(8, soon)?[0], 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -244,16 +245,17 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         max: usize,
         deadline: Instant,
     ) -> Result<Batch<'_, E, A, C, L>, BatchError> {
-        let len = self.wait_for(max, Some(deadline))?;
-        Ok(self.lend(len))
+        match self.wait_for(max, Some(deadline)) {
+            Ok(len) => Ok(self.lend(len)),
+            Err(Unmet::Ended(closed)) => Err(closed.into()),
+            Err(Unmet::TimedOut) => Err(BatchError::TimedOut(self.awaited())),
+        }
     }
 
-    /// Returns the error of a wait that ended at the wait strategy's timeout.
+    /// Returns the name of the stage or producer for which a wait waits.
     #[cold]
-    fn timed_out(&self) -> WaitError {
-        WaitError::TimedOut(Box::new(
-            self.position.state().control().name(self.position.waits_for()),
-        ))
+    fn awaited(&self) -> Name {
+        self.position.state().control().name(self.position.waits_for())
     }
 
     /// Returns the number of events that are available now, at most `max`. The method fails only if
@@ -286,7 +288,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 
     /// Waits until events are available, and returns the number of available events, at most `max`.
     #[inline]
-    fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
+    fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, Unmet> {
         let mut waited = false;
         loop {
             let len = self.look(max)?;
@@ -297,12 +299,12 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Err(closed.into());
             }
             if self.position.holds_whole_ring() {
-                return Err(WaitError::WaitsForItself(Box::new(self.stage())).into());
+                return Err(WaitError::WaitsForItself(self.stage()).into());
             }
             // A wait that ends because an event is there does not look at the deadline. Other
             // processes may show an event again and again that is then not there.
             if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Err(BatchError::TimedOut);
+                return Err(Unmet::TimedOut);
             }
             self.position.wait(deadline)?;
             if Self::PAUSES {
@@ -331,7 +333,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 return Poll::Ready(Err(closed));
             }
             if self.position.holds_whole_ring() {
-                return Poll::Ready(Err(WaitError::WaitsForItself(Box::new(self.stage()))));
+                return Poll::Ready(Err(WaitError::WaitsForItself(self.stage())));
             }
             if let Some(dead) = self.refused() {
                 return Poll::Ready(Err(dead));

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
-use crate::errors::BatchError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
 use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::waits::Waiter;
+use crate::ring::waits::{Unmet, Waiter};
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
 /// Time after which a thread that runs stages, and waits for an event in one of their handlers,
@@ -98,7 +97,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// the surrounding loop.
     #[cold]
     #[inline(never)]
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
         if self.wait_shortly() {
             Ok(())
         } else if helper::is_there(self.state().control()) {
@@ -113,7 +112,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// the thread looks for them after each [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
-    fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+    fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
         let core = self.state().core.clone();
         loop {
             let now = Instant::now();
@@ -128,7 +127,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
                 look.filter(|_| core.control.plan.wait_of(self.state().stage).timeout().is_none());
             let until = deadline.into_iter().chain(look).min();
             match helper::waiting(&core.control, || self.wait_on(until)) {
-                Err(BatchError::TimedOut) if until != deadline => {}
+                Err(Unmet::TimedOut) if until != deadline => {}
                 waited => return waited,
             }
         }
@@ -157,7 +156,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     /// Waits as the wait strategy decides, after the wait's first polls.
     #[cold]
     #[inline(never)]
-    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
         // The slowest of the parties that the position follows, as each poll in vain finds it.
         let slowest = Cell::new(self.waits_for());
         let polls = self.state().first_polls();

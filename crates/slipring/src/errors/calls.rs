@@ -37,11 +37,10 @@ pub enum ClaimError {
     },
     /// Another producer claimed at the same moment. The producer's next call may succeed at once.
     Contended,
-    /// The ring stayed full until the call's deadline.
-    TimedOut {
-        /// Name of the stage that is furthest behind.
-        stage: Name,
-    },
+    /// The ring stayed full until the deadline of the call, or the timeout of the waiting strategy.
+    /// The field names the stage that is furthest behind; [`PRODUCER`](crate::PRODUCER): other
+    /// producers took each free slot.
+    TimedOut(Name),
     /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`
     /// slots.
     Length {
@@ -70,7 +69,7 @@ impl ClaimError {
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,
-            ClaimError::TimedOut { stage } => WaitError::TimedOut(Box::new(stage)),
+            ClaimError::TimedOut(stage) => WaitError::TimedOut(stage),
             other => unreachable!("a wait without a deadline ended with: {other}"),
         }
     }
@@ -88,7 +87,7 @@ impl fmt::Display for ClaimError {
             ClaimError::Contended => {
                 f.write_str("another producer claimed at the same moment: try again")
             }
-            ClaimError::TimedOut { stage } => {
+            ClaimError::TimedOut(stage) => {
                 write!(
                     f,
                     "the ring stayed full until the deadline, because of stage `{stage}`: try again, or allow more time"
@@ -185,8 +184,9 @@ pub enum BatchError {
     },
     /// Other workers of the pool took all available events. The worker's next call may succeed.
     Contended,
-    /// No event came until the call's deadline.
-    TimedOut,
+    /// No event came until the deadline of the call, or the timeout of the waiting strategy. The
+    /// field names the stage or producer for which the call waited.
+    TimedOut(Name),
     /// The call failed for the reason in this field, for instance because the graph was halted.
     Wait(WaitError),
 }
@@ -202,9 +202,10 @@ impl fmt::Display for BatchError {
             BatchError::Contended => {
                 f.write_str("other workers of the pool took all events: try again")
             }
-            BatchError::TimedOut => {
-                f.write_str("no event came until the deadline: try again, or allow more time")
-            }
+            BatchError::TimedOut(awaited) => write!(
+                f,
+                "no event came from `{awaited}` until the deadline: try again, or allow more time"
+            ),
             BatchError::Wait(reason) => reason.fmt(f),
         }
     }

@@ -39,14 +39,14 @@ pub enum WaitError {
     /// The call would wait for ever, because only the calling thread itself can make the release
     /// that the call needs. The field names the stage whose release the call needs. A call that
     /// returns `WaitsForItself` has published no event and lent no event.
-    // The name is boxed to keep `WaitError` at two words, because every call returns a result with
-    // a `WaitError`. In a measurement with a larger `WaitError`, a batch of ten events took a fifth
-    // more time than with a `WaitError` of two words.
-    WaitsForItself(Box<Name>),
+    // A name is one word, which keeps `WaitError` at two words, because every call returns a result
+    // with a `WaitError`. In a measurement with a larger `WaitError`, a batch of ten events took a
+    // fifth more time than with a `WaitError` of two words.
+    WaitsForItself(Name),
     /// The timeout of the waiting strategy passed ([`Wait::Timeout`](crate::Wait::Timeout)). The
     /// field names the stage or producer for which the call waited. A call that returns `TimedOut`
     /// has published no event and lent no event.
-    TimedOut(Box<Name>),
+    TimedOut(Name),
     /// A call asked this reader to leave the reader's tap
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
     /// reader.

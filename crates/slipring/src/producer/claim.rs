@@ -117,7 +117,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// let (mut tx, _rx) = slipring::unicast(4, || 0u64)?;
     /// let soon = Instant::now() + Duration::from_millis(1);
     /// tx.claim_n_by(3, soon)?.publish();
-    /// assert!(matches!(tx.claim_n_by(2, soon), Err(ClaimError::TimedOut { .. })));
+    /// assert!(matches!(tx.claim_n_by(2, soon), Err(ClaimError::TimedOut(_))));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

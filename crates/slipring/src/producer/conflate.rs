@@ -275,7 +275,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// latest.send('a', 1)?;
     /// latest.send('a', 2)?; // kept
     /// let soon = Instant::now() + Duration::from_millis(1);
-    /// assert!(matches!(latest.flush_by(soon), Err(ClaimError::TimedOut { .. })));
+    /// assert!(matches!(latest.flush_by(soon), Err(ClaimError::TimedOut(_))));
     /// rx.poll(1, |_, _| ())?;
     /// latest.flush_by(None)?;
     /// assert_eq!(latest.kept(), 0);
@@ -292,7 +292,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
             match self.producer.reserve_until(deadline) {
                 Ok(seq) => self.publish_first(seq),
                 // Without a deadline, `flush_by` goes on waiting after the wait strategy's timeout.
-                Err(ClaimError::TimedOut { .. }) if deadline.is_none() => {}
+                Err(ClaimError::TimedOut(_)) if deadline.is_none() => {}
                 Err(error) => return Err(error),
             }
         }

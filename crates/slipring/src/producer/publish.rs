@@ -160,7 +160,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// let soon = Instant::now() + Duration::from_millis(1);
     /// tx.publish_by(soon, |slot| *slot = 1)?;
     /// let late = tx.publish_by(soon, |slot| *slot = 2);
-    /// assert!(matches!(late, Err(ClaimError::TimedOut { .. })));
+    /// assert!(matches!(late, Err(ClaimError::TimedOut(_))));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

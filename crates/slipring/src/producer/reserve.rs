@@ -5,7 +5,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::base::sync::{Relaxed, spin_loop, twin};
-use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::errors::{ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::producer::room::Refusal;
 use crate::ring::core::Core;
@@ -15,7 +15,7 @@ use crate::ring::peers::Checkup;
 use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::waits::Waiter;
+use crate::ring::waits::{Unmet, Waiter};
 use crate::ring::words::{ClaimWord, ahead};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
@@ -240,7 +240,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn reserve_past_timeouts(&mut self, len: u64) -> Result<u64, WaitError> {
         loop {
             match self.reserve_by(len, None) {
-                Err(ClaimError::TimedOut { .. }) => {}
+                Err(ClaimError::TimedOut(_)) => {}
                 reserved => return reserved.map_err(ClaimError::without_deadline),
             }
         }
@@ -267,13 +267,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Wait(error) => return Err(error.into()),
                 Refusal::Contended if round % 64 == 63 && is_over() => {
                     let control = &self.core.control;
-                    return Err(ClaimError::TimedOut {
-                        stage: control.name(control.producer_party()),
-                    });
+                    return Err(ClaimError::TimedOut(control.name(control.producer_party())));
                 }
                 Refusal::Contended => spin_loop(),
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
-                    return Err(ClaimError::TimedOut { stage: self.core.control.name(slowest) });
+                    return Err(ClaimError::TimedOut(self.core.control.name(slowest)));
                 }
                 // A batch of a stage that this thread runs may make room.
                 Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
@@ -328,8 +326,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.counts.wait(slowest.get(), stats);
         let error = match waited {
             Ok(()) => return Ok(()),
-            Err(BatchError::Wait(error)) => error.into(),
-            Err(_) => ClaimError::TimedOut { stage: control.name(slowest.get()) },
+            Err(Unmet::Ended(error)) => error.into(),
+            Err(Unmet::TimedOut) => ClaimError::TimedOut(control.name(slowest.get())),
         };
         self.flush();
         Err(error)

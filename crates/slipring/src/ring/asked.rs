@@ -143,7 +143,7 @@ impl Asked {
             |control| self.is_of(control),
             |control| {
                 let stage = holder(control, self.seq)?;
-                Some(WaitError::WaitsForItself(Box::new(control.name(stage))))
+                Some(WaitError::WaitsForItself(control.name(stage)))
             },
         )
     }

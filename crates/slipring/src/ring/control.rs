@@ -17,7 +17,7 @@ use crate::base::edge;
 use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{Arc, AtomicU64, Line, Relaxed, Statistic, Weak, twin};
-use crate::errors::{BatchError, Cause, Failure, WaitError};
+use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
 use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
@@ -29,7 +29,7 @@ use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
-use crate::ring::waits::{SelfWait, Waiter, Waits};
+use crate::ring::waits::{SelfWait, Unmet, Waiter, Waits};
 use crate::ring::words::ClaimWord;
 use crate::wait::queue::{QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
@@ -382,7 +382,7 @@ impl Control {
         lasts: &mut dyn FnMut() -> SelfWait,
         checkup: Checkup<'_>,
         ready: &mut dyn FnMut() -> bool,
-    ) -> (Result<(), BatchError>, WaitStats) {
+    ) -> (Result<(), Unmet>, WaitStats) {
         let party = waiter.party;
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
@@ -416,19 +416,19 @@ impl Control {
         );
         let waited = match (holder, death) {
             // The settling of what the dead left may have ended the wait.
-            (_, Some(death)) => Err(BatchError::Wait(death)),
+            (_, Some(death)) => Err(death.into()),
             _ if in_time => Ok(()),
-            (Some(stage), _) => Err(WaitError::WaitsForItself(Box::new(self.name(stage))).into()),
+            (Some(stage), _) => Err(WaitError::WaitsForItself(self.name(stage)).into()),
             (None, None) => Err(self.out_of_time(waiter)),
         };
         (waited, stats)
     }
 
-    fn out_of_time(&self, waiter: Waiter) -> BatchError {
+    fn out_of_time(&self, waiter: Waiter) -> Unmet {
         if self.expire(waiter.party, waiter.at) {
-            BatchError::Wait(self.stopped().unwrap_or(WaitError::Halted))
+            self.stopped().unwrap_or(WaitError::Halted).into()
         } else {
-            BatchError::TimedOut
+            Unmet::TimedOut
         }
     }
 

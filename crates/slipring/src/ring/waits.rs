@@ -8,6 +8,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::base::sync::Weak;
+use crate::errors::WaitError;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::reactors::{Reactors, Watched};
 use crate::ring::spinning::Cores;
@@ -46,6 +47,21 @@ pub(crate) enum SelfWait {
     NotNow,
     /// The thread waits for its handler of the stage with this index, so its wait would not end.
     Holds(usize),
+}
+
+/// Why a wait ended before what it waited for was there. A call that returns it to a user adds the
+/// name of the party for which it waited by then.
+pub(crate) enum Unmet {
+    /// The deadline of the call, or the timeout of the waiting strategy, passed.
+    TimedOut,
+    /// The graph has ended, or the wait would not end.
+    Ended(WaitError),
+}
+
+impl From<WaitError> for Unmet {
+    fn from(reason: WaitError) -> Unmet {
+        Unmet::Ended(reason)
+    }
 }
 
 /// The wait queues of a ring.

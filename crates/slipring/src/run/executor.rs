@@ -39,14 +39,14 @@ use crate::base::sync::{
     AtomicU32, AtomicUsize, Line, Mutex, Relaxed, Statistic, lock, twin, yield_now,
 };
 use crate::base::turn::{InTurns, Turn};
-use crate::errors::{BatchError, Cause};
+use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::helper::{self, Help};
 use crate::ring::peers::Checkup;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::self_wait::{self, enter};
-use crate::ring::waits::{SelfWait, Waiter};
+use crate::ring::waits::{SelfWait, Unmet, Waiter};
 use crate::wait::HandleLearner;
 
 /// The entries of stages that share threads.
@@ -369,7 +369,7 @@ impl<'env> Executor<'env> {
         self.waiting.fetch_sub(1, Relaxed);
         *timed_out = false;
         if let Some((ended, stats)) = waited {
-            *timed_out = until.is_none() && matches!(ended, Err(BatchError::TimedOut));
+            *timed_out = until.is_none() && matches!(ended, Err(Unmet::TimedOut));
             // Of several threads that wait for the same event, one counts its wait.
             if let (Some(waiter), true) = (waiter, is_first) {
                 let mut counts = LocalCounts::default();

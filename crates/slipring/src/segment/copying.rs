@@ -208,7 +208,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// let copies = segment.attach_copies()?;
     /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
     /// let soon = Instant::now() + Duration::from_millis(1);
-    /// assert!(matches!(sum.next_by(soon), Err(BatchError::TimedOut)));
+    /// assert!(matches!(sum.next_by(soon), Err(BatchError::TimedOut(_))));
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -276,8 +276,8 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
     /// Those of [`Consumer::batch_by`](crate::Consumer::batch_by). No event is copied then.
     pub fn read_batch_by(
         &mut self,
-        events: &mut [E],
         deadline: Instant,
+        events: &mut [E],
     ) -> Result<(u64, usize), BatchError> {
         self.release();
         let batch = self.inner.batch_by(events.len(), deadline)?;

@@ -88,8 +88,8 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// tx.try_publish_batch(&[1, 2])?;
     /// assert!(matches!(tx.try_publish(&3), Err(ClaimError::Gated { lag: 2, .. })));
     /// let soon = Instant::now() + Duration::from_millis(1);
-    /// assert!(matches!(tx.publish_by(soon, &3), Err(ClaimError::TimedOut { .. })));
-    /// assert!(matches!(tx.publish_batch_by(soon, &[3]), Err(ClaimError::TimedOut { .. })));
+    /// assert!(matches!(tx.publish_by(soon, &3), Err(ClaimError::TimedOut(_))));
+    /// assert!(matches!(tx.publish_batch_by(soon, &[3]), Err(ClaimError::TimedOut(_))));
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

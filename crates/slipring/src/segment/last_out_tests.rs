@@ -100,7 +100,7 @@ fn a_producer_that_dies_after_others_left_keeps_the_ring_open() {
     drop(other);
     segment.kill(1, dying);
     let waits = reader.batch_by(1, soon()).map(drop);
-    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    assert!(matches!(waits, Err(BatchError::TimedOut(_))), "{waits:?}");
     segment.shared_producer(4).publish(|slot| *slot = 5).unwrap();
     assert_eq!(reader.batch(1).unwrap()[0], 5);
 }
@@ -195,7 +195,7 @@ fn a_death_closes_only_if_no_other_producer_lives() {
     let mut reader = segment.reader(3, 0);
     segment.kill(1, dying);
     let waits = reader.batch_by(1, soon()).map(drop);
-    assert!(matches!(waits, Err(BatchError::TimedOut)), "{waits:?}");
+    assert!(matches!(waits, Err(BatchError::TimedOut(_))), "{waits:?}");
     assert_eq!(segment.attach(9).seat(1).owner(), None, "the dead one is recovered");
     other.publish(|slot| *slot = 7).unwrap();
     assert_eq!(reader.batch(1).unwrap()[0], 7);
@@ -208,7 +208,7 @@ fn a_death_closes_only_if_no_other_producer_lives() {
 /// Waits for the pool by a stage behind it. Returns the process id that the stage is told.
 fn told(reader: &mut SegmentReader<u64>) -> Option<u32> {
     match reader.batch_by(1, soon()).map(drop) {
-        Err(BatchError::TimedOut) => None,
+        Err(BatchError::TimedOut(_)) => None,
         Err(BatchError::Wait(WaitError::PeerDead(dead))) => Some(dead.pid),
         other => panic!("{other:?}"),
     }

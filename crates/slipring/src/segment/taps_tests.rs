@@ -459,7 +459,7 @@ fn a_tap_of_a_segment_has_limited_room() {
     drop(members);
     let soon = Instant::now() + Duration::from_millis(1);
     let late = segment.member(1, 0, StartAt::Now).batch_by(1, soon).map(drop);
-    assert!(matches!(late, Err(BatchError::TimedOut)));
+    assert!(matches!(late, Err(BatchError::TimedOut(_))));
     let beyond = Declaration { stages: vec![tap("wide", 65, &[])], ..segment.declaration.clone() };
     let error = beyond.needs::<u64>().unwrap_err().to_string();
     assert!(error.contains("`wide`") && error.contains("64"), "{error}");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, Cause, ClaimError, Fault, Graph, Wait};
+use slipring::{BatchError, Cause, ClaimError, Fault, Graph, PRODUCER, Wait};
 
 use crate::common::ends;
 use crate::far_deadline;
@@ -23,15 +23,19 @@ fn a_call_that_times_out_loses_nothing() {
             let ring = graph.build().unwrap();
             let (mut tx, mut a, mut b) = (ring.producer(), ring.pool_readers(a), ring.reader(b));
             let by = Instant::now() + Duration::from_millis(5);
-            assert!(matches!(a[0].batch_by(1, by), Err(BatchError::TimedOut)));
-            assert!(matches!(b.batch_by(1, by), Err(BatchError::TimedOut)));
+            let awaits = |waited: Result<usize, BatchError>, party: &str| match waited {
+                Err(BatchError::TimedOut(awaited)) => assert_eq!(&*awaited, party),
+                other => panic!("{other:?}"),
+            };
+            awaits(a[0].batch_by(1, by).map(|lent| lent.len()), PRODUCER);
+            awaits(b.batch_by(1, by).map(|lent| lent.len()), "a");
             assert!(Instant::now() >= by);
             tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
             let by = Instant::now() + Duration::from_millis(5);
             let error = tx.publish_by(by, |_| ()).unwrap_err();
-            assert!(matches!(&error, ClaimError::TimedOut { stage } if &**stage == "b"), "{error}");
+            assert!(matches!(&error, ClaimError::TimedOut(stage) if &**stage == "b"), "{error}");
             assert!(Instant::now() >= by);
-            assert!(matches!(tx.claim_n_by(2, Instant::now()), Err(ClaimError::TimedOut { .. })));
+            assert!(matches!(tx.claim_n_by(2, Instant::now()), Err(ClaimError::TimedOut(_))));
             // The handles continue.
             a[1].batch_by(1, far_deadline()).unwrap().release();
             a[0].poll(2, |_, _| ()).unwrap();

@@ -205,7 +205,7 @@ impl Model {
                     "the gating stage and its lag"
                 );
             }
-            (Claimed::Gated(stage, _), ClaimError::TimedOut { stage: named }) if late => {
+            (Claimed::Gated(stage, _), ClaimError::TimedOut(named)) if late => {
                 assert_eq!(**stage, **named)
             }
             (Claimed::Length, ClaimError::Length { capacity, .. }) => {
@@ -556,7 +556,7 @@ impl Model {
             Err(BatchError::Unavailable) if ask == Ask::Try => {
                 assert!(!self.is_done(stage), "the end was not returned")
             }
-            Err(BatchError::TimedOut) if ask == Ask::Late => {
+            Err(BatchError::TimedOut(_)) if ask == Ask::Late => {
                 assert!(!self.is_done(stage), "the end was not returned")
             }
             other => panic!("a request without available events returned {other:?}"),

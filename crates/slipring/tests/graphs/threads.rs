@@ -223,7 +223,7 @@ fn produce<L: TestLayout>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
             }
             6 => match tx.publish_by(Instant::now() + Duration::from_micros(50), |event| event.fill(id(from))) {
                 Ok(seq) => published(seq, 1),
-                Err(ClaimError::TimedOut { .. }) => {}
+                Err(ClaimError::TimedOut(_)) => {}
                 Err(other) => panic!("{other}"),
             },
             _ => {

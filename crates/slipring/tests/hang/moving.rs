@@ -301,7 +301,7 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
         assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
         let mine = tx.try_publish(|_| ());
         match waiting.join().unwrap() {
-            Err(ClaimError::TimedOut { stage }) => assert_eq!(stage.as_str(), "b"),
+            Err(ClaimError::TimedOut(stage)) => assert_eq!(stage.as_str(), "b"),
             Ok(_) => assert!(matches!(
                 mine,
                 Err(ClaimError::Gated { stage, .. }) if stage.as_str() == "b"

@@ -578,7 +578,7 @@ fn a_handler_that_waits_for_its_own_answer_is_refused() {
             });
             match result {
                 Err(AwaitError::Wait(WaitError::WaitsForItself(stage))) => {
-                    assert_eq!(&**stage, "answer");
+                    assert_eq!(&*stage, "answer");
                 }
                 other => panic!("{other:?}"),
             }

@@ -31,7 +31,7 @@ macro_rules! wait {
     ($handle:expr) => {
         assert!(matches!(
             $handle.batch_by(1, Instant::now() + Duration::from_millis(1)),
-            Err(BatchError::TimedOut)
+            Err(BatchError::TimedOut(_))
         ))
     };
 }

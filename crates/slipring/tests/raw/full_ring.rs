@@ -80,7 +80,7 @@ fn a_conflator_keeps_the_newest_value_of_each_key() {
     assert!(matches!(tx.send(4, 40).unwrap(), Sent::Kept));
     assert!(matches!(
         tx.flush_by(Instant::now() + Duration::from_millis(1)),
-        Err(ClaimError::TimedOut { .. })
+        Err(ClaimError::TimedOut(_))
     ));
     rx.poll(9, |v, _| seen.push(*v)).unwrap();
     tx.flush_by(far_deadline()).unwrap();
