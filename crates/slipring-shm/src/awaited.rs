@@ -173,8 +173,9 @@ impl<T: Event> Awaited<T> {
         self.lend(|waiter| waiter.wait_by(Some(deadline)))
     }
 
-    /// Lends the value if it is there; `None`: not yet. Never waits. At each 256th call without a
-    /// value, if a notice has passed, it looks whether the owner has died.
+    /// Lends the value if it is there; `None`: not yet. Never waits. A call without a value looks
+    /// whether the owner has died, or a process that holds the request up, if a notice has passed
+    /// since the last such call.
     ///
     /// Example: [`Awaited::wait_for`].
     ///
@@ -185,7 +186,7 @@ impl<T: Event> Awaited<T> {
     /// A few loads, and a store if the value is there.
     pub fn try_take(&mut self) -> Result<Option<Promised<'_, T>>, PromiseError> {
         let is_taken = self.reader.next_seq() != self.first;
-        let ended = self.request.as_ref().and_then(SegmentRequest::ended);
+        let ended = self.request.as_mut().and_then(SegmentRequest::poll);
         let found = match (self.reader.try_batch(1), ended) {
             (Err(BatchError::Unavailable), None) if !is_taken => return Ok(None),
             (Err(BatchError::Unavailable), Some(ended)) => Err(PromiseError::Request(ended)),

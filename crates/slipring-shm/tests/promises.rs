@@ -436,8 +436,11 @@ fn a_waiter_that_comes_after_a_death_is_told() {
         let error = awaited.wait_for(Duration::from_secs(60)).unwrap_err();
         assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
     }
-    // A loop of calls that do not wait hears of it, too.
+    // Loops of calls that do not wait hear of it, too.
     until(|| matches!(awaited.try_take(), Err(PromiseError::PeerDead(_))));
+    until(|| matches!(awaited.wait_for(Duration::ZERO), Err(PromiseError::PeerDead(_))));
+    let now = Instant::now;
+    until(|| matches!(awaited.wait_until(now()), Err(PromiseError::PeerDead(_))));
     owner(&promise.segment).unwrap().fulfil(Whole::of(7)).unwrap();
     assert_eq!(awaited.try_take().unwrap().unwrap().take(), Whole::of(7));
     assert!(matches!(awaited.try_take(), Err(PromiseError::Taken)));

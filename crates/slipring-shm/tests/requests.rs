@@ -161,6 +161,37 @@ fn a_death_is_told_and_a_successor_answers() {
     assert_eq!(result.unwrap(), 7);
 }
 
+/// A loop of calls that do not wait hears of a death that holds the request up, as declared.
+#[test]
+fn an_asker_that_polls_hears_of_a_death() {
+    let _watched = watched();
+    for on_death in [OnDeath::Tell, OnDeath::Fail] {
+        let asked = Asked::new(on_death);
+        let mut awaited = asked.awaited();
+        let stage = asked.stage();
+        assert!(awaited.try_take().unwrap().is_none());
+        stage.kill();
+        until(|| match awaited.try_take() {
+            Ok(found) => found.is_some(),
+            Err(PromiseError::Request(WaitError::PeerDead(dead))) => {
+                assert_eq!((on_death, &*dead.stage), (OnDeath::Tell, "answer"));
+                true
+            }
+            Err(PromiseError::Request(WaitError::Failed(failure))) => {
+                assert_eq!((on_death, &**failure.stage()), (OnDeath::Fail, "answer"));
+                true
+            }
+            Err(error) => panic!("{error}"),
+        });
+        if on_death == OnDeath::Tell {
+            let mut next = asked.stage();
+            next.tell("answer");
+            assert_eq!(next.hear(), "done");
+            assert_eq!(awaited.wait().unwrap().take(), 7);
+        }
+    }
+}
+
 /// A place that waits for a successor is no end, also if its process was evicted.
 #[test]
 fn a_dead_or_evicted_stage_is_followed_by_a_successor() {

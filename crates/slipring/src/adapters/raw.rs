@@ -162,7 +162,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     ///
     /// Example: [`RawProducer`].
     pub fn available(&mut self) -> usize {
-        self.producer.free_slots().saturating_sub(if S::MANY { 0 } else { self.open.len() })
+        self.producer.free_slots(self.open.len())
     }
 
     /// Returns the event at a claimed position. `None`: `seq` is outside the open claim.
@@ -304,23 +304,30 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;
-        let position = self.consumer.position();
         if len == 0 {
-            position.flush_if_new();
-            return Err(match position.ended() {
-                Some(closed) => closed.into(),
-                None if max == 0 => BatchError::Unavailable,
-                None if position.was_contended() => BatchError::Contended,
-                None => {
-                    let state = position.state();
-                    why_empty(&state.core, state.stage, position.waits_for(), position.next())
-                }
-            });
+            return Err(self.why_unavailable(max));
         }
+        let position = self.consumer.position();
         let first = position.next();
         position.state().touch(first, len);
         self.left = len as usize;
         Ok(self.lent())
+    }
+
+    /// Returns the error of a call that has just found no event.
+    fn why_unavailable(&mut self, max: usize) -> BatchError {
+        if max == 0 {
+            return self.consumer.position().ended().map_or(BatchError::Unavailable, Into::into);
+        }
+        if let Some(closed) = self.consumer.ended_or_refused() {
+            return closed.into();
+        }
+        let position = self.consumer.position();
+        if position.was_contended() {
+            return BatchError::Contended;
+        }
+        let state = position.state();
+        why_empty(&state.core, state.stage, position.waits_for(), position.next())
     }
 
     fn lent(&self) -> SeqRange {

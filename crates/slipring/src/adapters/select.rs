@@ -60,7 +60,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
     /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
-    /// There `arm` also returns `true` where the next call tells of a death. A waker should be
+    /// There `arm` also checks for deaths, as a call does that finds nothing, and returns `true`
+    /// where the next call tells of one. A waker should be
     /// quick: for instance an executor's waker, or a waker that writes to an eventfd. If the
     /// graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the waker at
     /// once. Costs a short lock of the wait queue.
@@ -85,7 +86,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> sealed::Sealed for Cons
 }
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Waitable for Consumer<E, A, C, L> {
     fn arm(&mut self, waker: &Waker) -> bool {
-        self.position().arm(waker)
+        self.position().arm(waker) || self.hears_of_death()
     }
     fn disarm(&mut self) {
         self.position().disarm();
@@ -102,7 +103,7 @@ impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {
 }
 impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
     fn arm(&mut self, waker: &Waker) -> bool {
-        self.arm_for_room(1, waker)
+        self.arm_for_room(1, waker) || self.hears_of_death()
     }
     fn disarm(&mut self) {
         Producer::disarm(self);

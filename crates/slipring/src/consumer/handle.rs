@@ -348,7 +348,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Returns why no event will come any more, or tells of a death. The caller has just polled and
     /// found no event.
     #[inline(always)]
-    pub(super) fn ended_or_refused(&mut self) -> Option<WaitError> {
+    pub(crate) fn ended_or_refused(&mut self) -> Option<WaitError> {
         self.position.flush_if_new();
         match self.position.ended() {
             None if self.position.state().control().peers.is_some() => self.refused(),
@@ -356,23 +356,34 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Checks now and then whether the process that this handle waits for has died.
+    /// The step of each call that finds no event and does not wait: checks for deaths if that is
+    /// due. Returns what the call is to tell.
     #[inline]
-    fn refused(&mut self) -> Option<WaitError> {
+    pub(crate) fn refused(&mut self) -> Option<WaitError> {
         let state = self.position.state_mut();
-        let counted = state.refused_calls.count();
-        if counted || state.task.taken().is_some() { self.heard(counted) } else { None }
+        let checks = state.death_checks.is_due(state.core.control.peers.as_ref()?);
+        if checks || state.task.taken().is_some() { self.heard(checks) } else { None }
+    }
+
+    /// Works as [`Consumer::refused`], for a handle that has just armed a waker. If there is an
+    /// error, leaves it to the next call and disarms. Returns whether there is one.
+    pub(crate) fn hears_of_death(&mut self) -> bool {
+        let Some(death) = self.refused() else { return false };
+        self.position.disarm();
+        let state = self.position.state();
+        state.control().tell_later(&state.task, death);
+        true
     }
 
     /// Returns what this handle has heard of deaths.
     #[cold]
-    fn heard(&self, counted: bool) -> Option<WaitError> {
+    fn heard(&self, checks: bool) -> Option<WaitError> {
         let state = self.position.state();
         let settle = |dead| recovery::settle(&state.core, dead);
         let is_damaged = || self.position.finds_damage();
         let checkup = Checkup { settle: &settle, is_damaged: &is_damaged };
         let place = (state.stage, self.position.next());
-        state.control().refused(place, &state.task, counted, checkup)
+        state.control().refused(place, &state.task, checks, checkup)
     }
 
     /// Works as [`Availability::finds_damage`].

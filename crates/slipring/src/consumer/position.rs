@@ -21,7 +21,7 @@ use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::peers::RefusedCalls;
+use crate::ring::peers::DeathChecks;
 use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, View};
 use crate::ring::spec::Access;
@@ -238,8 +238,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) task: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
     pub(crate) budget: TaskBudget,
-    /// Counts the calls that found nothing and did not wait, of a handle of a segment.
-    pub(crate) refused_calls: RefusedCalls,
+    /// When this handle's refused calls check for deaths, in a ring between processes.
+    pub(crate) death_checks: DeathChecks,
     /// Whether the last call of `poll` that found events found few; see
     /// [`Pace::is_sparse`](crate::consumer::pace::Pace::is_sparse).
     pub(crate) is_sparse: bool,
@@ -279,7 +279,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             batch_len: 1,
             task: TaskNumber::default(),
             budget: TaskBudget::default(),
-            refused_calls: RefusedCalls::default(),
+            death_checks: DeathChecks::default(),
             is_sparse: false,
             calls,
             learned,

@@ -65,7 +65,8 @@ mod publisher {
 
     pub trait Publisher {
         type Event;
-        /// Takes one position without waiting. `None`: the ring is full.
+        /// Takes one position without waiting. `None`: the ring is full. An error tells
+        /// of the graph's end, or of a death.
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
@@ -129,7 +130,8 @@ pub enum ConflateError<T> {
         /// The refused value.
         value: T,
     },
-    /// The graph has ended, so the ring takes no more events.
+    /// The graph has ended, so the ring takes no more events; or a process has died, of which the
+    /// call tells ([`WaitError::PeerDead`]).
     Wait(WaitError),
 }
 
@@ -224,14 +226,33 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// # Errors
     /// - [`ConflateError::Full`]: no slot is free, and the conflator has no room for another key.
     /// - [`ConflateError::Wait`]: the graph has ended.
+    /// - [`ConflateError::Wait`] with [`WaitError::PeerDead`], between processes: a process has
+    ///   died that holds the ring up, and its stage is declared to tell so. The value is kept, as
+    ///   it would be without the death, unless the conflator has no room for another key. A later
+    ///   call goes on.
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
-        if self.flush()? == 0
-            && let Some(seq) = self.producer.reserve_now()?
-        {
-            let fill = &mut self.fill;
-            self.producer.fill_at(seq, |event| fill(event, &key, value));
-            return Ok(Sent::Published(seq));
+        let free = self.flush().and_then(|kept| match kept {
+            0 => self.producer.reserve_now(),
+            _ => Ok(None),
+        });
+        match free {
+            Ok(Some(seq)) => {
+                let fill = &mut self.fill;
+                self.producer.fill_at(seq, |event| fill(event, &key, value));
+                Ok(Sent::Published(seq))
+            }
+            Ok(None) => self.keep(key, value),
+            Err(error) => {
+                if matches!(error, WaitError::PeerDead(_)) {
+                    let _ = self.keep(key, value);
+                }
+                Err(error.into())
+            }
         }
+    }
+
+    /// Keeps a value for which no slot is free.
+    fn keep(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         if let Some(&index) = self.indices.get(&key) {
             let old = std::mem::replace(&mut self.kept[index.wrapping_sub(self.removed)].1, value);
             self.producer.count_dropped();
@@ -251,7 +272,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed.
+    /// The call fails if the graph was closed or halted, or has failed. [`WaitError::PeerDead`],
+    /// between processes: as for [`Conflator::send`]; the values stay kept.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?

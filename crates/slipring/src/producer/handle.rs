@@ -7,7 +7,7 @@ use crate::base::sync::{Relaxed, panicking, twin};
 use crate::errors::{Cause, ClaimError};
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::peers::RefusedCalls;
+use crate::ring::peers::DeathChecks;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
@@ -91,8 +91,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) number: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
     pub(super) budget: TaskBudget,
-    /// Counts the calls that found no room and did not wait, of a handle of a segment.
-    pub(super) refused_calls: RefusedCalls,
+    /// When this handle's refused calls check for deaths, in a ring between processes.
+    pub(super) death_checks: DeathChecks,
     /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
     /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
     pub(super) slow_path: bool,
@@ -175,7 +175,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             armed_at: u64::MAX,
             number: TaskNumber::default(),
             budget: TaskBudget::default(),
-            refused_calls: RefusedCalls::default(),
+            death_checks: DeathChecks::default(),
             slow_path: always_slow_path || refreshes,
             always_slow_path,
             refreshes,

@@ -183,7 +183,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// full.
     ///
     /// `None`: the event was dropped, and `fill` was not called.
-    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
+    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events. Between
+    /// processes, each call that finds the ring full also checks for deaths, if a notice has passed
+    /// since the handle's last check. A ring that only a dead reader of a tap holds up has room
+    /// again for the next call.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -193,7 +196,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed.
+    /// The call fails if the graph was closed or halted, or has failed. [`WaitError::PeerDead`]: a
+    /// process has died for which the call would drop events, and its stage is declared to tell so.
+    /// A call that returns an error counts no dropped event. The call after a told death drops
+    /// again.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;

@@ -23,6 +23,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// Stages may free more slots at any time, and other producers may claim slots.
     ///
+    /// In a ring between processes, the call checks for deaths as a refused call does, unless all
+    /// slots are free: it has a dead reader of a tap removed, and the graph fails if it is to. The
+    /// call itself tells of nothing. Where a death is to be told, or the graph has ended, the next
+    /// call that returns a `Result` says so: a loop on the number alone would not end.
+    ///
     /// The call loads the frontier of each gating stage, as a claim does when its handle knows of
     /// no free slot. The call slows down the next release of each gating stage, because the stage's
     /// thread must regain the frontier's cache line.
@@ -38,16 +43,22 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[doc(alias = "remainingCapacity")]
     pub fn remaining(&mut self) -> usize {
         self.give_up_open_claim();
-        self.free_slots()
+        self.free_slots(0)
     }
 
-    /// Works as [`Producer::remaining`], but leaves an open claim as it is.
-    pub(crate) fn free_slots(&mut self) -> usize {
+    /// Works as [`Producer::remaining`], but leaves an open claim of `claimed` positions as it is,
+    /// which count as free in a ring with a single producer.
+    pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
             self.next = self.core.control.claimed(self.next).0;
         }
         let _ = self.find_room(1);
-        ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize
+        let free = ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize;
+        // A dead process may hold the other slots, also while some are free.
+        if free != self.capacity() && self.refused().is_some() {
+            self.death_checks.tell_later();
+        }
+        free.saturating_sub(if S::MANY { 0 } else { claimed })
     }
 
     // Taking positions.
@@ -68,21 +79,30 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         })
     }
 
-    /// Checks now and then whether the process that this handle waits for has died.
+    /// The step of each call that finds no room and does not wait: checks for deaths if that is
+    /// due. Returns what the call is to tell.
     #[inline]
-    fn refused(&mut self) -> Option<WaitError> {
-        self.core.control.peers.as_ref()?;
-        let counted = self.refused_calls.count();
-        if counted || self.number.taken().is_some() { self.heard(counted) } else { None }
+    pub(crate) fn refused(&mut self) -> Option<WaitError> {
+        let checks = self.death_checks.is_due(self.core.control.peers.as_ref()?);
+        if checks || self.number.taken().is_some() { self.heard(checks) } else { None }
+    }
+
+    /// Works as [`Producer::refused`], for a handle that has just armed a waker. If there is an
+    /// error, leaves it to the next call and disarms. Returns whether there is one.
+    pub(crate) fn hears_of_death(&mut self) -> bool {
+        let Some(death) = self.refused() else { return false };
+        self.disarm();
+        self.core.control.tell_later(&self.number, death);
+        true
     }
 
     /// Returns what this handle has heard of deaths.
     #[cold]
-    fn heard(&self, counted: bool) -> Option<WaitError> {
+    fn heard(&self, checks: bool) -> Option<WaitError> {
         let control = &self.core.control;
         let settle = |dead| recovery::settle(&self.core, dead);
         let checkup = Checkup { settle: &settle, is_damaged: &|| false };
-        control.refused((control.producer_party(), self.next), &self.number, counted, checkup)
+        control.refused((control.producer_party(), self.next), &self.number, checks, checkup)
     }
 
     /// Takes `len` positions if `len` positions are free now.
@@ -205,7 +225,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.find_room(len)
     }
 
-    /// Takes one position without waiting. `None`: the ring is full.
+    /// Takes one position without waiting. `None`: the ring is full. An error tells of the graph's
+    /// end, or of a death.
     #[inline]
     pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
         loop {
@@ -213,12 +234,22 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Ok(seq) => return Ok(Some(seq)),
                 Err(Refusal::Gated(_)) => {
                     self.flush_if_new();
-                    return Ok(None);
+                    return match self.core.control.peers {
+                        None => Ok(None),
+                        Some(_) => self.refused_among_processes(),
+                    };
                 }
                 Err(Refusal::Contended) => spin_loop(),
                 Err(Refusal::Wait(error)) => return Err(error),
             }
         }
+    }
+
+    /// Takes the step of a refused call, out of the way of rings of one process.
+    #[cold]
+    #[inline(never)]
+    fn refused_among_processes(&mut self) -> Result<Option<u64>, WaitError> {
+        self.refused().map_or(Ok(None), Err)
     }
 
     // Waiting for positions.

@@ -76,16 +76,24 @@ impl Control {
         death.map(|death| peers.deaths.note(task, death)).is_some()
     }
 
+    /// Has the next refused call of a handle return `error`, which this call cannot return.
+    pub(crate) fn tell_later(&self, task: &TaskNumber, error: WaitError) {
+        if let Some((peers, task)) = self.peers.as_ref().zip(task.taken()) {
+            peers.deaths.note(task, error);
+        }
+    }
+
     /// Called where a call of `party`, at the position `at`, found nothing and does not wait. A
     /// loop of such calls hears of deaths as a waiting call does. So does the call of a task that
-    /// was woken to hear of a death. `counted`: the handle has made so many such calls that this
-    /// one may check for deaths. Returns the error of the call, if any.
+    /// was woken to hear of a death. `checks`: a check for deaths is due
+    /// ([`DeathChecks`](crate::ring::peers::DeathChecks)). Returns the error of the call, if any:
+    /// a death of which the caller is to be told, or the end of a graph that the check has failed.
     #[cold]
     pub(crate) fn refused(
         &self,
         (party, at): (usize, u64),
         task: &TaskNumber,
-        counted: bool,
+        checks: bool,
         checkup: Checkup<'_>,
     ) -> Option<WaitError> {
         let peers = self.peers.as_ref()?;
@@ -95,7 +103,10 @@ impl Control {
         if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {
             return Some(death);
         }
-        if counted && peers.is_check_due() { self.watch(peers, &waiter, checkup) } else { None }
+        if !checks {
+            return None;
+        }
+        self.watch(peers, &waiter, checkup).or_else(|| self.stopped())
     }
 
     /// Returns the death for which a waiter waits, directly or through other stages, and the dead

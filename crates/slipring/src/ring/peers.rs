@@ -1,4 +1,4 @@
-//! The other processes of a segment, as one process sees them while it waits.
+//! The other processes of a segment, as one process sees them while it waits or polls.
 //!
 //! A party that waits asks once a *notice* whether the party that it waits for has died. What then
 //! happens was declared when the segment was made.
@@ -6,10 +6,13 @@
 //! Invariants
 //! - I1: a death is never concluded from time that passed. Only a [`Proof`] says that a participant
 //!   is dead.
+//! - I2: each handle keeps its own dates ([`DeathChecks`]), so no handle's check puts another's
+//!   off.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::sync::{Arc, Line, Mutex, Relaxed, Statistic, lock, twin};
+use crate::base::system;
 use crate::errors::WaitError;
 use crate::ring::seat::Seat;
 
@@ -108,7 +111,6 @@ pub(crate) struct Peers {
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
     pub(crate) proof: Arc<dyn Proof>,
-    pub(crate) refusals: Refusals,
     /// The deaths of which waiting tasks of this process are to hear.
     pub(crate) deaths: NotedDeaths,
 }
@@ -149,51 +151,73 @@ impl NotedDeaths {
     }
 }
 
-/// Counts the calls of one handle that found nothing and did not wait.
+/// Largest number of refused calls for each of which a handle does not read the clock.
+const MOST_SKIPPED: u8 = 15;
+
+/// The dates at which a handle checks for deaths because its calls were refused: they found
+/// nothing, and did not wait.
+///
+/// A refused call checks if a notice has passed since the handle's last check. A call that follows
+/// a pause reads the clock, which costs about as much as an empty poll. A call of a tight loop
+/// mostly counts instead. After each reading that finds the clock at the same tick, the handle
+/// skips twice as many calls, up to [`MOST_SKIPPED`]; after any other reading it skips none. So
+/// the skipped calls of an even loop take less than a tick together. A loop that begins to pause
+/// may skip some calls once more.
+///
+/// The clock is the coarse one ([`system::coarse_nanos`]). So a check may be late by one of its
+/// ticks, of 1 to 10 ms, and a notice below a tick acts as a tick.
 #[derive(Default)]
-pub(crate) struct RefusedCalls(u8);
+pub(crate) struct DeathChecks {
+    /// Number of refused calls before the next reading of the clock.
+    skips: u8,
+    /// Number of refused calls that the last reading decided to skip.
+    skipped: u8,
+    /// Whether the last check found a death that its call could not tell.
+    is_untold: bool,
+    /// Time of the last reading, in nanoseconds of the coarse clock.
+    read: u64,
+    /// Time of the last check, in nanoseconds of the coarse clock; 0: there was none.
+    checked: u64,
+}
 
-impl RefusedCalls {
-    /// Counts a call. Returns whether the call is to look at the clock, as one call of 256 does.
+impl DeathChecks {
+    /// Notes a refused call. Returns whether the call is to check for deaths.
     #[inline(always)]
-    pub(crate) fn count(&mut self) -> bool {
-        self.0 = self.0.wrapping_add(1);
-        self.0 == 0
-    }
-}
-
-/// When the handles of a process last checked for deaths because their calls found nothing.
-pub(crate) struct Refusals {
-    began: Instant,
-    /// Time of the last check for deaths, in nanoseconds since `began`.
-    checked: Statistic,
-}
-
-impl Refusals {
-    pub(crate) fn new() -> Refusals {
-        Refusals { began: Instant::now(), checked: Statistic::new(0) }
+    pub(crate) fn is_due(&mut self, peers: &Peers) -> bool {
+        if self.skips != 0 {
+            self.skips -= 1;
+            return false;
+        }
+        self.is_due_now(peers.notice)
     }
 
-    /// Returns whether a check for deaths is due: whether a `notice` has passed since the last
-    /// check. Of several threads, one or more may check.
-    fn is_check_due(&self, notice: Duration) -> bool {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let now = nanos(self.began.elapsed());
-        let due = now.saturating_sub(self.checked.load(Relaxed)) >= nanos(notice);
+    /// Works as [`DeathChecks::is_due`], by the clock.
+    #[inline(never)]
+    fn is_due_now(&mut self, notice: Duration) -> bool {
+        // The models know no time: there, only calls that wait check.
+        !cfg!(slipring_loom) && self.is_due_at(system::coarse_nanos(), notice)
+    }
+
+    fn is_due_at(&mut self, now: u64, notice: Duration) -> bool {
+        let same = now == self.read;
+        self.skipped = if same { (2 * self.skipped + 1).min(MOST_SKIPPED) } else { 0 };
+        (self.skips, self.read) = (self.skipped, now);
+        let notice = u64::try_from(notice.as_nanos()).unwrap_or(u64::MAX);
+        let due = self.is_untold || now.saturating_sub(self.checked) >= notice;
         if due {
-            self.checked.store(now, Relaxed);
+            (self.checked, self.is_untold) = (now, false);
         }
         due
+    }
+
+    /// Has the next refused call check, because this one has found a death and cannot tell it.
+    #[cold]
+    pub(crate) fn tell_later(&mut self) {
+        (self.skips, self.is_untold) = (0, true);
     }
 }
 
 impl Peers {
-    /// Whether a call that found nothing, and did not wait, is to check for deaths. Reads the
-    /// clock.
-    pub(crate) fn is_check_due(&self) -> bool {
-        self.refusals.is_check_due(self.notice)
-    }
-
     /// Returns the death of a seat's owner, or of its last one if the seat was not taken since.
     /// `None`: the last owner has left, or the owner lives, or another handle of the party lived
     /// when the last owner was recovered (`seat::I4`).
@@ -231,5 +255,94 @@ impl Peers {
         if found {
             self.proof.recover(dead, &mut || settle(dead));
         }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    const NOTICE: Duration = Duration::from_millis(20);
+    /// A tick of the coarse clock, in nanoseconds.
+    const TICK: u64 = 4_000_000;
+
+    /// A handle's dates, and a count of its readings of the clock.
+    #[derive(Default)]
+    struct Loop {
+        checks: DeathChecks,
+        readings: u64,
+    }
+
+    impl Loop {
+        /// Makes a refused call at `now`, in nanoseconds.
+        fn call(&mut self, now: u64) -> bool {
+            if self.checks.skips != 0 {
+                self.checks.skips -= 1;
+                return false;
+            }
+            self.readings += 1;
+            self.checks.is_due_at(now / TICK * TICK, NOTICE)
+        }
+    }
+
+    #[test]
+    fn a_tight_loop_checks_once_a_notice_and_reads_the_clock_seldom() {
+        let (mut calls, mut due) = (Loop::default(), Vec::new());
+        let start = 1_000_000_000;
+        // A call each 50 ns, for 200 ms.
+        (0..4_000_000).for_each(|n| {
+            if calls.call(start + n * 50) {
+                due.push(n * 50);
+            }
+        });
+        assert_eq!(due.len(), 10, "{due:?}");
+        assert!(due.windows(2).all(|due| due[1] - due[0] < 20_000_000 + 100 * 50), "{due:?}");
+        let most = 4_000_000 / (u64::from(MOST_SKIPPED) + 1) + 1_000;
+        assert!(calls.readings < most, "{} readings", calls.readings);
+    }
+
+    #[test]
+    fn a_loop_that_pauses_checks_within_a_notice_a_tick_and_a_pause() {
+        for pause in [100_000, 1_000_000, 3_000_000, 10_000_000, 50_000_000, 1_000_000_000] {
+            let (mut calls, mut last) = (Loop::default(), 1_000_000_000);
+            for n in 0..10_000 {
+                let now = 1_000_000_000 + n * pause;
+                if calls.call(now) {
+                    // The skipped calls of a tick may end in the next.
+                    assert!(now - last <= 20_000_000 + 2 * TICK + pause, "{pause}: {now} {last}");
+                    last = now;
+                }
+            }
+            assert!(last > 1_000_000_000, "{pause}: no check");
+        }
+    }
+
+    #[test]
+    fn a_loop_that_begins_to_pause_skips_few_calls() {
+        let (mut calls, mut now) = (Loop::default(), 1_000_000_000);
+        (0..1_000).for_each(|_| {
+            now += 10;
+            calls.call(now);
+        });
+        let mut skipped = 0;
+        now += 1_000_000_000;
+        while !calls.call(now) {
+            skipped += 1;
+            now += 1_000_000_000;
+        }
+        assert!(skipped <= u64::from(MOST_SKIPPED), "{skipped}");
+        now += 1_000_000_000;
+        assert!(calls.call(now), "the first call after the next pause");
+    }
+
+    #[test]
+    fn a_death_that_could_not_be_told_is_found_again() {
+        let mut calls = Loop::default();
+        let now = 1_000_000_000;
+        assert!(calls.call(now), "the first refused call checks");
+        assert!(!calls.call(now));
+        calls.checks.tell_later();
+        assert!(calls.call(now));
+        assert!(!calls.call(now));
     }
 }

@@ -11,7 +11,7 @@ use crate::errors::BuildError;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
 use crate::ring::partition::{Partitioner, ShardIds};
-use crate::ring::peers::{NotedDeaths, OnDeath, Peers, Refusals};
+use crate::ring::peers::{NotedDeaths, OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -183,7 +183,6 @@ impl Areas {
                     on_death: on_death.chain([declaration.producer_on_death]).collect(),
                     notice: participant.notice,
                     proof: Arc::clone(&participant.proof),
-                    refusals: Refusals::new(),
                     deaths: NotedDeaths::default(),
                 }),
                 counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,

@@ -125,7 +125,7 @@ pub(super) struct Segment {
     pub(super) areas: Areas,
     pub(super) dead: Arc<Dead>,
     /// The handles of dead processes, which are dropped when the test is over.
-    dead_handles: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
+    pub(super) dead_handles: Mutex<Vec<Box<dyn std::any::Any + Send>>>,
 }
 
 pub(super) fn stage(name: &str, after: &[usize], on_death: OnDeath) -> StageDeclaration {

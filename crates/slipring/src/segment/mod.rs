@@ -42,6 +42,8 @@ mod lent_tests;
 mod messages;
 mod participant;
 #[cfg(all(test, not(slipring_loom)))]
+mod polls_tests;
+#[cfg(all(test, not(slipring_loom)))]
 mod pools_tests;
 #[cfg(all(test, not(slipring_loom)))]
 mod producers_tests;

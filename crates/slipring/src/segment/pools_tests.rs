@@ -411,7 +411,8 @@ fn a_pool_follows_several_producers() {
 #[test]
 fn a_producer_before_a_pool_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
-    let segment = Segment::new(8, 0, vec![pool("work", 2, &[], OnDeath::Wait)]);
+    let stages = vec![pool("work", 2, &[], OnDeath::Wait)];
+    let segment = Segment::shared(8, 0, stages, 1, OnDeath::Wait);
     let mut worker = segment.worker(2, 0);
     let mut sent = 0;
     for round in 0..20u64 {

@@ -9,6 +9,7 @@ use crate::errors::WaitError;
 use crate::ring::asked;
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
+use crate::ring::peers::DeathChecks;
 use crate::ring::recovery;
 use crate::ring::slots::Layout;
 
@@ -17,6 +18,7 @@ use crate::ring::slots::Layout;
 pub struct SegmentRequest {
     ring: Box<dyn RequestRing>,
     seq: u64,
+    death_checks: DeathChecks,
 }
 
 /// A ring without its type parameters.
@@ -38,7 +40,8 @@ impl<E: Send, L: Layout> RequestRing for Owner<E, L> {
 impl<E: Send + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Returns the handle of the request that was published at `seq`.
     pub fn request(&self, seq: u64) -> SegmentRequest {
-        SegmentRequest { ring: Box::new(self.owner().clone()), seq }
+        let ring = Box::new(self.owner().clone());
+        SegmentRequest { ring, seq, death_checks: DeathChecks::default() }
     }
 }
 
@@ -55,6 +58,14 @@ impl SegmentRequest {
     pub fn check(&self) -> Option<WaitError> {
         let told = if self.ended().is_none() { self.ring.watch(self.seq) } else { None };
         self.ended().or(told)
+    }
+
+    /// Works as [`check`](SegmentRequest::check) if a notice has passed since the last such call,
+    /// and else as [`ended`](SegmentRequest::ended): for a loop that does not wait.
+    pub fn poll(&mut self) -> Option<WaitError> {
+        let peers = self.ring.control().peers.as_ref();
+        let checks = peers.is_some_and(|peers| self.death_checks.is_due(peers));
+        if checks { self.check() } else { self.ended() }
     }
 
     /// Returns the longest time between two calls of [`check`](SegmentRequest::check) of a waiting

@@ -300,9 +300,11 @@ fn several_producers_before_taps_alone() {
         std::mem::forget(one.claim_n(2).unwrap());
         segment.kill(1, one);
         other.publish(|_| ()).unwrap();
-        assert_eq!(take(), 12);
-        segment.bury(1);
-        assert_eq!(take(), 13, "the dead one's claim is passed over");
+        // A call that finds nothing settles the dead one, and its claim is passed over.
+        let end = Instant::now() + Duration::from_secs(60);
+        while take() != 13 {
+            assert!(Instant::now() < end, "the dead one's claim is in the way");
+        }
         other.publish(|_| ()).unwrap();
         drop(other);
         let ended = match (&mut behind, &mut member) {

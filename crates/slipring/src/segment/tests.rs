@@ -96,7 +96,8 @@ fn what_was_lent_is_never_forgotten() {
 #[test]
 fn a_producer_goes_on_where_the_one_before_died() {
     let _watched = crate::watchdog::watched();
-    let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
+    let stages = vec![stage("only", &[], OnDeath::Wait)];
+    let segment = Segment::shared(8, 0, stages, 1, OnDeath::Wait);
     let mut reader = segment.reader(2, 0);
     let mut sent = 0;
     for round in 0..20u64 {

@@ -1,0 +1,465 @@
+//! Every call that may be refused and does not wait, on each handle of a ring between processes,
+//! while another process dies. The calls are those of the table in PROTOCOL.md, "Calls that do not
+//! wait".
+
+mod rows;
+mod table;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use self::rows::*;
+use super::for_tests::{Segment, block_areas, stage};
+use super::*;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Joined, Reading, Seated, SeatedShard, SeatedWorker};
+use crate::live::tap::StartAt;
+use crate::producer::{Apart, Producer, Single};
+use crate::wait::Wait;
+use crate::{Conflator, Sent};
+
+/// The participant that owns the tested handle.
+const ME: u32 = 1;
+/// The participant that dies.
+const VICTIM: u32 = 2;
+/// A participant that lives.
+const OTHER: u32 = 3;
+/// A participant whose waits do not park, so that no thread sleeps for its wakers.
+const SPINNER: u32 = 4;
+
+/// How a stage is divided among handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Each,
+    Pool,
+    Shard,
+    Tap,
+}
+
+fn declared(kind: Kind, after: &[usize], on_death: OnDeath) -> StageDeclaration {
+    let delivery = match kind {
+        Kind::Each => StageDelivery::Each,
+        Kind::Pool => StageDelivery::Pool(2),
+        Kind::Shard => StageDelivery::Shards { shards: 1, key_offset: 0, key_length: 8 },
+        Kind::Tap => StageDelivery::Tap(2),
+    };
+    StageDeclaration { delivery, ..stage(&format!("{kind:?}-{}", after.len()), after, on_death) }
+}
+
+/// How the slots lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slots {
+    /// Each event behind its stamp.
+    Events,
+    /// Side by side.
+    Cells,
+}
+
+/// The notice of the segments.
+const NOTICE: Duration = Duration::from_millis(1);
+
+impl Segment {
+    /// Makes a segment of four slots for events, which are blocks, too; or for cells.
+    fn for_all(
+        slots: Slots,
+        stages: Vec<StageDeclaration>,
+        producers: usize,
+        producer_on_death: OnDeath,
+    ) -> Segment {
+        let declaration =
+            Declaration { capacity: 4, start: 0, stages, producers, producer_on_death };
+        let areas = block_areas(&declaration, size_of::<Event>(), slots == Slots::Events);
+        Segment { declaration, areas, dead: Default::default(), dead_handles: Default::default() }
+    }
+
+    fn participant(&self, number: u32) -> Participant {
+        let wait = if number == SPINNER { Wait::BusySpin } else { Wait::Blocking };
+        Participant {
+            number,
+            proof: self.dead.clone(),
+            notice: NOTICE,
+            always_fences: true,
+            wait: wait.clone(),
+            producer_wait: wait,
+        }
+    }
+
+    fn ring<E: Send + Sync + 'static, L: SegmentLayout>(&self, number: u32) -> SegmentRing<E, L> {
+        let participant = self.participant(number);
+        // SAFETY: the areas are laid out for the declaration, and all rings follow the protocol.
+        unsafe { SegmentRing::over(&self.declaration, &self.areas, &participant) }.unwrap()
+    }
+
+    fn copies(&self, number: u32) -> SegmentRing<AtomicBytes<Event>> {
+        let participant = self.participant(number);
+        // SAFETY: as in `ring`.
+        unsafe { SegmentRing::over_copies(&self.declaration, &self.areas, &participant) }.unwrap()
+    }
+
+    /// Takes a seat of a party. Returns its index.
+    fn seat(&self, number: u32, party: usize) -> usize {
+        let ring = self.ring::<Event, Interleaved>(number);
+        let mut seats = ring.seats_of(party);
+        seats.find(|&seat| ring.seat(seat).take(number).is_ok()).expect("a free seat")
+    }
+
+    fn single<E: Send + Sync + 'static, L: SegmentLayout>(&self, number: u32) -> Producer<E, L> {
+        self.seat(number, self.declaration.stages.len());
+        // SAFETY: the seat was taken.
+        unsafe { self.ring(number).producer() }
+    }
+
+    fn claiming<E: Send + Sync + 'static, L: SegmentLayout>(
+        &self,
+        number: u32,
+    ) -> Producer<E, L, Apart> {
+        let seat = self.seat(number, self.declaration.stages.len());
+        // SAFETY: the seat was taken.
+        unsafe { self.ring(number).shared_producer(seat) }
+    }
+
+    /// Attaches a reader, or joins a tap.
+    fn each<E: Send + Sync + 'static, L: SegmentLayout>(
+        &self,
+        number: u32,
+        stage: usize,
+    ) -> Consumer<E, Reading, Seated, L> {
+        self.seat(number, stage);
+        // SAFETY: the seat was taken.
+        unsafe { self.ring(number).reader(stage) }
+    }
+
+    fn joined<E: Send + Sync + 'static, L: SegmentLayout>(
+        &self,
+        number: u32,
+        tap: usize,
+    ) -> Consumer<E, Reading, Joined<true>, L> {
+        self.ring(number).subscribe(tap, StartAt::Oldest).unwrap()
+    }
+
+    fn pooled<E: Send + Sync + 'static, L: SegmentLayout>(
+        &self,
+        number: u32,
+        pool: usize,
+    ) -> Consumer<E, Reading, SeatedWorker, L> {
+        let seat = self.seat(number, pool);
+        // SAFETY: the seat was taken.
+        unsafe { self.ring(number).pool_reader(pool, seat) }
+    }
+}
+
+/// Repeats a call until it sees `expected`; meanwhile it sees nothing.
+fn expect(poll: &mut dyn FnMut() -> Seen, expected: Seen, what: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let seen = poll();
+        if seen == expected {
+            return;
+        }
+        assert_eq!(seen, Nothing, "{what}, which waits for {expected:?}");
+        assert!(Instant::now() < end, "{what}: the call never sees {expected:?}");
+        sleep(Duration::from_micros(200));
+    }
+}
+
+/// Runs each row of calls that are refused while the ring is full.
+fn refused_for_room<H>(
+    (slots, producers): (Slots, usize),
+    rows: &[Row<H>],
+    make: impl Fn(&Segment) -> H,
+) {
+    for &(handle, call, tells, poller) in rows {
+        for (kind, on_death, expected) in [
+            (Kind::Tap, OnDeath::Wait, Done),
+            (Kind::Each, OnDeath::Tell, Told),
+            (Kind::Each, OnDeath::Fail, Failed),
+        ] {
+            if expected == Told && !tells {
+                continue;
+            }
+            let stages = vec![declared(kind, &[], on_death)];
+            let segment = Segment::for_all(slots, stages, producers, OnDeath::Wait);
+            let what = format!("{handle}::{call} of {producers}, {expected:?}");
+            let mut poll = poller(make(&segment));
+            let mut fill = |victim: Box<dyn std::any::Any + Send>| {
+                // The calls are refused in a tight loop, so that they skip as many readings of the
+                // clock as they may.
+                let mut refused = 0;
+                while refused < 40 {
+                    match poll() {
+                        Nothing => refused += 1,
+                        seen => assert_eq!(seen, Done, "{what}"),
+                    }
+                }
+                segment.kill(VICTIM, victim);
+                if expected == Failed && !tells {
+                    let ring = segment.ring::<BlockStart, Strided>(OTHER);
+                    let mut runs = || ring.control().is_running().then(&mut poll);
+                    return expect(&mut || runs().unwrap_or(Failed), expected, &what);
+                }
+                expect(&mut poll, expected, &what);
+            };
+            match kind {
+                Kind::Tap => fill(Box::new(segment.joined::<BlockStart, Strided>(VICTIM, 0))),
+                _ => fill(Box::new(segment.each::<BlockStart, Strided>(VICTIM, 0))),
+            }
+        }
+    }
+}
+
+#[test]
+fn each_call_that_is_refused_for_room_hears_of_a_death() {
+    let _watched = crate::watchdog::watched();
+    const SIZE: usize = size_of::<Event>();
+    let copying = |segment: &Segment, seat| segment.copies(ME).copying_shared_producer(seat);
+    refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(ME));
+    refused_for_room((Slots::Events, 2), &producers::<Apart>(), |segment| segment.claiming(ME));
+    refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(SPINNER));
+    // SAFETY: each slot has a block of this size, and all handles follow the protocol.
+    let single = |segment: &Segment| unsafe { BlockProducer::over(segment.single(ME), SIZE) };
+    // SAFETY: as above.
+    let shared = |segment: &Segment| unsafe { BlockProducer::over(segment.claiming(ME), SIZE) };
+    refused_for_room((Slots::Events, 1), &block_producers(), single);
+    refused_for_room((Slots::Events, 2), &block_producers(), shared);
+    refused_for_room((Slots::Cells, 1), &message_producers(), |segment| {
+        MessageProducer::over(single(segment))
+    });
+    refused_for_room((Slots::Cells, 2), &message_producers(), |segment| {
+        MessageProducer::over(shared(segment))
+    });
+    refused_for_room((Slots::Events, 1), &copying_producers(), |segment| {
+        segment.seat(ME, 1);
+        segment.copies(ME).copying_producer()
+    });
+    refused_for_room((Slots::Events, 2), &copying_producers(), |segment| {
+        copying(segment, segment.seat(ME, 1))
+    });
+}
+
+/// Runs each row of calls that are refused while no event is there, for a stage of this kind.
+fn refused_for_an_event<H>(
+    (slots, kind): (Slots, Kind),
+    rows: &[Row<H>],
+    make: impl Fn(&Segment, usize) -> H,
+) {
+    for &(handle, call, _, poller) in rows {
+        let run = |what: &str, segment: Segment, stage, victim: &dyn Fn(&Segment), expected| {
+            let what = format!("{handle}::{call} of {kind:?}, {what}, {expected:?}");
+            let mut poll = poller(make(&segment, stage));
+            victim(&segment);
+            expect(&mut poll, expected, &what);
+        };
+        let mine = |after: &[usize]| declared(kind, after, OnDeath::Wait);
+        let publish = |segment: &Segment| {
+            let mut other = segment.single::<BlockStart, Strided>(OTHER);
+            other.publish(|_| ()).unwrap();
+            std::mem::forget(other);
+        };
+        for (on_death, expected) in
+            [(OnDeath::Tell, Told), (OnDeath::Fail, Failed), (OnDeath::Close, Closed)]
+        {
+            let segment = Segment::for_all(slots, vec![mine(&[])], 1, on_death);
+            let dies = |segment: &Segment| {
+                let victim = segment.single::<BlockStart, Strided>(VICTIM);
+                segment.kill(VICTIM, victim);
+            };
+            run("the producer dies", segment, 0, &dies, expected);
+            if on_death == OnDeath::Close {
+                continue;
+            }
+            let stages = vec![declared(Kind::Each, &[], on_death), mine(&[0])];
+            let dies = |segment: &Segment| {
+                publish(segment);
+                segment.kill(VICTIM, segment.each::<BlockStart, Strided>(VICTIM, 0));
+            };
+            let segment = Segment::for_all(slots, stages, 1, OnDeath::Wait);
+            run("the stage before dies", segment, 1, &dies, expected);
+        }
+        let dies = |segment: &Segment| {
+            let mut victim = segment.claiming::<BlockStart, Strided>(VICTIM);
+            let mut other = segment.claiming::<BlockStart, Strided>(OTHER);
+            std::mem::forget(victim.claim().unwrap());
+            other.publish(|_| ()).unwrap();
+            std::mem::forget(other);
+            segment.kill(VICTIM, victim);
+        };
+        let segment = Segment::for_all(slots, vec![mine(&[])], 2, OnDeath::Wait);
+        run("a producer dies with a claim", segment, 0, &dies, Done);
+        if kind != Kind::Tap {
+            let dies = |segment: &Segment| {
+                let victim = segment.joined::<BlockStart, Strided>(VICTIM, 0);
+                publish(segment);
+                segment.kill(VICTIM, victim);
+            };
+            let stages = vec![declared(Kind::Tap, &[], OnDeath::Wait), mine(&[0])];
+            let segment = Segment::for_all(slots, stages, 1, OnDeath::Wait);
+            run("a member of the tap before dies", segment, 1, &dies, Done);
+        }
+        if kind == Kind::Pool {
+            let dies = |segment: &Segment| {
+                let mut victim = segment.pooled::<BlockStart, Strided>(VICTIM, 0);
+                publish(segment);
+                let _chunk = victim.batch(1).unwrap();
+                segment.kill(VICTIM, victim);
+            };
+            let segment = Segment::for_all(slots, vec![mine(&[])], 1, OnDeath::Wait);
+            run("a worker dies with a chunk", segment, 0, &dies, Done);
+        }
+    }
+}
+
+#[test]
+fn each_call_that_is_refused_for_an_event_hears_of_a_death() {
+    let _watched = crate::watchdog::watched();
+    const SIZE: usize = size_of::<Event>();
+    refused_for_an_event((Slots::Events, Kind::Each), &consumers::<Seated>(), |segment, stage| {
+        segment.each(ME, stage)
+    });
+    refused_for_an_event(
+        (Slots::Events, Kind::Pool),
+        &consumers::<SeatedWorker>(),
+        |segment, stage| segment.pooled(ME, stage),
+    );
+    refused_for_an_event(
+        (Slots::Events, Kind::Tap),
+        &consumers::<Joined<true>>(),
+        |segment, stage| segment.joined(ME, stage),
+    );
+    refused_for_an_event(
+        (Slots::Events, Kind::Shard),
+        &consumers::<SeatedShard>(),
+        |segment, stage| {
+            segment.seat(ME, stage);
+            // SAFETY: the seat was taken.
+            unsafe { segment.ring(ME).shard_reader(stage, 0) }
+        },
+    );
+    let each = |segment: &Segment, stage| {
+        segment.seat(ME, stage);
+        // SAFETY: the seat was taken, and each slot has a block of this size.
+        unsafe { BlockConsumer::over(segment.ring(ME).reader(stage), SIZE) }
+    };
+    // SAFETY: as above.
+    let pooled = |segment: &Segment, stage| unsafe {
+        BlockConsumer::<Reading, _>::over(segment.pooled(ME, stage), SIZE)
+    };
+    refused_for_an_event((Slots::Events, Kind::Each), &block_consumers(), each);
+    refused_for_an_event((Slots::Events, Kind::Pool), &block_consumers(), pooled);
+    refused_for_an_event((Slots::Cells, Kind::Each), &message_consumers(), |segment, stage| {
+        MessageConsumer::over(each(segment, stage))
+    });
+    refused_for_an_event((Slots::Cells, Kind::Tap), &message_consumers(), |segment, stage| {
+        // SAFETY: as above.
+        MessageConsumer::over(unsafe { BlockConsumer::over(segment.joined(ME, stage), SIZE) })
+    });
+    refused_for_an_event((Slots::Events, Kind::Each), &copying_consumers(), |segment, stage| {
+        segment.seat(ME, stage);
+        segment.copies(ME).copying_reader(stage)
+    });
+}
+
+#[test]
+fn a_spinning_process_hears_of_a_death_through_its_wakers() {
+    let _watched = crate::watchdog::watched();
+    refused_for_an_event((Slots::Events, Kind::Each), &consumers::<Seated>(), |segment, stage| {
+        segment.each(SPINNER, stage)
+    });
+}
+
+/// One process polls two handles in turn, with a pause. The handle that is polled first finds
+/// nothing, either, and does not use up the other's checks.
+#[test]
+fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
+    let _watched = crate::watchdog::watched();
+    let stages =
+        vec![declared(Kind::Each, &[], OnDeath::Wait), declared(Kind::Tap, &[], OnDeath::Wait)];
+    let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
+    let ring = segment.ring::<Event, Interleaved>(ME);
+    ring.seat(segment.seat(ME, 0)).owner().expect("the reader's seat");
+    segment.seat(ME, 2);
+    // SAFETY: the seats were taken.
+    let (mut tx, mut reader) = unsafe { (ring.producer(), ring.reader(0)) };
+    let victim = segment.joined::<Event, Interleaved>(VICTIM, 1);
+    let mut both: Poller = Box::new(move || {
+        reader.poll(8, |_, _| ()).unwrap();
+        done(tx.try_publish(|_| ()))
+    });
+    while both() == Done {}
+    segment.kill(VICTIM, victim);
+    let mut paused: Poller = Box::new(move || {
+        sleep(Duration::from_millis(1));
+        both()
+    });
+    expect(&mut paused, Done, "two handles in turn");
+}
+
+/// Longer than a notice, and than a tick of the coarse clock.
+const PAUSE: Duration = Duration::from_millis(15);
+
+/// A notice is as long for a loop that pauses as for a call that waits.
+#[test]
+fn the_first_call_after_a_pause_hears_of_a_death() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Tell);
+    let mut tx = segment.single::<Event, Interleaved>(ME);
+    let victim = segment.each::<Event, Interleaved>(VICTIM, 0);
+    while tx.try_publish(|_| ()).is_ok() {}
+    sleep(PAUSE);
+    assert_eq!(done(tx.try_publish(|_| ())), Nothing);
+    segment.kill(VICTIM, victim);
+    for _ in 0..3 {
+        sleep(PAUSE);
+        assert_eq!(done(tx.try_publish(|_| ())), Told);
+    }
+    // The dead one's successor has read all, and hears of the producer.
+    segment.bury(VICTIM);
+    let mut reader = segment.each::<Event, Interleaved>(OTHER, 0);
+    reader.poll(8, |_, _| ()).unwrap();
+    assert_eq!(some(reader.poll(8, |_, _| ()).map(|it| it as u64)), Nothing);
+    segment.kill(ME, tx);
+    for _ in 0..3 {
+        sleep(PAUSE);
+        assert_eq!(some(reader.poll(8, |_, _| ()).map(|it| it as u64)), Told);
+    }
+}
+
+/// A call that returns a number has nowhere to tell of a death, and leaves it to the next call.
+#[test]
+fn the_call_after_a_report_of_room_tells_of_a_death() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
+    let mut tx = segment.single::<Event, Interleaved>(ME);
+    while tx.try_publish(|_| ()).is_ok() {}
+    segment.kill(VICTIM, segment.each::<Event, Interleaved>(VICTIM, 0));
+    for _ in 0..3 {
+        sleep(PAUSE);
+        assert_eq!(tx.remaining(), 0);
+        assert_eq!(done(tx.try_publish(|_| ())), Told);
+    }
+}
+
+/// A conflator tells of a death, and keeps the value that the call brought.
+#[test]
+fn a_conflator_that_tells_of_a_death_keeps_the_value() {
+    let _watched = crate::watchdog::watched();
+    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
+    let tx = segment.single::<Event, Interleaved>(ME);
+    let fill = |event: &mut Event, _: &u64, value| event[0] = value;
+    let mut conflator = Conflator::new(tx, 1, fill).unwrap();
+    let victim = segment.each::<Event, Interleaved>(VICTIM, 0);
+    while matches!(conflator.send(7, 0).unwrap(), Sent::Published(_)) {}
+    segment.kill(VICTIM, victim);
+    sleep(PAUSE);
+    let told = (1..).find_map(|value| conflator.send(7, value).err().map(|error| (error, value)));
+    let (error, value) = told.unwrap();
+    assert_eq!((Seen::from(error), conflator.kept()), (Told, 1));
+    // A successor makes room for what was kept.
+    segment.bury(VICTIM);
+    let mut reader = segment.each::<Event, Interleaved>(OTHER, 0);
+    assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 4);
+    assert_eq!(conflator.flush().unwrap(), 0);
+    assert_eq!(reader.try_batch(1).unwrap()[0][0], value);
+}
