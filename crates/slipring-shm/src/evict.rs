@@ -289,7 +289,8 @@ impl Eviction {
             note_death(made, &self.checked, number, fd);
             Ok(())
         };
-        let byte = LockedByte::try_new(self.file.as_fd(), self.place.path(), number, note)?;
+        let own = || self.file.reopen(self.place.path(), Access::Write).map(Some);
+        let byte = LockedByte::try_new(own, number, note)?;
         let (Some(byte), Some(mapping)) = (byte, mapping) else { return Ok(None) };
         step!("evict-claimed");
         let index = u64::from(number - 1);

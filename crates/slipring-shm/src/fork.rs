@@ -1,4 +1,4 @@
-//! The fork guard, and the process that owns a value.
+//! The fork guard, the descriptors that children do not keep, and the process that owns a value.
 //!
 //! Invariants
 //! - I1: while a thread holds a [`ForkGuard`], no other thread of the process forks by `fork`. So
@@ -7,6 +7,9 @@
 //!   a child, whatever other threads of the parent did.
 //! - I3: `DEPTH` is the number of nested locks of this thread. Only the outermost locks the mutex,
 //!   so a thread that recovers while it attaches does not wait for itself.
+//! - I4: `UNSHARED` names the descriptors of this process's [`UnsharedFd`]s. A thread changes it,
+//!   and opens or closes these descriptors, while it holds a [`ForkGuard`]. So the list of a child
+//!   is whole and unlocked, and names descriptors that are open.
 //!
 //! `posix_spawn`, `vfork`, `_Fork` and plain `clone` pass by the guard. A child of the first two
 //! keeps a copy of the descriptors until its `exec` or its end.
@@ -14,8 +17,10 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::process::{Pid, getpid};
 
@@ -24,6 +29,8 @@ use crate::sys::{self, RawMutex};
 static MUTEX: RawMutex = RawMutex::new();
 /// Number of forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// The descriptors that a child closes (I4).
+static UNSHARED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -51,6 +58,14 @@ extern "C" fn leave() {
 
 extern "C" fn leave_in_child() {
     GENERATION.fetch_add(1, Relaxed);
+    // The list keeps its memory: a child of several threads may not free any.
+    if let Ok(mut unshared) = UNSHARED.try_lock() {
+        for fd in unshared.drain(..) {
+            // SAFETY: open (I4), and no value of the child closes it: the owner of each
+            // `UnsharedFd` is another process.
+            unsafe { rustix::io::close(fd) };
+        }
+    }
     leave();
 }
 
@@ -83,6 +98,47 @@ impl ForkGuard {
 impl Drop for ForkGuard {
     fn drop(&mut self) {
         leave();
+    }
+}
+
+/// A descriptor that no child keeps: a child that was forked closes its copy before `fork` returns
+/// there. So a lock of its description goes with this process.
+#[derive(Debug)]
+pub(crate) struct UnsharedFd {
+    fd: ManuallyDrop<OwnedFd>,
+    owner: Owner,
+}
+
+impl UnsharedFd {
+    /// Takes a descriptor that was opened under the guard, so that no child has a copy yet.
+    pub(crate) fn new(fd: OwnedFd, _guard: &ForkGuard) -> UnsharedFd {
+        unshared().push(fd.as_raw_fd());
+        UnsharedFd { fd: ManuallyDrop::new(fd), owner: Owner::this() }
+    }
+}
+
+fn unshared() -> std::sync::MutexGuard<'static, Vec<RawFd>> {
+    UNSHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl AsFd for UnsharedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for UnsharedFd {
+    fn drop(&mut self) {
+        // A child has closed its copy, and may use the number for another file.
+        if !self.owner.is_this() {
+            return;
+        }
+        // The handlers around forks are registered, so the guard is not refused.
+        let _guard = ForkGuard::enter();
+        let own = self.fd.as_raw_fd();
+        unshared().retain(|&fd| fd != own);
+        // SAFETY: dropped once, here; it is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.fd) };
     }
 }
 

@@ -8,7 +8,9 @@
 //!   holds a copy.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
 //! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also
-//!   this participant's.
+//!   this participant's. The locks of recoveries belong to `claims`, a third description, of which
+//!   no child keeps a copy. A participant opens all three when it attaches, and no descriptor
+//!   later: a process that has none left still learns of deaths, and settles them.
 //! - I5: while byte 0 is held shared and the name means the file, no process unlinks the name.
 //! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
 //!   death on the participant's seats ([`note_death`]): while the byte is locked, the participant
@@ -16,8 +18,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ use slipring::segment::{Seat, register_for_barriers};
 
 use crate::errors::{FileProblem, Problem};
 use crate::file::{self, Access, File};
-use crate::fork::ForkGuard;
+use crate::fork::{ForkGuard, UnsharedFd};
 use crate::layout::records::Participant;
 use crate::layout::{Areas, Checked};
 use crate::lock::{self, GUARD, Held, Hold};
@@ -75,7 +77,9 @@ pub struct Participation {
     checked: Checked,
     number: u32,
     probe: OwnedFd,
-    /// Name of the file, by which a process without `/proc` opens it anew.
+    /// The description for the locks of recoveries, one at a time (I4).
+    claims: Mutex<UnsharedFd>,
+    /// Name of the file, if it has one, for people.
     path: Option<PathBuf>,
 }
 
@@ -131,9 +135,10 @@ fn try_attach(
     membarrier: bool,
     recover: Recover<'_>,
 ) -> Result<Option<Attempt>, Problem> {
+    // Reading `/proc` takes a descriptor for a moment.
+    let process = Process::this();
     // 1. No fork until the end (I2).
-    let _guard =
-        ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
+    let guard = ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
     // 2. A description of its own, byte 0, and the name.
     let own = file.reopen(path, Access::Write)?;
     step!("opened");
@@ -166,14 +171,16 @@ fn try_attach(
     let probe = file.reopen(path, Access::Read)?;
     drop(own);
     step!("closed");
+    let claims = UnsharedFd::new(file.reopen(path, Access::Write)?, &guard).into();
     // 5. A probe from outside (I4): the lock must have outlived the descriptor (I1).
     let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
     if held.is_none() {
         return Err(Problem::LocksLost);
     }
     let path = path.map(Path::to_owned);
-    let participation = Participation { mapping, checked: checked.clone(), number, probe, path };
-    participation.register(name, membarrier);
+    let checked = checked.clone();
+    let participation = Participation { mapping, checked, number, probe, claims, path };
+    participation.register(name, membarrier, &process);
     Ok(Some(Attempt::Attached(Arc::new(participation))))
 }
 
@@ -248,9 +255,8 @@ fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a Pa
 
 impl Participation {
     /// Writes the record of this participant (I3).
-    fn register(&self, name: &str, membarrier: bool) {
+    fn register(&self, name: &str, membarrier: bool, process: &Process) {
         let Some(record) = record(&self.mapping, &self.checked.areas, self.number) else { return };
-        let process = Process::this();
         record.pid.store(process.pid, Relaxed);
         record.uid.store(geteuid().as_raw(), Relaxed);
         record.start_time.store(process.start_time, Relaxed);
@@ -284,9 +290,9 @@ impl Participation {
         &self.checked
     }
 
-    /// Returns the description for probes (I4).
-    pub(crate) fn probe(&self) -> &OwnedFd {
-        &self.probe
+    /// Returns the description for the locks of recoveries (I4).
+    pub(crate) fn claims(&self) -> &Mutex<UnsharedFd> {
+        &self.claims
     }
 
     /// Returns the name of the file, if it has one.

@@ -1,18 +1,20 @@
 //! Becoming the recoverer of a dead participant.
 //!
 //! Invariants
-//! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description of its own, while
-//!   forks are kept out. So the participant is dead, no other process recovers it, and no
-//!   child keeps the lock if this process dies.
-//! - I2: the byte is unlocked explicitly before the description is closed. So a copy of the
-//!   descriptor, which a child made by other means may have, does not keep it.
+//! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description that holds no
+//!   other byte, while forks are kept out. So the participant is dead, no other process or thread
+//!   recovers it, and no child keeps the lock if this process dies.
+//! - I2: the byte is unlocked explicitly before the description is closed or used again. So a copy
+//!   of the descriptor, which a child made by other means may have, does not keep it.
+//!
+//! A participant recovers others by a description that it opened when it attached, so it needs no
+//! descriptor while it waits.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{MutexGuard, TryLockError};
 
 use crate::errors::Problem;
-use crate::file::{self, Access};
-use crate::fork::{ForkGuard, Owner};
+use crate::fork::{ForkGuard, Owner, UnsharedFd};
 use crate::layout::records::Participant;
 use crate::lock::{self, Hold};
 use crate::participant::{Participation, note_death};
@@ -21,27 +23,28 @@ use std::sync::atomic::Ordering::Acquire;
 
 /// The locked byte of a participant that is dead or has left (I1). Other threads of this process
 /// that fork wait for its drop.
-pub(crate) struct LockedByte {
+pub(crate) struct LockedByte<F: AsFd> {
     number: u32,
-    own: OwnedFd,
+    own: F,
     owner: Owner,
     /// Dropped last: fields are dropped in order.
     _guard: ForkGuard,
 }
 
-impl LockedByte {
-    /// Locks byte `number` of the file behind `fd`, whose name is `path`. `None`: another process
-    /// holds the byte. If the byte is free, `note` notes the death before the lock
-    /// (`participant::I6`). It is given the descriptor whose description the lock will belong to.
+impl<F: AsFd> LockedByte<F> {
+    /// Locks byte `number` of the file. `own` returns a descriptor for writing whose description
+    /// holds no lock, and of which no child has a copy; `None`: another claim has it. Returns
+    /// `None` if another process or claim holds the byte. If the byte is free, `note` notes the
+    /// death before the lock (`participant::I6`). It is given the descriptor whose description the
+    /// lock will belong to.
     pub(crate) fn try_new(
-        fd: BorrowedFd<'_>,
-        path: Option<&Path>,
+        own: impl FnOnce() -> Result<Option<F>, Problem>,
         number: u32,
         note: impl FnOnce(BorrowedFd<'_>) -> Result<(), Problem>,
-    ) -> Result<Option<LockedByte>, Problem> {
+    ) -> Result<Option<LockedByte<F>>, Problem> {
         let guard =
             ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-        let own = file::reopen(fd, path, Access::Write)?;
+        let Some(own) = own()? else { return Ok(None) };
         step!("claim-opened");
         let owner = Owner::this();
         match lock::probe(own.as_fd(), lock::byte(number)) {
@@ -58,13 +61,13 @@ impl LockedByte {
     }
 }
 
-impl AsFd for LockedByte {
+impl<F: AsFd> AsFd for LockedByte<F> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.own.as_fd()
     }
 }
 
-impl Drop for LockedByte {
+impl<F: AsFd> Drop for LockedByte<F> {
     fn drop(&mut self) {
         // A copy in a child shares the description, and must not unlock it.
         if self.owner.is_this() {
@@ -74,19 +77,27 @@ impl Drop for LockedByte {
     }
 }
 
+/// The description by which a participant recovers others, in use by one claim.
+struct InUse<'a>(MutexGuard<'a, UnsharedFd>);
+
+impl AsFd for InUse<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// The right to recover a dead participant (I1).
 pub struct DeadClaim<'a> {
     participation: &'a Participation,
-    byte: LockedByte,
+    byte: LockedByte<InUse<'a>>,
 }
 
 impl Participation {
-    /// Claims the byte of participant `number`. `None`: its holder is alive, or another recoverer
-    /// has it.
+    /// Claims the byte of participant `number`. `None`: its holder is alive, another recoverer has
+    /// it, or this process has another claim. Opens no descriptor.
     ///
     /// # Errors
-    /// The process has no descriptor left, or may not open the file any more: the caller waits on,
-    /// or reports it.
+    /// The kernel refuses a lock, for it has no memory: the caller waits on, or reports it.
     pub fn claim_dead(&self, number: u32) -> Result<Option<DeadClaim<'_>>, Problem> {
         if number == self.number() || self.record(number).is_none() {
             return Ok(None);
@@ -95,7 +106,13 @@ impl Participation {
             note_death(self.mapping(), self.checked(), number, fd);
             Ok(())
         };
-        let byte = LockedByte::try_new(self.probe().as_fd(), self.path(), number, note)?;
+        let own = || match self.claims().try_lock() {
+            Ok(own) => Ok(Some(InUse(own))),
+            Err(TryLockError::Poisoned(own)) => Ok(Some(InUse(own.into_inner()))),
+            // A claim of this thread. Another thread's would have kept the guard.
+            Err(TryLockError::WouldBlock) => Ok(None),
+        };
+        let byte = LockedByte::try_new(own, number, note)?;
         step!("claimed");
         Ok(byte.map(|byte| DeadClaim { participation: self, byte }))
     }

@@ -7,7 +7,7 @@
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -195,25 +195,21 @@ fn parts(
 
 /// Tells the deaths of the participants, for a process that is not attached yet.
 struct Unattached {
-    /// A copy of the descriptor of the attaching process, which holds no byte of a living
-    /// participant.
-    fd: OwnedFd,
+    /// The descriptor that the caller of [`settle_unattached`] lends. A copy would fail where the
+    /// process has no descriptor left.
+    fd: RawFd,
     /// State and process id of each participant, as of the beginning of the recovery.
     places: Vec<(u32, u32)>,
 }
 
 impl Unattached {
-    fn new(
-        fd: BorrowedFd<'_>,
-        mapping: &Mapping,
-        checked: &Checked,
-    ) -> std::io::Result<Unattached> {
+    fn new(fd: BorrowedFd<'_>, mapping: &Mapping, checked: &Checked) -> Unattached {
         let area = &checked.areas.participants;
         let places = (0..area.count).filter_map(|index| mapping.record::<Participant>(area, index));
         let place = |record: &Participant| {
             (Participant::unpack(record.state.load(Acquire)).1, record.pid.load(Relaxed))
         };
-        Ok(Unattached { places: places.map(place).collect(), fd: fd.try_clone_to_owned()? })
+        Unattached { places: places.map(place).collect(), fd: fd.as_raw_fd() }
     }
 
     fn place(&self, number: u32) -> Option<(u32, u32)> {
@@ -224,7 +220,10 @@ impl Unattached {
 impl Proof for Unattached {
     fn is_dead(&self, number: u32) -> bool {
         let attached = self.place(number).is_some_and(|place| place.0 != Participant::FREE);
-        attached && matches!(lock::probe(self.fd.as_fd(), lock::byte(number)), Ok(None))
+        // SAFETY: `settle_unattached` drops the proof before it returns, and so before the lent
+        // descriptor is closed.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        attached && matches!(lock::probe(fd, lock::byte(number)), Ok(None))
     }
 
     fn recover(&self, _number: u32, _settle: &mut dyn FnMut()) -> bool {
@@ -248,7 +247,7 @@ pub(crate) fn settle_unattached(
     dead: u32,
     fd: BorrowedFd<'_>,
 ) -> bool {
-    let Ok(proof) = Unattached::new(fd, mapping, checked) else { return false };
+    let proof = Unattached::new(fd, mapping, checked);
     let Ok(declared) = graph::untyped_declaration(checked) else { return false };
     let Some((declaration, needs)) = declared else {
         bury(mapping, checked, dead);

@@ -144,11 +144,14 @@ impl<C: Contents> Segment<C> {
     ///
     /// # Cost
     /// About twenty system calls, and one page fault for each page. Other threads that fork wait,
-    /// usually for less than a millisecond.
+    /// usually for less than a millisecond. Two file descriptors stay open while the process is
+    /// attached. It needs no other one later: a process that has none left still learns of deaths,
+    /// and settles what the dead left.
     ///
     /// # Errors
     /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or a problem of the file that
-    /// the name means by now.
+    /// the name means by now. [`Problem::System`], if the process has fewer than two descriptors
+    /// left.
     ///
     /// # Safety
     /// As long as the result or a handle made of it lives: every process that can write this file

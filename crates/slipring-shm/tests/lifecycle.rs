@@ -32,6 +32,7 @@ fn plays_a_role() {
         ("attach in a child", role_attach_in_a_child),
         ("claim and fork", role_claim_and_fork),
         ("claim while forking", role_claim_while_forking),
+        ("fork and claim", role_fork_and_claim),
         ("write the head", role_write_the_head),
         ("no proc", role_no_proc),
     ]);
@@ -494,6 +495,57 @@ fn a_recoverer_that_dies_leaves_no_lock_to_a_child() {
     thread::sleep(std::time::Duration::from_millis(50));
     role.kill();
     assert!(me.participation().claim_dead(2).unwrap().is_some(), "a child holds the byte");
+}
+
+/// Forks a child that lives on, and then claims and holds the claim until it is killed.
+fn role_fork_and_claim() {
+    let attached = attach(&Test::open(value("NAME")).unwrap());
+    say(fork_sleeper());
+    let _claim = attached.participation().claim_dead(2).unwrap().expect("it is dead");
+    say("claimed");
+    listen();
+}
+
+/// The description by which a participant recovers others is open from attaching on. A child that
+/// was forked meanwhile has no part in it.
+#[test]
+fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let (role, _) = started("attach", &name);
+    role.kill();
+    let mut role = Role::start("fork and claim", &[("NAME", &name.0)]);
+    let child: u32 = role.hear().parse().unwrap();
+    assert_eq!(role.hear(), "claimed");
+    assert!(me.participation().claim_dead(2).unwrap().is_none());
+    role.kill();
+    let is_free = me.participation().claim_dead(2).unwrap().is_some();
+    let state = state_of(child);
+    kill_pid(child);
+    assert!(is_free, "the child holds the byte");
+    assert_ne!(state, 'Z', "the child lives");
+}
+
+/// A process has one claim at a time, and the next one after it.
+#[test]
+fn a_participant_has_one_claim_at_a_time() {
+    let _watched = watched();
+    let name = Name::new();
+    let me = attach(&name.make());
+    let [one, two] = [2, 3].map(|number| {
+        let (role, taken) = started("attach", &name);
+        assert_eq!(taken, number);
+        role
+    });
+    one.kill();
+    two.kill();
+    let claim = me.participation().claim_dead(2).unwrap().expect("it is dead");
+    assert!(me.participation().claim_dead(2).unwrap().is_none(), "claimed twice");
+    assert!(me.participation().claim_dead(3).unwrap().is_none(), "two claims at a time");
+    claim.finish();
+    me.participation().claim_dead(3).unwrap().expect("it is dead").finish();
+    assert!(!held(&name.path(), 2) && !held(&name.path(), 3));
 }
 
 #[test]

@@ -13,6 +13,11 @@ use slipring::{BuildError, SubscribeError};
 
 use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, STAGE_NAME};
 
+/// Error number of Linux: the process has no descriptor left.
+const EMFILE: i32 = 24;
+/// Error number of Linux: the system has no open file left.
+const ENFILE: i32 = 23;
+
 pub use evict::EvictProblem;
 pub use file::{FileProblem, HeaderProblem, NameProblem};
 pub use promise::PromiseError;
@@ -525,7 +530,18 @@ impl fmt::Display for Problem {
             Problem::Unsupported => f.write_str(
                 "this system has no segments: they need 64-bit Linux; use a ring within one process here",
             ),
-            Problem::System { step, error } => write!(f, "the system refused {step}: {error}"),
+            Problem::System { step, error } => {
+                write!(f, "the system refused {step}: {error}")?;
+                match error.raw_os_error() {
+                    Some(EMFILE) => f.write_str(
+                        "; this process has no file descriptor left: close some, or raise its limit (`ulimit -n`)",
+                    ),
+                    Some(ENFILE) => f.write_str(
+                        "; the system has no open file left: end programs, or raise `fs.file-max`",
+                    ),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 }
