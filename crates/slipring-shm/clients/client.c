@@ -178,6 +178,7 @@ static uint32_t crc(uint32_t crc, const unsigned char *bytes, size_t count) {
     return ~crc;
 }
 
+/* Reads the number of this boot; zeros: it cannot be read. */
 static void boot_id(uint8_t id[16]) {
     memset(id, 0, 16);
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
@@ -198,7 +199,8 @@ static void area(uint64_t at, uint64_t bytes, uint64_t align) {
         fail("an area lies outside of the file: make the segment anew");
 }
 
-static void check_head(const unsigned char *head, uint64_t length) {
+/* A file in memory does not outlive a boot. */
+static void check_head(const unsigned char *head, uint64_t length, bool in_memory) {
     memcpy(&h, head, sizeof h);
     uint8_t boot[16];
     boot_id(boot);
@@ -210,7 +212,10 @@ static void check_head(const unsigned char *head, uint64_t length) {
     if (crc(crc(0, head + 8, 24), head + 36, h.header_length - 36) != h.checksum)
         fail("its checksum is wrong: make it anew");
     if (h.features != 0) fail("it uses features that this program does not know");
-    if (memcmp(h.boot, boot, 16) != 0) fail("it is of an earlier boot: remove it");
+    static const uint8_t unknown[16];
+    bool known = memcmp(h.boot, unknown, 16) != 0 && memcmp(boot, unknown, 16) != 0;
+    if (known && memcmp(h.boot, boot, 16) != 0) fail("it is of an earlier boot: remove it");
+    if (!known && !in_memory) fail("it may be older than the machine's last start: mount /proc");
     if (h.length != length) fail("it does not have the length that it states: make it anew");
     bool power = h.capacity != 0 && (h.capacity & (h.capacity - 1)) == 0;
     bool aligned = h.event_align != 0 && h.event_align <= 4096 &&
@@ -422,7 +427,7 @@ static bool try_attach(const char *path) {
         fail("its owner, mode or number of links is refused");
     static unsigned char head[HEAD];
     if (pread(file, head, HEAD, 0) != HEAD) fail("it is too short for a segment");
-    check_head(head, (uint64_t)found.st_size);
+    check_head(head, (uint64_t)found.st_size, system.f_type == 0x01021994);
 
     if (!set_lock(file, F_RDLCK, 0)) {
         close(file);

@@ -146,6 +146,11 @@ def boot_id():
         return bytes(16)
 
 
+def is_known(boot):
+    """Returns whether the numbers of a segment's boot and of this one are known."""
+    return any(boot) and any(boot_id())
+
+
 def open_file(path):
     """Opens a file as an observer does, and checks it by its descriptor."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -196,7 +201,7 @@ def check_head(head, length):
     need(checksum == h.checksum, f"its checksum is {checksum:#x}, and should be {h.checksum:#x}")
     if h.features:
         raise Refused(f"it uses unknown features ({h.features:#x})")
-    if h.boot != boot_id():
+    if is_known(h.boot) and h.boot != boot_id():
         raise Refused("it was made before this machine was started last: remove it")
     if h.length != length:
         raise Refused(f"it has {length} bytes, and should have {h.length}")
@@ -286,6 +291,9 @@ class Segment:
         self.fd, length = open_file(self.path)
         try:
             self.header, self.stages = check_head(os.pread(self.fd, HEAD, 0), length)
+            in_memory = file_system(self.fd) == TMPFS
+            if not (is_known(self.header.boot) or in_memory or self.probe(0, 1025) is not None):
+                raise Refused("it may be older than the machine's last start: mount /proc")
             self.map = mmap.mmap(self.fd, length, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(self.fd)

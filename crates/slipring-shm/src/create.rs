@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pwrite};
 use rustix::process::{Resource, getrlimit};
 
-use crate::errors::Problem;
+use crate::errors::{FileProblem, Problem};
 use crate::file::{self, File};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::lock::{self, GUARD, Hold};
@@ -151,12 +151,13 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
     let proc = file::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-        // There is no /proc.
+        // There is no /proc. Kernels before 6.10 allow this to root alone.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
         other => other,
     };
     result.map_err(|error| match error {
         Errno::EXIST => Problem::Exists,
+        Errno::NOENT => FileProblem::NoProc { step: "naming the file" }.into(),
         error => Problem::system("naming the file", error),
     })
 }

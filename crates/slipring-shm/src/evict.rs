@@ -376,16 +376,14 @@ fn pin(
             None if !attached => Err(Problem::Busy),
             None => Ok(None),
             Some(Hold::Shared) => Err(EvictProblem::HeldByReader { participant }.into()),
-            Some(Hold::Alone) if found.process == Process::this() => {
-                Err(EvictProblem::OwnProcess.into())
-            }
+            Some(Hold::Alone) if found.process.is_this() => Err(EvictProblem::OwnProcess.into()),
             Some(Hold::Alone) => found.process.pin().map(Some).map_err(|why| match why {
                 Unpinned::OtherNamespace => EvictProblem::OtherNamespace { pid }.into(),
                 Unpinned::Unidentified => EvictProblem::Unidentified { pid }.into(),
                 // Perhaps a recoverer for a moment.
                 Unpinned::Gone => EvictProblem::HeldByAnother { participant, pid }.into(),
                 Unpinned::Unsupported => EvictProblem::NoPidfd.into(),
-                Unpinned::System(error) => Problem::system("opening a pidfd", error),
+                Unpinned::System(step, error) => Problem::system(step, error),
             }),
         };
         // What was just learned holds of the place only if the place has not changed meanwhile.

@@ -102,7 +102,10 @@ impl File {
     /// that was passed, and checks I1 and the seals.
     pub fn open_memfd(fd: BorrowedFd<'_>) -> Result<File, Problem> {
         let file = File::unchecked(reopen(fd, None, Access::Write)?)?;
-        file.check(0)?;
+        file.check(0).map_err(|problem| match problem {
+            Problem::File(FileProblem::Links { .. }) => FileProblem::Named.into(),
+            other => other,
+        })?;
         file.check_length()?;
         let sealed = SealFlags::SHRINK | SealFlags::GROW;
         match fcntl_get_seals(&file.fd) {
@@ -206,11 +209,20 @@ impl AsFd for File {
     }
 }
 
+/// Returns the number of the file system of a file, as `statfs` says it.
+fn file_system(fd: BorrowedFd<'_>) -> Result<u64, Problem> {
+    let found = fstatfs(fd);
+    Ok(found.map_err(|error| Problem::system("asking for the file system", error))?.f_type as u64)
+}
+
+/// Returns whether a file lies in memory, so that it does not outlive the boot.
+pub(crate) fn is_of_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Problem> {
+    Ok(file_system(fd)? == TMPFS)
+}
+
 /// Refuses a file system that is neither tmpfs nor ext4.
 pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<(), Problem> {
-    let found =
-        fstatfs(fd).map_err(|error| Problem::system("asking for the file system", error))?;
-    let magic = found.f_type as u64;
+    let magic = file_system(fd)?;
     if matches!(magic, TMPFS | EXT4) {
         return Ok(());
     }
@@ -237,6 +249,7 @@ pub(crate) fn reopen(
                 false => Err(Problem::Replaced),
             }
         }
+        (Err(Errno::NOENT), None) => Err(FileProblem::NoProc { step: "opening a memfd" }.into()),
         (Err(error), _) => Err(Problem::system(step, error)),
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,17 +13,26 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal, test_kill_process,
 };
 
-/// Returns the number of this boot. Zeros: there is no `/proc`.
-pub fn boot_id() -> [u8; 16] {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+/// Returns the number of this boot. `None`: there is no `/proc`, or it does not show the number. An
+/// error says nothing about the boot.
+pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
+    let text = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(text) => text,
+        Err(error) => return if is_hidden(&error) { Ok(None) } else { Err(error) },
+    };
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     let mut id = [0; 16];
-    if digits.len() == 32 {
-        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = (pair[0] << 4 | pair[1]) as u8;
-        }
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (pair[0] << 4 | pair[1]) as u8;
     }
-    id
+    Ok(Some(id).filter(|id| digits.len() == 32 && *id != [0; 16]))
+}
+
+/// Returns whether a file of `/proc` is not there for this process, now and later. Other errors,
+/// such as that no descriptor is left, may pass.
+fn is_hidden(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 /// Returns the time, in ns since 1970.
@@ -61,6 +71,15 @@ impl Process {
         Process { pid, start_time, namespace: namespace() }
     }
 
+    /// Returns whether this is the calling process, as far as the start times are known. No other
+    /// living process of the namespace has its number.
+    pub(crate) fn is_this(&self) -> bool {
+        let own = Process::this();
+        let differ = self.start_time != own.start_time;
+        let known = self.start_time != 0 && own.start_time != 0;
+        (self.pid, self.namespace) == (own.pid, own.namespace) && !(differ && known)
+    }
+
     /// Looks whether the process exists.
     pub fn look(&self) -> Seen {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
@@ -73,17 +92,17 @@ impl Process {
             return Seen::Gone;
         }
         match stat(self.pid) {
-            Some(('Z' | 'X', _)) => Seen::Gone,
-            Some((_, start)) if self.start_time != 0 && start != self.start_time => Seen::Gone,
-            Some(_) => Seen::Running,
-            None => Seen::Unknown,
+            Ok(('Z' | 'X', _)) => Seen::Gone,
+            Ok((_, start)) if self.start_time != 0 && start != self.start_time => Seen::Gone,
+            Ok(_) => Seen::Running,
+            Err(_) => Seen::Unknown,
         }
     }
 
     /// Returns whether the process is stopped, by a signal or a debugger, as far as this process
     /// sees.
     pub fn is_stopped(&self) -> bool {
-        self.look() == Seen::Running && matches!(stat(self.pid), Some(('T' | 't', _)))
+        self.look() == Seen::Running && matches!(stat(self.pid), Ok(('T' | 't', _)))
     }
 }
 
@@ -102,8 +121,8 @@ pub(crate) enum Unpinned {
     Gone,
     /// The system has no pidfds.
     Unsupported,
-    /// The system refused the pidfd.
-    System(io::Error),
+    /// The system refused a step.
+    System(&'static str, io::Error),
 }
 
 impl Process {
@@ -123,18 +142,20 @@ impl Process {
             // The last two: the number is that of a thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
             Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
-            Err(error) => return Err(Unpinned::System(error.into())),
+            Err(error) => return Err(Unpinned::System("opening a pidfd", error.into())),
         };
         let started = stat(self.pid).map(|(_, start)| start);
         // While the pinned process has not ended, no other process has its number. So the start
         // time is that of the pinned process.
-        if pinned.has_ended().map_err(Unpinned::System)? {
+        let asking = |error| Unpinned::System("asking whether the process has ended", error);
+        if pinned.has_ended().map_err(asking)? {
             return Err(Unpinned::Gone);
         }
         match started {
-            Some(start) if start == self.start_time => Ok(pinned),
-            Some(_) => Err(Unpinned::Gone),
-            None => Err(Unpinned::Unidentified),
+            Ok(start) if start == self.start_time => Ok(pinned),
+            Ok(_) => Err(Unpinned::Gone),
+            Err(error) if is_hidden(&error) => Err(Unpinned::Unidentified),
+            Err(error) => Err(Unpinned::System("reading the start time of the process", error)),
         }
     }
 }
@@ -163,20 +184,29 @@ impl Pinned {
 }
 
 /// Returns state and start time of a process.
-fn stat(pid: u32) -> Option<(char, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name stands in parentheses, and may have spaces and parentheses itself.
-    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // The start time is field 22, and the state was field 3.
-    Some((state, fields.nth(18)?.parse().ok()?))
+fn stat(pid: u32) -> io::Result<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let parse = || {
+        // The program's name stands in parentheses, and may have spaces and parentheses itself.
+        let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        // The start time is field 22, and the state was field 3.
+        Some((state, fields.nth(18)?.parse().ok()?))
+    };
+    parse().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Returns the name of the running program, as far as the kernel keeps it.
+/// Returns the name of the running program, as far as the kernel keeps it; where `/proc` does not
+/// show it, as the program was called.
 pub fn program() -> String {
-    fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned()
+    if let Ok(name) = fs::read_to_string("/proc/self/comm") {
+        return name.trim_end().to_owned();
+    }
+    let called = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&called).file_name();
+    name.map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,9 +1,16 @@
 //! Reading a segment's head.
+//!
+//! Invariants
+//! - I1: a segment is refused as one of another boot only if both numbers are known and differ.
+//!   Where one is missing, two facts prove that the segment is of this boot: neither the files of
+//!   tmpfs nor locks outlive a boot.
 
-use crate::errors::{FileProblem, Problem};
-use crate::file::File;
-use crate::layout::{Checked, HEAD, Head};
-use crate::machine;
+use std::os::fd::AsFd as _;
+
+use crate::errors::{FileProblem, HeaderProblem, Problem};
+use crate::file::{self, File};
+use crate::layout::{Checked, HEAD, Head, MAX_PARTICIPANTS};
+use crate::{lock, machine};
 
 /// Copies the head once, and checks the copy.
 pub fn read_head(file: &File) -> Result<Checked, Problem> {
@@ -11,5 +18,26 @@ pub fn read_head(file: &File) -> Result<Checked, Problem> {
     let found = bytes.len() as u64;
     let head =
         Head::from_bytes(bytes).ok_or(FileProblem::TooShort { bytes: found, expected: HEAD })?;
-    head.check(file.length(), &machine::boot_id())
+    head.check(file.length(), |made_in| check_boot(file, made_in))
+}
+
+/// Refuses a segment that was not made in this boot, as far as that can be known (I1).
+fn check_boot(file: &File, made_in: [u8; 16]) -> Result<(), Problem> {
+    let ours = machine::boot_id();
+    match ours {
+        Ok(Some(ours)) if made_in == ours => return Ok(()),
+        Ok(Some(_)) if made_in != [0; 16] => return Err(HeaderProblem::Boot.into()),
+        _ => {}
+    }
+    let held = || {
+        lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
+            .map_err(|error| Problem::system("probing the bytes of the file", error))
+    };
+    if file::is_of_tmpfs(file.as_fd())? || held()?.is_some() {
+        return Ok(());
+    }
+    match ours {
+        Ok(_) => Err(HeaderProblem::UnknownBoot.into()),
+        Err(error) => Err(Problem::system("reading the number of this boot", error)),
+    }
 }

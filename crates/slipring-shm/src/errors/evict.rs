@@ -115,7 +115,7 @@ impl fmt::Display for EvictProblem {
             ),
             EvictProblem::Unidentified { pid } => write!(
                 f,
-                "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, or end the process by hand"
+                "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, see that it has a descriptor left when it attaches, or end the process by hand"
             ),
             EvictProblem::HeldByAnother { participant, pid } => write!(
                 f,

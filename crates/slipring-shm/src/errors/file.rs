@@ -90,6 +90,13 @@ pub enum FileProblem {
     },
     /// It is a memfd whose size can still be changed.
     NotSealed,
+    /// It has a name, and a memfd was asked for.
+    Named,
+    /// The call needs `/proc`, which is not mounted.
+    NoProc {
+        /// What needs it, as the begin of a sentence.
+        step: &'static str,
+    },
     /// It is shorter than the first part of a segment, or shorter than its header says.
     TooShort {
         /// Length of the file, in bytes.
@@ -134,6 +141,13 @@ impl fmt::Display for FileProblem {
             FileProblem::NotSealed => f.write_str(
                 "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made",
             ),
+            FileProblem::Named => f.write_str(
+                "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)",
+            ),
+            FileProblem::NoProc { step } => write!(
+                f,
+                "{step} needs /proc, which is not mounted here: mount it"
+            ),
             FileProblem::TooShort { bytes, expected } => write!(
                 f,
                 "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
@@ -169,6 +183,9 @@ pub enum HeaderProblem {
     },
     /// It was made before the machine was started last.
     Boot,
+    /// It may have been made before the machine was started last: its file system outlives a
+    /// restart, no process is attached, and `/proc` was missing for its maker or is missing here.
+    UnknownBoot,
     /// It uses features that this version does not know.
     Features {
         /// Bits of the unknown features.
@@ -226,6 +243,9 @@ impl fmt::Display for HeaderProblem {
             ),
             HeaderProblem::Boot => f.write_str(
                 "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew",
+            ),
+            HeaderProblem::UnknownBoot => f.write_str(
+                "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm",
             ),
             HeaderProblem::Features { unknown } => write!(
                 f,
