@@ -327,8 +327,9 @@ impl Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Ring(error) => Some(error),
-            Error::System(error) => Some(error),
+            // The message has the error itself.
+            Error::Ring(error) => error.source(),
+            Error::System(error) => error.source(),
             _ => None,
         }
     }

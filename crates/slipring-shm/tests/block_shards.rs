@@ -341,10 +341,10 @@ fn wrong_keys_are_refused() {
     // What is wrong with the size, or with the capacity, comes first.
     let sizeless = Segment::<Blocks>::create_memfd("refused").capacity(4);
     let sizeless = sizeless.shard_reader("risk", 2, 0..8).build();
-    assert_problem!(sizeless, Problem::Declaration { .. });
+    assert_problem!(sizeless, Problem::EventSize { size: 0, .. });
     assert_problem!(
         blocks(4, 12, 8).shard_reader("a", 2, 0..90).build(),
-        Problem::Declaration { .. }
+        Problem::EventSize { size: 12, align: 8 }
     );
     assert_problem!(blocks(3, 8, 8).shard_reader("a", 2, 0..90).build(), Problem::Capacity { .. });
     for shards in [0, 65] {

@@ -229,9 +229,22 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
 #[test]
 fn wrong_blocks_are_refused() {
     let _watched = watched();
-    for (size, align) in [(0, 8), (12, 8), (8, 3), (8, 8192)] {
-        let refused = problem(blocks(4, size, align).reader("all").build());
-        assert!(matches!(refused.of(), Problem::Declaration { .. }), "{}", refused.message);
+    for (size, align, said) in [
+        (0, 8, "has no bytes: "),
+        (12, 8, "12 bytes, is no multiple of its alignment, 8: take 16, or"),
+        (3, 3, "cannot be 3: take a power of two"),
+        (8, 0, "cannot be 0: take a power of two"),
+        (8, 8192, "cannot be 8192: take a power of two, 1 to 4096"),
+    ] {
+        let refused = problem(blocks(4, size as usize, align as usize).reader("all").build());
+        let found = |problem: &Problem| match problem {
+            Problem::EventSize { size: found, align: aligned } => {
+                (*found, *aligned) == (size, align)
+            }
+            _ => false,
+        };
+        assert!(found(refused.of()), "{}", refused.message);
+        assert!(refused.message.contains(said), "{}", refused.message);
     }
     let long = "x".repeat(65);
     for name in ["", "a\nb", &long] {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use slipring::{BuildError, SubscribeError};
 
-use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, STAGE_NAME};
+use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, SLOTS_ALIGN, STAGE_NAME};
 
 /// Error number of Linux: the process has no descriptor left.
 const EMFILE: i32 = 24;
@@ -75,9 +75,10 @@ impl fmt::Display for SegmentError {
 }
 
 impl StdError for SegmentError {
+    /// The message has the system's error and a graph's, so the source is what is behind them.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &*self.problem {
-            Problem::System { error, .. } => Some(error),
+            Problem::System { error, .. } => error.source(),
             Problem::Graph(error) => error.source(),
             _ => None,
         }
@@ -120,6 +121,13 @@ pub enum Problem {
         asked: u64,
         /// Largest value that it may have.
         most: u64,
+    },
+    /// An event or block cannot have this size and alignment.
+    EventSize {
+        /// Size, in bytes.
+        size: u64,
+        /// Alignment, in bytes.
+        align: u64,
     },
     /// The stages cannot be made into a ring.
     Graph(BuildError),
@@ -369,6 +377,22 @@ impl fmt::Display for Problem {
             Problem::Declaration { what, asked, most } => {
                 write!(f, "the declaration asks for {asked} {what}: take at most {most}")
             }
+            Problem::EventSize { size: 0, .. } => f.write_str(
+                "an event has no bytes: give its type a field, or state the size of a block (`block`)",
+            ),
+            Problem::EventSize { align, .. }
+                if !align.is_power_of_two() || *align > SLOTS_ALIGN =>
+            {
+                write!(
+                    f,
+                    "the alignment of an event or block cannot be {align}: take a power of two, 1 to {SLOTS_ALIGN}"
+                )
+            }
+            Problem::EventSize { size, align } => write!(
+                f,
+                "the size of an event or block, {size} bytes, is no multiple of its alignment, {align}: take {}, or the alignment 1",
+                size.saturating_add(align - size % align)
+            ),
             Problem::Graph(problem) => problem.fmt(f),
             Problem::StageName { given } => write!(
                 f,

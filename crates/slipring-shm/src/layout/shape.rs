@@ -203,19 +203,12 @@ impl Shape {
         if !(1..=MAX_PARTICIPANTS).contains(&self.participants) {
             return Err(Problem::Participants { asked: self.participants });
         }
-        let align = self.event_align;
-        if !align.is_power_of_two()
-            || self.event_size == 0
-            || !self.event_size.is_multiple_of(align)
-        {
-            return Err(Problem::Declaration {
-                what: "bytes of an event, which is no multiple of its alignment",
-                asked: self.event_size,
-                most: MAX_LENGTH,
-            });
+        let (size, align) = (self.event_size, self.event_align);
+        let aligned = align.is_power_of_two() && align <= SLOTS_ALIGN;
+        if !aligned || size == 0 || !size.is_multiple_of(align) {
+            return Err(Problem::EventSize { size, align });
         }
-        let counts: [(_, u64, u64); 9] = [
-            ("bytes of alignment", align, SLOTS_ALIGN),
+        let counts: [(_, u64, u64); 8] = [
             ("producers", self.producers.into(), MAX_ROOM.into()),
             ("lines", self.lines.into(), MAX_RECORDS.into()),
             ("wait queues", self.wait_queues.into(), MAX_RECORDS.into()),
