@@ -14,7 +14,8 @@ use crate::console;
 const ABOUT_EXIT: &str = "\
 Exit code:
   0  all of them are removed
-  1  at least one cannot be removed; the others are
+  1  at least one cannot be removed; the others are. With --stale: at least one
+     cannot be removed, or whether it is stale cannot be said
   2  wrong arguments, or output that cannot be written";
 
 /// Removes rings between processes
@@ -35,30 +36,75 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let names = if args.stale { stale()? } else { args.names.clone() };
-    if names.is_empty() {
-        console::print("there are no stale segments in /dev/shm\n")?;
+    if args.stale {
+        return remove_stale();
     }
     let mut code = ExitCode::SUCCESS;
-    for name in names {
-        match remove(&name) {
+    for name in &args.names {
+        match remove(name) {
             Ok(()) => console::print(&format!("removed {}\n", name.display()))?,
-            // A segment that was stale a moment ago may be in use, or gone.
-            Err(error) if args.stale && is_beaten(&error) => {}
-            Err(error) => {
-                console::print_error(&format!("slipring: {error}\n"));
-                code = ExitCode::FAILURE;
-            }
+            Err(error) => code = failed(&error),
         }
     }
     Ok(code)
 }
 
-/// Returns the paths of the segments that no process is attached to. A segment that cannot be read
-/// is none of them.
-fn stale() -> Result<Vec<OsString>> {
-    let segments = slipring_shm::list()?.into_iter().flatten();
-    Ok(segments.filter(|one| one.stale).map(|one| one.path.into_os_string()).collect())
+/// Says why a segment is left.
+fn failed(error: &SegmentError) -> ExitCode {
+    console::print_error(&format!("slipring: {error}\n"));
+    ExitCode::FAILURE
+}
+
+/// Removes the segments that no process is attached to. Removing looks for itself whether a process
+/// is attached, so a segment that is damaged under the hands of living processes stays.
+fn remove_stale() -> Result<ExitCode> {
+    let (mut removed, mut code) = (false, ExitCode::SUCCESS);
+    for segment in slipring_shm::list()? {
+        let (path, state) = match segment {
+            Ok(summary) if summary.stale => (summary.path, None),
+            Ok(_) => continue,
+            Err(error) => match state(error.problem()) {
+                Some(state) => (error.place().into(), Some(state)),
+                None => {
+                    code = failed(&error);
+                    continue;
+                }
+            },
+        };
+        match slipring_shm::remove_at(&path) {
+            Ok(()) => {
+                let state = state.map_or_else(String::new, |state| format!(", which {state}"));
+                console::print(&format!("removed {}{state}\n", path.display()))?;
+                removed = true;
+            }
+            // It was stale a moment ago.
+            Err(error) if state.is_none() && is_beaten(&error) => {}
+            Err(error) if matches!(error.problem(), Problem::Missing) => {}
+            Err(error) => code = failed(&error),
+        }
+    }
+    if !removed && code == ExitCode::SUCCESS {
+        console::print("there are no stale segments in /dev/shm\n")?;
+    }
+    Ok(code)
+}
+
+/// Returns the state of a segment that cannot be read and can be removed. `None`: whether it is in
+/// use cannot be said, as of another user's, and of one that another version made.
+fn state(problem: &Problem) -> Option<&'static str> {
+    use slipring_shm::{FileProblem as File, HeaderProblem as Header};
+    match problem {
+        Problem::Header(Header::Boot) => Some("was of an earlier boot"),
+        Problem::Header(
+            Header::Magic { .. }
+            | Header::Checksum { .. }
+            | Header::Field { .. }
+            | Header::Stage { .. }
+            | Header::Overlap { .. },
+        )
+        | Problem::File(File::TooShort { .. } | File::TooLong { .. }) => Some("was damaged"),
+        _ => None,
+    }
 }
 
 fn remove(name: &OsStr) -> Result<(), SegmentError> {

@@ -136,6 +136,23 @@ fn a_damaged_file_is_a_line_of_the_list() {
     assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
 }
 
+/// What the system says stands once in a line, as the error and its source are one chain.
+#[test]
+fn an_error_of_the_system_is_said_once() {
+    let _watched = watched();
+    let path = format!("/dev/shm/{}", "a".repeat(300));
+    for (command, arguments) in [
+        ("ls", &[path.as_str()][..]),
+        ("top", &[&path, "--count", "1"]),
+        ("evict", &[&path, "store"]),
+        ("rm", &[&path]),
+    ] {
+        let (code, out, err) = run(command, arguments);
+        assert_eq!((code, out.as_str()), (1, ""), "{command}: {err}");
+        assert_eq!(err.matches("name too long").count(), 1, "{command}: {err}");
+    }
+}
+
 #[test]
 fn only_segments_without_a_living_process_are_removed() {
     let _watched = watched();
