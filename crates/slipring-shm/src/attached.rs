@@ -62,6 +62,33 @@ impl<C: Contents> Attached<C> {
         Ok(self)
     }
 
+    /// Has calls that wait return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
+    /// segment's name no longer means the file, within a notice. Unless stated, the first such call
+    /// gives a warning ([`slipring::on_warning`]), and waits on. All handles that this value makes
+    /// or has made do so.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::WaitError;
+    /// use slipring_shm::Segment;
+    /// let name = format!("required-{}", std::process::id());
+    /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
+    /// // SAFETY: no other program opens the segment.
+    /// let attached = unsafe { segment.attach()? }.require_name();
+    /// let mut sum = attached.reader("sum")?;
+    /// std::fs::remove_file(format!("/dev/shm/{name}.slipring"))?; // as `rm` does
+    /// assert!(matches!(sum.batch(8), Err(WaitError::NameLost(_))));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cost
+    /// None beyond that of the warning: one system call each notice, of a call that waits.
+    pub fn require_name(self) -> Attached<C> {
+        self.places.require_name();
+        self
+    }
+
     /// Checks the head of the segment that is attached.
     pub(crate) fn check(
         &self,
@@ -121,6 +148,38 @@ impl<C: Contents> Attached<C> {
     /// Example: [`Segment::open_memfd`](crate::Segment::open_memfd).
     pub fn capacity(&self) -> u64 {
         self.participation().checked().shape.capacity
+    }
+
+    /// Returns whether the segment's name no longer means the file that this process is attached
+    /// to: because another program than `slipring rm` removed it, renamed it, or made another file
+    /// of that name. The attached processes then go on, and programs that open the name do not meet
+    /// them. `false` of a memfd.
+    ///
+    /// Calls that wait look by themselves: see [`require_name`](Attached::require_name). A folder
+    /// that was renamed and made anew is not noticed: another root of this process would look the
+    /// same.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let name = format!("lost-{}", std::process::id());
+    /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
+    /// // SAFETY: no other program opens the segment.
+    /// let attached = unsafe { segment.attach()? };
+    /// assert!(!attached.has_lost_name()?);
+    /// std::fs::remove_file(format!("/dev/shm/{name}.slipring"))?; // as `rm` does
+    /// assert!(attached.has_lost_name()?);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cost
+    /// One system call while the name means the file.
+    ///
+    /// # Errors
+    /// The system does not tell what the name means.
+    pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
+        self.places.has_lost_name()
     }
 
     /// Returns what is known of participant `number`. Two system calls at most, or a few reads of

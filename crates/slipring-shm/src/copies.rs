@@ -64,6 +64,16 @@ impl<E: Event> Copies<E> {
         Ok(self)
     }
 
+    /// Has calls that wait return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
+    /// segment's name no longer means the file, as
+    /// [`Attached::require_name`](crate::Attached::require_name) does.
+    ///
+    /// Example: [`Attached::require_name`](crate::Attached::require_name).
+    pub fn require_name(self) -> Copies<E> {
+        self.places.require_name();
+        self
+    }
+
     /// Takes the producer's place, as [`Attached::producer`](crate::Attached::producer) does.
     ///
     /// Example: [`CopyingProducer`].
@@ -276,6 +286,17 @@ impl<E: Event> Copies<E> {
     /// Example: [`Copies::report`].
     pub fn capacity(&self) -> u64 {
         self.places.participation().checked().shape.capacity
+    }
+
+    /// Returns whether the segment's name no longer means the file that this process is attached
+    /// to, as [`Attached::has_lost_name`](crate::Attached::has_lost_name) does.
+    ///
+    /// Example: [`Attached::has_lost_name`](crate::Attached::has_lost_name).
+    ///
+    /// # Errors
+    /// The system does not tell what the name means.
+    pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
+        self.places.has_lost_name()
     }
 
     /// Returns what is known of participant `number`, as

@@ -235,6 +235,16 @@ impl<E: Event> Attached<E> {
 
 impl<E: Contents> Attached<E> {
     /// Never called: there is no segment.
+    pub fn require_name(self) -> Attached<E> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
+    pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
+        match self.0 {}
+    }
+
+    /// Never called: there is no segment.
     pub fn report(&self) -> Option<Report> {
         match self.0 {}
     }

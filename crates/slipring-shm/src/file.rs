@@ -172,6 +172,11 @@ impl File {
         reopen(self.as_fd(), path, access)
     }
 
+    /// Returns device and inode, which no other file has while this one is open or mapped.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
     /// Returns the length, in bytes, that the file had when it was opened.
     pub fn length(&self) -> u64 {
         self.length

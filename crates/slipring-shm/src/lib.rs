@@ -75,6 +75,16 @@
 //! proof of death, excludes other recoverers, and may take the place. No time-out and no process
 //! number counts as proof.
 //!
+//! # The name
+//!
+//! Remove a segment by [`remove`] or `slipring rm`, which leave one that is in use. Plain `rm`, and
+//! systemd-logind at the end of a user's last session (`RemoveIPC` in logind.conf), take only the
+//! name from under attached processes: these go on in a file without a name, and a program that
+//! makes the name anew gets a second ring. A call that waits finds that within a notice, and gives
+//! a warning ([`Warning::NameLost`](slipring::Warning::NameLost)), once for the segment.
+//! [`Attached::require_name`] has it return an error instead, and [`Attached::has_lost_name`] tells
+//! at any time.
+//!
 //! # Trust
 //!
 //! A lease is a `&E` to memory that other processes can write, so [`Segment::attach`] is unsafe:
@@ -230,6 +240,8 @@ mod lock;
 mod machine;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod mapping;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod name;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod open;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -17,7 +17,7 @@
 //!   does not look dead, and a producer that leaves meanwhile must know that no other one stays.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -35,6 +35,7 @@ use crate::layout::{Areas, Checked};
 use crate::lock::{self, GUARD, Held, Hold};
 use crate::machine::{self, Process, Seen};
 use crate::mapping::Mapping;
+use crate::name::Name;
 
 /// Number of naps of a millisecond for which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
@@ -80,7 +81,7 @@ pub struct Participation {
     /// The description for the locks of recoveries, one at a time (I4).
     claims: Mutex<UnsharedFd>,
     /// Name of the file, if it has one, for people.
-    path: Option<PathBuf>,
+    name: Option<Name>,
 }
 
 /// Result of [`attach`].
@@ -177,9 +178,9 @@ fn try_attach(
     if held.is_none() {
         return Err(Problem::LocksLost);
     }
-    let path = path.map(Path::to_owned);
+    let file_name = path.map(|path| Name::new(path, file, &checked.header));
     let checked = checked.clone();
-    let participation = Participation { mapping, checked, number, probe, claims, path };
+    let participation = Participation { mapping, checked, number, probe, claims, name: file_name };
     participation.register(name, membarrier, &process);
     Ok(Some(Attempt::Attached(Arc::new(participation))))
 }
@@ -290,14 +291,24 @@ impl Participation {
         &self.checked
     }
 
+    /// Returns the description for probes (I4).
+    pub(crate) fn probe(&self) -> &OwnedFd {
+        &self.probe
+    }
+
     /// Returns the description for the locks of recoveries (I4).
     pub(crate) fn claims(&self) -> &Mutex<UnsharedFd> {
         &self.claims
     }
 
-    /// Returns the name of the file, if it has one.
+    /// Returns the path that the file had when this participant attached, if it had one.
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.name().map(Name::path)
+    }
+
+    /// Returns the name of the file, if it had one when this participant attached.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        self.name.as_ref()
     }
 
     /// Lends the record of participant `number`, or `None` if there is no such place.

@@ -5,6 +5,7 @@
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use slipring::segment::{
@@ -239,6 +240,19 @@ impl<T, L: SegmentLayout> Places<T, L> {
     pub(crate) fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
         let place = format!("of participant {}", self.inner.number());
         self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
+    }
+
+    /// Returns whether the segment has lost its name.
+    pub(crate) fn has_lost_name(&self) -> Result<bool, SegmentError> {
+        let Some(name) = self.inner.name() else { return Ok(false) };
+        let lost = name.find_loss(self.inner.probe().as_fd());
+        lost.map(|lost| lost.is_some())
+            .map_err(|error| self.failed(Problem::system("looking at the name", error)))
+    }
+
+    /// Has the waiting calls of this participant return an error once the name is lost.
+    pub(crate) fn require_name(&self) {
+        self.inner.name().inspect(|name| name.require());
     }
 
     /// Returns what keeps the segment mapped.

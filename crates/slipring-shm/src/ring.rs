@@ -7,18 +7,18 @@
 
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use slipring::Wait;
 use slipring::segment::{
     Areas as Words, AtomicBytes, BlockStart, Declaration, Mapping as Keeps, Needs,
     Participant as Party, Proof, Seat, SegmentLayout, SegmentRing, Strided, begin,
 };
+use slipring::{NameLost, Wait};
 
 use crate::contents::Kind;
 use crate::create::Initial;
@@ -50,6 +50,10 @@ impl Proof for Participation {
 
     fn pid(&self, number: u32) -> u32 {
         self.record(number).map_or(0, |record| record.pid.load(Relaxed))
+    }
+
+    fn lost_name(&self) -> Option<NameLost> {
+        self.name().and_then(|name| name.told(self.probe().as_fd()))
     }
 
     fn is_own_process(&self) -> bool {

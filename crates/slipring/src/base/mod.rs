@@ -6,6 +6,7 @@ pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod line;
 pub(crate) mod name;
+pub(crate) mod name_lost;
 pub(crate) mod panics;
 pub(crate) mod prefetch;
 pub(crate) mod shared;

@@ -19,6 +19,7 @@ mod promise;
 mod report;
 mod wait;
 
+pub use crate::base::name_lost::NameLost;
 pub use build::{BuildError, MAX_STAGE_HANDLES};
 pub use calls::{BatchError, BindError, ClaimError, NotHeld};
 pub use error::{Error, ErrorKind};

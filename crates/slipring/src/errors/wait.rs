@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use crate::base::name::Name;
+use crate::base::name_lost::NameLost;
 
 /// Why a blocking call returned without an event or a slot.
 ///
@@ -59,6 +60,10 @@ pub enum WaitError {
     /// The words of a segment contradict each other: a foreign program has changed them. Each later
     /// call on the handle returns an error, too.
     Damaged,
+    /// The name of the segment no longer means the file that this process is attached to, and the
+    /// program asked to be told (`require_name` of `slipring-shm`). The ring goes on among the
+    /// attached processes: a later call waits again. Only rings between processes return it.
+    NameLost(Box<NameLost>),
     /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
 }
@@ -98,6 +103,7 @@ impl fmt::Display for WaitError {
             WaitError::Damaged => f.write_str(
                 "the segment is damaged: its positions contradict each other, so a program that does not follow the protocol has written to it; remove the segment and make it anew",
             ),
+            WaitError::NameLost(lost) => lost.fmt(f),
             WaitError::Refused(reason) => reason.fmt(f),
         }
     }

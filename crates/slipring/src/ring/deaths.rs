@@ -17,7 +17,8 @@ use crate::ring::words::ahead;
 impl Control {
     /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
     /// Returns the error of the wait, if that party's process has died and waiters are to be told,
-    /// or if the waiter finds damage. Fails the graph, if the graph is to fail.
+    /// if the waiter finds damage, or if the segment's name is lost. Fails the graph, if the graph
+    /// is to fail.
     #[cold]
     pub(super) fn watch(
         &self,
@@ -34,7 +35,8 @@ impl Control {
         if is_damaged() {
             return Some(WaitError::Damaged);
         }
-        let (party, shard, Death { pid, .. }) = dead?;
+        let lost = peers.proof.lost_name().map(|lost| WaitError::NameLost(Box::new(lost)));
+        let Some((party, shard, Death { pid, .. })) = dead else { return lost };
         let on_death = peers.on_death[party];
         let stage = self.name(party);
         let seq = match party == self.producer_party() {
@@ -100,8 +102,11 @@ impl Control {
         let waiter = Waiter::new(party, party, at);
         let noted = task.taken().and_then(|task| peers.deaths.take(task));
         // Another process may have taken the place of the dead one since.
-        if let Some(death) = noted.filter(|_| self.holds_up_dead(peers, &waiter).is_some()) {
-            return Some(death);
+        let passed = |told: &WaitError| {
+            matches!(told, WaitError::PeerDead(_)) && self.holds_up_dead(peers, &waiter).is_none()
+        };
+        if let Some(told) = noted.filter(|told| !passed(told)) {
+            return Some(told);
         }
         if !checks {
             return None;

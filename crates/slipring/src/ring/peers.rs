@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use crate::base::name_lost::NameLost;
 use crate::base::sync::{Arc, Line, Mutex, Relaxed, Statistic, lock, twin};
 use crate::base::system;
 use crate::errors::WaitError;
@@ -30,6 +31,12 @@ pub trait Proof: Send + Sync {
 
     /// Returns the process id of a participant, for messages; 0: it is not known.
     fn pid(&self, number: u32) -> u32;
+
+    /// Returns the loss of the segment's name, if waiting calls are to return it. Waiting parties
+    /// ask once a notice.
+    fn lost_name(&self) -> Option<NameLost> {
+        None
+    }
 
     /// Returns whether the calling process is the one that attached. A forked child inherits
     /// handles, but not the memory of the segment.

@@ -22,6 +22,7 @@ use crate::base::panics::drop_payload;
 use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak};
 use crate::wait::queue::WaitQueue;
 use crate::wait::reactor::{Reactor, Task};
+use crate::wait::warning::hold_back;
 
 /// The name of each thread: at most 15 bytes, or the system would cut it.
 #[cfg(not(slipring_loom))]
@@ -128,7 +129,10 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn Watched>, index: usize) {
         if !reactor.enter(lingers) {
             return;
         }
-        let turn = catch_unwind(AssertUnwindSafe(|| turn(reactor, ring, index, &mut next_check)));
+        // A warning runs user code, which does not run inside (`reactor::I4`).
+        let turn = hold_back(|| {
+            catch_unwind(AssertUnwindSafe(|| turn(reactor, ring, index, &mut next_check)))
+        });
         let Ok(turn) = turn.map_err(drop_payload) else {
             wake(reactor.abandon());
             return;

@@ -88,3 +88,4 @@ pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;
 pub use crate::ring::slots::{Interleaved, Strided};
 pub use crate::ring::status::Ending;
+pub use crate::wait::warning::warn_of_segment;

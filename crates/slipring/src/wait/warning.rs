@@ -1,16 +1,19 @@
 //! Warnings about graphs that work but are likely to be slow, because threads spin on too few
-//! cores.
+//! cores, and about segments that have lost their names.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use crate::base::name::Name;
+use crate::base::name_lost::NameLost;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
-/// A likely reason why a graph is slow. Each kind of warning is given at most once per process.
+/// A likely reason why a graph is slow, or the loss of a segment's name. Each kind of warning is
+/// given at most once per process; the loss of a name, once for each segment.
 ///
 /// Example: [`on_warning`].
 #[derive(Clone, Debug)]
@@ -42,6 +45,9 @@ pub enum Warning {
         /// Number of the core, as the system counts cores.
         core: usize,
     },
+    /// The name of a segment no longer means the file that this process is attached to. A waiting
+    /// thread has found that, within a notice.
+    NameLost(NameLost),
 }
 
 impl fmt::Display for Warning {
@@ -62,6 +68,7 @@ impl fmt::Display for Warning {
                  long wait, so each delays the other. Bind one of them to another core, or let one \
                  wait by `adaptive`, `yielding` or `blocking`"
             ),
+            Warning::NameLost(lost) => lost.fmt(f),
         }
     }
 }
@@ -70,17 +77,18 @@ type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
 /// Sets the function that receives warnings. If no function is set, the library writes each warning
-/// as a line to the standard error stream. Each kind of warning is given at most once per process.
+/// as a line to the standard error stream. Each kind of warning is given at most once per process;
+/// [`Warning::NameLost`], once for each segment.
 ///
 /// Returns `false` and changes nothing if a function is set already, or if a warning was given
 /// before.
 ///
-/// The library calls `hook` on the thread that builds the graph, or on a waiting thread of the
-/// graph. The thread holds no lock of the library while it runs `hook`. A warning never fails a
-/// graph: a panic of `hook` is contained, and a warning that cannot be printed is dropped. If no
-/// function is set, the library writes a warning under the lock of [`std::io::Stderr`]. If a thread
-/// holds the lock of [`std::io::Stderr`] and waits for another thread that builds a graph, the two
-/// threads may deadlock.
+/// The library calls `hook` on the thread that builds the graph, on a waiting thread of the graph,
+/// or, between processes, on the thread that sleeps for waiting tasks. The thread holds no lock of
+/// the library while it runs `hook`. A warning never fails a graph: a panic of `hook` is contained,
+/// and a warning that cannot be printed is dropped. If no function is set, the library writes a
+/// warning under the lock of [`std::io::Stderr`]. If a thread holds the lock of [`std::io::Stderr`]
+/// and waits for another thread that builds a graph, the two threads may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -94,12 +102,43 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
 /// of a custom strategy. The caller of `warn` holds no lock. If the user code panics, `warn`
 /// contains the panic.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
-    if given.swap(1, Relaxed) == 0
-        && let Err(panic) =
-            catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
-    {
+    if given.swap(1, Relaxed) == 0 {
+        call_hook(warning);
+    }
+}
+
+fn call_hook(warning: impl FnOnce() -> Warning) {
+    let call = || HOOK.get_or_init(|| print)(&warning());
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
         drop_payload(panic);
     }
+}
+
+thread_local! {
+    /// The warnings that this thread gives later; `None`: it gives warnings at once.
+    static HELD_BACK: RefCell<Option<Vec<Warning>>> = const { RefCell::new(None) };
+}
+
+/// Gives a warning that was found while a thread waited. Not for users: `slipring-shm` gives those
+/// about segments.
+pub fn warn_of_segment(warning: Warning) {
+    let hold = |held: &RefCell<Option<Vec<_>>>| {
+        held.borrow_mut().as_mut().map(|held| held.push(warning.clone())).is_some()
+    };
+    // A thread that ends has no such list any more.
+    if !HELD_BACK.try_with(hold).unwrap_or(false) {
+        call_hook(|| warning);
+    }
+}
+
+/// Runs `work` in which no user code may run, and gives its warnings about segments after that.
+pub(crate) fn hold_back<R>(work: impl FnOnce() -> R) -> R {
+    HELD_BACK.set(Some(Vec::new()));
+    let result = work();
+    for warning in HELD_BACK.take().unwrap_or_default() {
+        call_hook(|| warning);
+    }
+    result
 }
 
 /// Prints a warning, or drops the warning if standard error is closed or full. `eprintln!` would

@@ -1,0 +1,145 @@
+//! Whether the name of a segment still means the file that a process is attached to.
+//!
+//! A person, or the system, may remove the file by other means than `remove`, which leaves segments
+//! in use. The attached processes then go on in a file that no program finds.
+//!
+//! Invariants
+//! - I1: a name counts as lost only if every program finds it so: the file has no link left, or the
+//!   name's folder is the one of the attaching, and has another file of that name or none. A
+//!   process that has changed its root or its mounts since then sees another folder, which proves
+//!   nothing.
+//! - I2: once a name is found lost, each later look finds that, or that the name means the file
+//!   again. So a loss is told to each waiting thread, and not to the first one only.
+
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use rustix::fs::fstat;
+use slipring::segment::warn_of_segment;
+use slipring::{NameLost, Warning};
+
+use crate::file::File;
+use crate::layout::Header;
+
+/// Device and inode of a file.
+type Identity = (u64, u64);
+
+/// The name of a file that is attached.
+#[derive(Debug)]
+pub(crate) struct Name {
+    path: PathBuf,
+    file: Identity,
+    /// The folder of the name; `None`: the system did not tell.
+    folder: Option<Identity>,
+    /// Number of the segment.
+    id: [u8; 16],
+    /// Longest time between two looks of a process that waits, in ms.
+    notice_ms: u64,
+    attached: Instant,
+    /// Time of the last look since `attached`, in ms.
+    looked: AtomicU64,
+    is_lost: AtomicBool,
+    is_required: AtomicBool,
+}
+
+/// Numbers of the segments of whose lost names this process was warned.
+static WARNED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
+
+fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
+}
+
+fn folder(path: &Path) -> Option<Identity> {
+    fs::metadata(path.parent()?).ok().as_ref().map(identity)
+}
+
+impl Name {
+    /// Takes the name by which a process attaches to `file`, whose head has `header`.
+    pub(crate) fn new(path: &Path, file: &File, header: &Header) -> Name {
+        // The process may change its folder.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Name {
+            folder: folder(&path),
+            path,
+            file: file.identity(),
+            id: header.id,
+            notice_ms: header.notice_ms.into(),
+            attached: Instant::now(),
+            looked: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            is_required: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has [`Name::told`] return a loss, instead of warning of it.
+    pub(crate) fn require(&self) {
+        self.is_required.store(true, Relaxed);
+    }
+
+    /// Looks what the name means. `fd` is of the attached file. Returns the loss; `None`: the name
+    /// means the file, or what it means cannot be seen from here (I1).
+    pub(crate) fn find_loss(&self, fd: BorrowedFd<'_>) -> io::Result<Option<NameLost>> {
+        let found = match fs::symlink_metadata(&self.path) {
+            Ok(found) if identity(&found) == self.file => return Ok(None),
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(false),
+                _ => Err(error),
+            },
+        };
+        let has_link = fstat(fd)?.st_nlink != 0;
+        let replaced = match found {
+            Err(error) if has_link => return Err(error),
+            found => found.unwrap_or(false),
+        };
+        let is_same_folder = || self.folder.is_some() && folder(&self.path) == self.folder;
+        let is_lost = !has_link || is_same_folder();
+        Ok(is_lost.then(|| NameLost::new(self.path.clone(), replaced)))
+    }
+
+    /// Returns the loss, if waiting calls are to return it; otherwise gives a warning, once for the
+    /// segment. Looks once a notice, or each time once the name is lost (I2).
+    pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
+        let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
+        if was_lost && !required || !was_lost && !self.is_look_due() {
+            return None;
+        }
+        // What cannot be seen is not lost.
+        let lost = self.find_loss(fd).ok()??;
+        self.is_lost.store(true, Relaxed);
+        if required {
+            return Some(lost);
+        }
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = !warned.contains(&self.id);
+        if first {
+            warned.push(self.id);
+        }
+        drop(warned);
+        if first {
+            warn_of_segment(Warning::NameLost(lost));
+        }
+        None
+    }
+
+    /// Returns whether a notice has passed since the last look, and dates the look. Of several
+    /// threads, one or more may look.
+    fn is_look_due(&self) -> bool {
+        let now = u64::try_from(self.attached.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let due = now.saturating_sub(self.looked.load(Relaxed)) >= self.notice_ms;
+        if due {
+            self.looked.store(now, Relaxed);
+        }
+        due
+    }
+}
