@@ -457,6 +457,38 @@ fn a_segment_that_goes_away_is_looked_for() {
     assert_eq!(run("top", &[&name.0, "--count", "1"]).0, 1);
 }
 
+/// A name that is removed under the hands of a process leaves that process in a segment that no
+/// program finds.
+#[test]
+fn a_process_that_goes_on_without_a_name_is_told_of() {
+    let _watched = watched();
+    let name = Name::new("nameless");
+    let me = attach(&name.make());
+    let mut tx = me.producer().unwrap();
+    publish(&mut tx, 1);
+    me.writer("scale").unwrap().poll(1, |_, _| ()).unwrap();
+    publish(&mut tx, 1);
+    me.writer("scale").unwrap().poll(1, |_, _| ()).unwrap();
+    let mut holder = Process::start(&name, "reader", "store");
+    let mut looking = Looking::start(&[&name.0, "--interval", "0.02"]);
+    looking.until(&name, |block| block.value("store", None, "state") == "alive");
+    fs::remove_file(name.path()).unwrap();
+    let gone = looking.until(&name, |block| block.0.len() == 1).0.remove(0);
+    let process = format!("holder (pid {})", holder.id());
+    assert!(gone.contains("there is none") && gone.contains(&process), "{gone}");
+    assert!(gone.contains("were attached"), "{gone}");
+
+    // A program makes the name anew, and gets a ring of its own.
+    drop(name.make());
+    let anew = looking.until(&name, |block| block.0.len() > 1);
+    assert_eq!(anew.value("store", None, "position"), "0");
+    let told = |block: &Block| block.notes().iter().any(|note| note.contains(&process));
+    assert!(told(&anew), "{:#?}", anew.0);
+    holder.kill();
+    looking.until(&name, |block| block.0.len() > 1 && !told(block));
+    assert_eq!(looking.end(), (0, String::new()));
+}
+
 #[test]
 fn the_last_look_of_a_script_decides_the_exit_code() {
     let _watched = watched();

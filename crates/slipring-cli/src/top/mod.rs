@@ -114,7 +114,7 @@ impl Watch<'_> {
                 self.name = segments::name(&summary);
                 Ok(summary)
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(self.history.explain(&error)),
         };
         Ok(self.history.look(&self.name, (Instant::now(), Timestamp::now()), result))
     }

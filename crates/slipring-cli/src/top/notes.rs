@@ -49,16 +49,19 @@ impl Note {
 
 use Severity::{Error, Info, Warning};
 
-/// Returns the sentences about a look at `segment`, the worst first.
+/// Returns the sentences about a look at `segment`, the worst first. `nameless` is the one about
+/// processes of an earlier segment of that name.
 pub fn notes(
     segment: &str,
     summary: &Summary,
     parties: &[PartyView],
     seconds: Option<f64>,
+    nameless: Option<String>,
 ) -> Vec<Note> {
     let about = About { segment, summary, parties };
     let mut notes = Vec::new();
     notes.extend(about.ending());
+    notes.extend(nameless.map(|text| Note::new(Error, text)));
     notes.extend(about.full());
     notes.extend(summary.participants.iter().filter_map(|one| about.participant(one)));
     for (party, view) in summary.parties().zip(parties) {

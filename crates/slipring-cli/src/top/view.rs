@@ -5,14 +5,18 @@
 //!   zero.
 //! - I2: looks at two segments are never compared: a segment that was removed and made anew has
 //!   another id, and no rates at its first look.
-//! - I3: a share is from 0 to 1, whatever the words of the segment say.
+//! - I3: once a segment loses its name, the processes that were attached to it at the last look are
+//!   shown until they end: they may go on in a file without a name.
+//! - I4: a share is from 0 to 1, whatever the words of the segment say.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use slipring_shm::{Counts, Liveness, Party, SeatSummary, Summary};
+use slipring_shm::{
+    Counts, Liveness, ParticipantSummary, Party, Problem, SeatSummary, SegmentError, Summary,
+};
 
 use super::notes::{self, Note};
 use crate::segments;
@@ -149,6 +153,9 @@ impl PartyView {
 pub struct History {
     number: u64,
     last: Option<Past>,
+    /// Living participants of segments that have lost the name, with the numbers of these segments
+    /// (I3).
+    nameless: Vec<([u8; 16], ParticipantSummary)>,
 }
 
 /// The look before.
@@ -186,10 +193,53 @@ impl History {
         Look { segment: segment.to_owned(), time, number: self.number, result }
     }
 
+    /// Returns what a look that failed shows: the error, and what it means for the processes that
+    /// were attached.
+    pub fn explain(&mut self, error: &SegmentError) -> String {
+        if matches!(error.problem(), Problem::Missing) {
+            let past = self.last.take();
+            past.into_iter().for_each(|past| self.lose_name(past.summary));
+        }
+        match self.left_nameless() {
+            Some(note) => format!("{error}; {note}"),
+            None => error.to_string(),
+        }
+    }
+
+    /// Notes the processes of a segment that has lost its name.
+    fn lose_name(&mut self, summary: Summary) {
+        let alive = |one: &ParticipantSummary| one.liveness == Liveness::Alive;
+        let alive = summary.participants.into_iter().filter(alive);
+        self.nameless.extend(alive.map(|one| (summary.id, one)));
+    }
+
+    /// Describes the processes that may go on in a segment without a name (I3).
+    fn left_nameless(&mut self) -> Option<String> {
+        self.nameless.retain(|(_, one)| !one.has_ended());
+        let list: Vec<_> = self.nameless.iter().map(|(_, one)| segments::process(one)).collect();
+        let (was, it, goes) = match list.len() {
+            0 => return None,
+            1 => ("was", "it", "goes"),
+            _ => ("were", "they", "go"),
+        };
+        let list = list.join(", ");
+        Some(format!(
+            "{list} {was} attached to the segment that had this name before; unless {it} left, \
+             {it} {goes} on there without a name, where no program finds it: end these processes, \
+             and start them again (`slipring rm` removes no segment in use)"
+        ))
+    }
+
     fn view(&mut self, segment: &str, at: Instant, summary: Summary) -> View {
-        let past = self.last.take().filter(|past| {
-            (past.summary.id, past.summary.stages.len()) == (summary.id, summary.stages.len())
-        });
+        let past = match self.last.take() {
+            Some(past) if past.summary.id != summary.id => {
+                self.lose_name(past.summary);
+                None
+            }
+            past => past.filter(|past| past.summary.stages.len() == summary.stages.len()),
+        };
+        self.nameless.retain(|(id, _)| *id != summary.id);
+        let nameless = self.left_nameless();
         let change = Change { at, past: past.as_ref(), summary: &summary };
         let all = summary.parties().map(|party| change.party(party));
         let (parties, kept): (Vec<PartyView>, Vec<PastParty>) = all.unzip();
@@ -202,7 +252,7 @@ impl History {
             published: summary.published,
             last: summary.last,
             stale: summary.stale,
-            notes: notes::notes(segment, &summary, &parties, change.seconds()),
+            notes: notes::notes(segment, &summary, &parties, change.seconds(), nameless),
             parties,
         };
         self.last = Some(Past { at, summary, parties: kept });

@@ -228,6 +228,7 @@ pub(super) fn participants(
                 joined: Duration::from_nanos(u64_at(32)),
                 liveness,
                 stopped: liveness == Liveness::Alive && process.is_stopped(),
+                process,
             });
         }
     }

@@ -14,6 +14,7 @@ use slipring::PRODUCER;
 use slipring::segment::copied::Counts;
 use slipring::segment::{Ending, OnDeath};
 
+use crate::machine::{Process, Seen};
 use crate::participant::Liveness;
 
 /// Summary of a segment's head, of its stages, and of its participants.
@@ -157,6 +158,30 @@ pub struct ParticipantSummary {
     pub liveness: Liveness,
     /// Whether its process is stopped, by SIGSTOP or a debugger, as far as this process can see.
     pub stopped: bool,
+    /// The process, as the record names it.
+    pub(super) process: Process,
+}
+
+impl ParticipantSummary {
+    /// Returns whether the process has ended by now, as far as this process can see. `false` of a
+    /// process of another pid namespace. Number and start time are compared, so a later process of
+    /// the same number is not taken for it.
+    ///
+    /// ```
+    /// use slipring_shm::Segment;
+    /// let name = format!("ended-{}", std::process::id());
+    /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
+    /// // SAFETY: no other program opens the segment.
+    /// let attached = unsafe { segment.attach()? };
+    /// let summary = slipring_shm::inspect(&name)?;
+    /// drop(attached);
+    /// assert!(!summary.participants[0].has_ended()); // it has left, and runs
+    /// # slipring_shm::remove(&name)?;
+    /// # Ok::<(), slipring_shm::SegmentError>(())
+    /// ```
+    pub fn has_ended(&self) -> bool {
+        self.process.look() == Seen::Gone
+    }
 }
 
 /// The first failure of a ring, as the process that failed has recorded it.
