@@ -17,6 +17,7 @@ import ctypes
 import datetime
 import errno
 import fcntl
+import functools
 import json
 import mmap
 import os
@@ -37,12 +38,16 @@ FLOCK = "hhqqi4x"
 TMPFS, EXT4 = 0x01021994, 0xEF53
 DELIVERIES = ("each", "pool", "shards", "tap")
 EACH, POOL, SHARDS, TAP = range(4)
-ON_DEATH = ("wait", "tell", "fail")
+ON_DEATH = ("wait", "tell", "fail", "close")
+CONTENTS = ("events", "messages", "blocks")
+MESSAGES = 1
 CLOSED, HALTED, FAILED = 1, 2, 4
 CLAIM_LINE, SENTINEL_LINE, CURSOR_LINE = 0, 1, 2
 IDLE = 1
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-MAX_RUN, TOMBSTONE = 1 << 15, 1 << 16
+MAX_RUN, TOMBSTONE, LAP_SHIFT = 1 << 15, 1 << 16, 18
+# Number of walks that producers overtake before an observer goes on without the published end.
+WALKS = 8
 # Steps of a proof that rest on the order of loads and of stores hold on this processor only. Python
 # has no fence for others.
 ORDERED = platform.machine() in ("x86_64", "AMD64")
@@ -338,32 +343,46 @@ class Segment:
 
     def lap(self, seq):
         """Returns the lap field of a position."""
-        return (((seq >> self.shift) + 1) << 18) & MASK
+        return (((seq >> self.shift) + 1) << LAP_SHIFT) & MASK
 
     def stamp(self, seq):
         """Loads the stamp in a position's slot, of whatever lap."""
         at = self.header.stamps_at
         return self.word(at + (seq & (self.capacity - 1)) * self.header.stamps_stride)
 
-    def run(self, seq):
-        """Returns the length of the run that begins at a position, and whether it is live. None:
-        no run begins there."""
-        rest = self.stamp(seq) ^ self.lap(seq)
+    def read_stamp(self, stamp, seq):
+        """Returns the length of the run that begins at a position by a stamp, and whether it is
+        live. None: no run begins there."""
+        rest = stamp ^ self.lap(seq)
         if 1 <= rest <= MAX_RUN:
             return rest, True
         if 1 <= rest - TOMBSTONE <= MAX_RUN:
             return rest - TOMBSTONE, False
         return None
 
-    def walk(self, seq):
-        """Returns the end of the runs that follow each other from a position on."""
-        begin = seq
-        for _ in range(self.capacity):
-            run = self.run(seq)
-            if run is None or (seq + run[0] - begin) & MASK > self.capacity:
-                break
+    def run(self, seq):
+        """Loads the stamp of a position, and reads it."""
+        return self.read_stamp(self.stamp(seq), seq)
+
+    def is_later(self, stamp, seq):
+        """Returns whether a stamp is of a later lap than a position."""
+        if stamp & ((1 << LAP_SHIFT) - 1) == 0:
+            return False
+        bits = min(64 - LAP_SHIFT, 64 - self.shift)
+        laps = ((stamp - self.lap(seq)) >> LAP_SHIFT) & ((1 << bits) - 1)
+        return 0 < laps < 1 << (bits - 1)
+
+    def walk(self, begin):
+        """Returns the end of the runs that follow each other from a position on. None: producers
+        have overtaken the walk, or a stamp is damaged, and the published end is not known."""
+        seq = begin
+        for _ in range(2 * self.capacity + 1):
+            stamp = self.stamp(seq)
+            run = self.read_stamp(stamp, seq)
+            if run is None:
+                return None if self.is_later(stamp, seq) else seq
             seq = (seq + run[0]) & MASK
-        return seq
+        return None
 
     # Positions.
 
@@ -379,24 +398,43 @@ class Segment:
         return [None if bound & IDLE else widen(bound >> 1, 63, near) for bound in bounds]
 
     def boundary(self):
-        """Returns the furthest position that is known to be at the end of a run."""
-        h, ends = self.header, []
+        """Returns the furthest position that is known to be the end of a run. A stage that follows
+        others may stand inside of a run."""
+        ends = [self.header.first, self.line(SENTINEL_LINE), self.line(CURSOR_LINE)]
         for stage in self.stages:
-            if stage.delivery == EACH:
-                ends.append(self.line(stage.line))
-            elif stage.delivery == POOL:
+            if stage.after == 0 and stage.delivery == POOL:
                 claimed, left = self.pool(stage)
                 ends.append((claimed + left) & MASK)
-        ends += [self.line(SENTINEL_LINE), self.line(CURSOR_LINE)]
-        ends += [self.seat(seat).boundary for seat in range(h.seats)]
-        furthest = h.first
-        for end in ends:
-            furthest = later(furthest, end)
-        return furthest
+            elif stage.after == 0:
+                seats = range(stage.first_seat, stage.first_seat + stage.seats)
+                ends += [self.seat(seat).boundary for seat in seats]
+        return latest(ends)
 
-    def published(self):
-        """Returns the position before which all events are published, as far as can be seen."""
-        return self.walk(self.boundary())
+    def published(self, known=None):
+        """Returns a position before which all events are published, not behind `known`, and whether
+        it is the published end. Producers that overtake one walk after the other hide the end."""
+        for _ in range(WALKS):
+            begin = self.boundary() if known is None else later(known, self.boundary())
+            end = self.walk(begin)
+            if end is not None:
+                return end, True
+        return begin, False
+
+    def position(self, stage):
+        """Returns the frontier of a stage, the position up to which it has taken events, as far as
+        its lines say, and the frontiers of its shards. A pool's frontier may be too low."""
+        if stage.delivery == POOL:
+            # The claim word is loaded first.
+            claimed, _ = self.pool(stage)
+            return least([claimed] + self.bounds(stage, claimed)), claimed, []
+        if stage.delivery == SHARDS:
+            shards = [self.line(stage.line + shard) for shard in range(stage.room)]
+            return least(shards), least(shards), shards
+        return (self.line(stage.line),) * 2 + ([],)
+
+    def frontier(self, stage):
+        """Returns the frontier of a stage that is no tap, or of a pool a lower position."""
+        return self.position(stage)[0]
 
     def gating(self):
         """Returns the stages that no other stage follows."""
@@ -409,24 +447,17 @@ class Segment:
         """Returns a position from which on no producer writes to the slots of the positions."""
         gating, limits = self.gating(), []
         for stage in gating:
-            if stage.delivery == EACH:
-                limits.append(self.line(stage.line))
-            elif stage.delivery == POOL:
+            if stage.delivery == POOL:
                 limits.append(self.pool(stage)[0])
+            elif stage.delivery != TAP:
+                limits.append(self.frontier(stage))
         if any(stage.delivery == TAP for stage in gating):
             limits.append(self.line(self.header.lines - 1))
         return least(limits)
 
     def released(self):
         """Returns the position before which all writing stages have released; None: none writes."""
-        ends = []
-        for stage in self.stages:
-            if stage.access and stage.delivery == EACH:
-                ends.append(self.line(stage.line))
-            elif stage.access and stage.delivery == POOL:
-                claimed, _ = self.pool(stage)
-                ends.append(least([claimed] + self.bounds(stage, claimed)))
-        return least(ends)
+        return least([self.frontier(stage) for stage in self.stages if stage.access])
 
     # Participants.
 
@@ -476,19 +507,22 @@ class Segment:
         # Frontiers, then seats, then stamps: each only grows, and none is ahead of a later one.
         lines = [self.position(stage) for stage in self.stages]
         seats = [self.seat(seat) for seat in range(h.seats)]
-        published = self.published()
+        published, _ = self.published()
         stages = []
-        for stage, (position, taken) in zip(self.stages, lines):
+        for stage, (position, taken, shards) in zip(self.stages, lines):
             before = [other for bit, other in enumerate(stages) if stage.after >> bit & 1]
-            places = [place(seat) for seat in seats[stage.first_seat :][: stage.seats]]
+            of_stage = seats[stage.first_seat :][: stage.seats]
+            places = [place(seat) for seat in of_stage]
             if stage.delivery == TAP:
                 bounds = self.bounds(stage, published)
                 for seat, bound in zip(places, bounds):
                     seat["position"] = bound
                 position = least([other["position"] for other in before] + bounds)
                 position = taken = published if position is None else position
-            elif stage.delivery == EACH:
-                taken = later(position, seats[stage.first_seat].held)
+            elif stage.delivery != POOL:
+                taken = later(taken, latest(seat.held for seat in of_stage))
+            for seat, shard in zip(places, shards):
+                seat["position"] = shard
             stages.append(
                 {
                     "name": text(stage.name),
@@ -512,7 +546,7 @@ class Segment:
             "type_name": text(h.type_name),
             "type_version": h.type_version,
             "event_size": h.event_size,
-            "messages": h.kind == 1,
+            "contents": CONTENTS[h.kind],
             "capacity": self.capacity,
             "first": h.first,
             "length": h.length,
@@ -530,16 +564,6 @@ class Segment:
             "stale": stale,
         }
 
-    def position(self, stage):
-        """Returns the position of a stage, and of a pool that up to which chunks are taken."""
-        if stage.delivery == POOL:
-            claimed, _ = self.pool(stage)
-            behind = [seq for seq in self.bounds(stage, claimed) if seq is not None]
-            return least([claimed] + [seq for seq in behind if ahead(claimed, seq) > 0]), claimed
-        if stage.delivery == SHARDS:
-            return least([self.line(stage.line + shard) for shard in range(stage.room)]), None
-        return self.line(stage.line), None
-
     def failure(self):
         """Returns the failure that a process recorded; None: there is none."""
         at = self.header.status_at + LINE
@@ -550,6 +574,11 @@ class Segment:
         name = text(self.stages[party].name) if 0 <= party < len(self.stages) else "producer"
         at = (seq - 1) & MASK if seq else None
         return {"party": name, "seq": at, "reason": raw.decode("utf-8", "replace")}
+
+
+def latest(positions):
+    """Returns the latest of some positions."""
+    return functools.reduce(later, positions)
 
 
 def least(positions):
@@ -615,12 +644,12 @@ class Observer:
         self.segment = segment
         # Largest number of slots that a single producer claims at once; None: it is not known.
         self.claims = claims
-        self.end = segment.published()
+        self.end, _ = segment.published()
         self.missed = 0
 
     def oldest(self):
         """Returns the first position within a lap of the published end at which a run begins."""
-        segment, end = self.segment, self.move_end()
+        segment, (end, _) = self.segment, self.move_end()
         return self.next_run((end - min(segment.capacity, ahead(end, segment.header.first))) & MASK)
 
     def next_run(self, seq):
@@ -642,10 +671,10 @@ class Observer:
         raise Refused(f"no event at {seq} is in the ring: begin at {oldest}, the oldest one")
 
     def move_end(self):
-        """Walks on to the published end, and returns it."""
-        segment = self.segment
-        self.end = segment.walk(later(self.end, segment.boundary()))
-        return self.end
+        """Walks on to the published end. Returns the furthest position that was found, and whether
+        it is the end."""
+        self.end, is_end = self.segment.published(self.end)
+        return self.end, is_end
 
     def copy(self, seq):
         """Copies an event. Returns its bytes, whether the copy is whole, and whether no stage is to
@@ -655,38 +684,42 @@ class Observer:
         final = released is None or ahead(released, seq) > 0
         at = h.events_at + (seq & (segment.capacity - 1)) * h.events_stride
         copied = segment.map[at : at + h.event_size]
-        # Everything below is loaded behind the copy.
-        if not ORDERED:
-            whole = False
-        elif ahead(seq, segment.reuse_limit()) >= 0:
-            return copied, True, final
-        elif h.producers > 1:
-            whole = self.is_before_intents(seq)
-        else:
-            whole = self.claims is not None and (
-                ahead(seq + segment.capacity, self.move_end() + self.claims) >= 0
-            )
-        if ahead(self.move_end(), seq) > segment.capacity:
+        # All that the proof rests on is loaded behind the copy.
+        whole = ORDERED and self.is_reused_later(seq)
+        if not whole and ahead(self.move_end()[0], seq) > segment.capacity:
             return None
         return copied, whole, final
 
+    def is_reused_later(self, seq):
+        """Returns whether it is proven that no producer has begun to write to the slot of a
+        position again."""
+        segment = self.segment
+        if ahead(seq, segment.reuse_limit()) >= 0:
+            return True
+        if segment.header.producers > 1:
+            return self.is_before_intents(seq)
+        if self.claims is None:
+            return False
+        end, is_end = self.move_end()
+        return is_end and ahead(seq + segment.capacity, end + self.claims) >= 0
+
     def is_before_intents(self, seq):
         """Returns whether no producer has intended to claim the slot of a position again."""
-        segment, end = self.segment, self.move_end()
+        segment = self.segment
         first = sum(stage.seats for stage in segment.stages)
-        for number in range(segment.header.producers):
-            claimed = segment.seat(first + number).hi
-            is_recent = ahead(claimed, end) <= segment.capacity
-            if is_recent and ahead(claimed, seq) > segment.capacity:
-                return False
-        return True
+        claimed = [segment.seat(first + seat).hi for seat in range(segment.header.producers)]
+        # The end is looked for behind the intents. So no intent is beyond it by more than a lap,
+        # but those of producers' seats that were never used.
+        end, _ = self.move_end()
+        recent = [hi for hi in claimed if ahead(hi, end) <= segment.capacity]
+        return all(ahead(hi, seq) <= segment.capacity for hi in recent)
 
     def events(self, seq, follow):
         """Yields position, bytes, whole and final of each event from a position on. Yields None
         where it has to wait for the next event."""
         segment, asked, seq = self.segment, seq, self.begin(seq)
         while True:
-            if ahead(self.move_end(), seq) > segment.capacity:
+            if ahead(self.move_end()[0], seq) > segment.capacity:
                 oldest = self.oldest()
                 self.missed += ahead(oldest, seq)
                 seq = oldest
@@ -694,7 +727,7 @@ class Observer:
                 # The bits are loaded before the last look for events.
                 bits, last = segment.bits()
                 is_over = bits & (HALTED | FAILED) or bits & CLOSED and ahead(last, seq) <= 0
-                if ahead(self.move_end(), seq) > 0:
+                if ahead(self.move_end()[0], seq) > 0:
                     continue
                 if not follow or is_over or os.fstat(segment.fd).st_nlink == 0:
                     return

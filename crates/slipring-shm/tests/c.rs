@@ -6,16 +6,11 @@
 
 mod common;
 
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Lines};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
 use std::time::Duration;
 
+use common::clients::{Running, client_in_c, word_of};
 use common::*;
-use rustix::process::{Signal, set_parent_process_death_signal};
 use slipring_shm::{Attached, Builder, Ending, Event, Segment, inspect};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -30,84 +25,8 @@ impl Event for Item {
     const VERSION: u32 = 1;
 }
 
-/// The word of which the client fills the event at `seq`.
-fn word_of(seq: u64) -> u64 {
-    seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
-}
-
 fn assert_item(item: &Item, seq: u64) {
     assert_eq!(item.words, [word_of(seq); 5], "the event at {seq}");
-}
-
-/// Returns the program, which the first test builds. `None`: there is no compiler, and the test has
-/// said so.
-fn client() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let compiler = std::env::var_os("CC").unwrap_or("cc".into());
-        let works = Command::new(&compiler).arg("--version").stdout(Stdio::null()).status();
-        if !works.is_ok_and(|status| status.success()) {
-            return None;
-        }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/client.c");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
-        let mut command = Command::new(compiler);
-        command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
-        assert!(command.arg(&program).arg(source).status().unwrap().success());
-        Some(program)
-    });
-    if built.is_none() {
-        let name = std::thread::current().name().unwrap_or("a test").to_owned();
-        let compiler: OsString = std::env::var_os("CC").unwrap_or("cc".into());
-        skip(format_args!(
-            "{name} needs a C compiler, and {compiler:?} is none: install one, or name it with CC"
-        ));
-    }
-    built.as_deref()
-}
-
-/// A running client, which is killed by the drop.
-struct Running {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Running {
-    fn start(program: &Path, arguments: &[&str]) -> Running {
-        let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::piped());
-        // The thread of the test waits for the client, or the client is killed with it.
-        let dies = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-        // SAFETY: the closure makes one system call.
-        unsafe { command.pre_exec(dies) };
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running { child, lines }
-    }
-
-    /// Asserts that the client prints the events at `seqs`.
-    fn sees(&mut self, seqs: impl Iterator<Item = u64>) {
-        for seq in seqs {
-            assert_eq!(self.line(), Some(format!("{seq} {}", word_of(seq))));
-        }
-    }
-
-    fn line(&mut self) -> Option<String> {
-        self.lines.next().map(Result::unwrap)
-    }
-
-    /// Asserts that the client prints no more, and succeeds.
-    fn ends(mut self) {
-        assert_eq!(self.line(), None);
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn builder(name: &Name, first: u64) -> Builder<Item> {
@@ -144,7 +63,7 @@ fn plays_a_role() {
 #[test]
 fn a_producer_in_c_and_readers_here() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     for first in FIRSTS {
         let name = Name::new();
         let graph = builder(&name, first).reader("one").reader("other").reader("last");
@@ -173,7 +92,7 @@ fn a_producer_in_c_and_readers_here() {
 #[test]
 fn readers_in_c_and_a_producer_here() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     for first in FIRSTS {
         let name = Name::new();
         let graph = builder(&name, first).reader("one").reader("behind").after(["one"]);
@@ -208,7 +127,7 @@ fn readers_in_c_and_a_producer_here() {
 #[test]
 fn producers_in_c_and_here() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     for first in FIRSTS {
         let name = Name::new();
         let graph = builder(&name, first).producers(3).reader("one").reader("other");
@@ -262,7 +181,7 @@ fn producers_in_c_and_here() {
 #[test]
 fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     for first in FIRSTS {
         let name = Name::new();
         let attached = join(&builder(&name, first).reader("one").build().unwrap());
@@ -303,7 +222,7 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
 #[test]
 fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     let name = Name::new();
     let attached = join(&builder(&name, 0).reader("one").build().unwrap());
     let mut reader = attached.reader("one").unwrap();
@@ -342,7 +261,7 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
 #[test]
 fn a_reader_in_c_outlives_its_producers() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     let name = Name::new();
     let attached = join(&builder(&name, 0).reader("one").build().unwrap());
     let mut reader = Running::start(program, &["read", &name.0, "one"]);
@@ -377,7 +296,7 @@ fn a_reader_in_c_outlives_its_producers() {
 #[test]
 fn what_the_client_does_not_know_it_refuses() {
     let _watched = watched();
-    let Some(program) = client() else { return };
+    let Some(program) = client_in_c() else { return };
     let complaint = |arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1));

@@ -6,43 +6,12 @@
 
 mod common;
 
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
+use common::observed::*;
 use common::*;
-use serde_json::{Value, json};
 use slipring::StartAt;
-use slipring_shm::{
-    Attached, Builder, Ending, Event, Liveness, OnDeath, SeatSummary, Segment, Summary, inspect,
-};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// An event whose words contradict each other if a copy has parts of two events.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Item {
-    words: [u64; 32],
-}
-
-impl Event for Item {
-    const NAME: &'static str = "test/Item, for other languages";
-    const VERSION: u32 = 7;
-}
-
-impl Item {
-    fn fill(&mut self, seq: u64) {
-        self.words.fill(word_of(seq));
-    }
-}
-
-/// The word of which the event at `seq` is full.
-fn word_of(seq: u64) -> u64 {
-    seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
-}
+use slipring_shm::{Ending, Liveness, OnDeath, Segment};
 
 #[test]
 fn plays_a_role() {
@@ -68,209 +37,10 @@ fn role_read() {
     listen();
 }
 
-fn join(segment: &Segment<Item>) -> Attached<Item> {
-    // SAFETY: only these tests know the segment.
-    unsafe { segment.attach() }.unwrap()
-}
-
-/// Returns the interpreter: the one that `SLIPRING_PYTHON` names, or `python3`. `None`: there is
-/// none, and the test has said so.
-fn python() -> Option<OsString> {
-    let program = std::env::var_os("SLIPRING_PYTHON").unwrap_or("python3".into());
-    // The program itself starts faster than a script that looks for it.
-    let code = "import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)";
-    let output = Command::new(&program).args(["-c", code]).stderr(Stdio::null()).output();
-    if let Some(output) = output.ok().filter(|output| output.status.success()) {
-        return Some(String::from_utf8(output.stdout).unwrap().trim_end().into());
-    }
-    let name = thread::current().name().unwrap_or("a test").to_owned();
-    skip(format_args!(
-        "{name} needs Python 3.8 or later, and {program:?} is none: install it, or name another one \
-         with SLIPRING_PYTHON"
-    ));
-    None
-}
-
-/// The program that looks at segments.
-struct Client(OsString);
-
-impl Client {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/segment.py");
-        let mut command = Command::new(&self.0);
-        // Without the user's packages: it needs none.
-        command.args(["-B", "-I", "-S"]).arg(program).args(arguments);
-        command
-    }
-
-    /// Runs the program, which must succeed. Returns its lines as JSON.
-    fn json(&self, arguments: &[&str]) -> Vec<Value> {
-        let output = self.command(arguments).arg("--json").output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        // `ls` meets segments of other tests, which may be damaged.
-        let is_quiet = complaint.is_empty() || arguments == ["ls"];
-        assert!(output.status.success() && is_quiet, "{arguments:?}: {complaint}");
-        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// Runs the program, which must refuse the segment. Returns what it complains of.
-    fn refusal(&self, path: &Path) -> String {
-        let output = self.command(&["show"]).arg(path).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let complaint = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(complaint.lines().count(), 1, "one line, and no traceback: {complaint}");
-        complaint
-    }
-
-    /// Asserts that `show` says the same as the crate's inspection. Returns the summary.
-    #[track_caller]
-    fn agrees(&self, name: &Name) -> Summary {
-        let summary = inspect(&name.0).unwrap();
-        let shown = self.json(&["show", &name.0]);
-        assert_eq!(shown.len(), 1);
-        let mut said = shown[0].clone();
-        let fields = said.as_object_mut().unwrap();
-        // What the inspection does not tell.
-        assert_eq!(fields.remove("id").unwrap().as_str().unwrap().len(), 32);
-        fields.remove("failure").unwrap();
-        fields.remove("first").unwrap();
-        for seats in ["producer_seats", "stages"] {
-            for value in fields[seats].as_array_mut().unwrap() {
-                forget_orphans(value);
-            }
-        }
-        assert_eq!(said, told(&summary), "`show` and `inspect` differ");
-        summary
-    }
-
-    /// Returns the events that are in the ring.
-    fn events(&self, name: &Name, more: &[&str]) -> Vec<Seen> {
-        let lines = self.json(&[&["events", &name.0], more].concat());
-        let (last, events) = lines.split_last().unwrap();
-        assert_eq!(*last, json!({ "missed": 0 }));
-        events.iter().map(Seen::read).collect()
-    }
-}
-
-/// Takes out of seats whether they are orphans, which a summary does not tell.
-fn forget_orphans(value: &mut Value) {
-    match value.get_mut("seats") {
-        Some(seats) => seats.as_array_mut().unwrap().iter_mut().for_each(forget_orphans),
-        None => _ = value.as_object_mut().unwrap().remove("orphan").unwrap(),
-    }
-}
-
-/// An event that the program has printed.
-#[derive(Debug, PartialEq)]
-struct Seen {
-    seq: u64,
-    /// The word of which the copy is full; `None`: the copy is torn.
-    word: Option<u64>,
-    whole: bool,
-    last: bool,
-}
-
-impl Seen {
-    fn read(line: &Value) -> Seen {
-        let hex = line["bytes"].as_str().unwrap();
-        assert_eq!(hex.len(), size_of::<Item>() * 2);
-        let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
-        let words: Vec<u64> = (0..hex.len())
-            .step_by(16)
-            .map(|at| u64::from_ne_bytes([0, 2, 4, 6, 8, 10, 12, 14].map(|i| byte(at + i))))
-            .collect();
-        let is_torn = words.iter().any(|word| *word != words[0]);
-        Seen {
-            seq: line["seq"].as_u64().unwrap(),
-            word: (!is_torn).then_some(words[0]),
-            whole: line["whole"].as_bool().unwrap(),
-            last: line["final"].as_bool().unwrap(),
-        }
-    }
-}
-
-/// Whether the processor orders loads and stores, so that a program without fences may prove what
-/// it copied.
-const ORDERED: bool = cfg!(target_arch = "x86_64");
-
-/// Asserts that these events were printed, in order, with or without a proof.
-#[track_caller]
-fn assert_seen(seen: &[Seen], seqs: impl Iterator<Item = u64>, whole: bool) {
-    let expected: Vec<Seen> = seqs
-        .map(|seq| Seen { seq, word: Some(word_of(seq)), whole: whole && ORDERED, last: true })
-        .collect();
-    assert_eq!(seen, expected);
-}
-
-/// A summary as the program prints it.
-fn told(summary: &Summary) -> Value {
-    let seat = |seat: &SeatSummary| {
-        json!({
-            "participant": seat.participant, "deaths": seat.deaths, "position": seat.position,
-            "unread": seat.unread,
-        })
-    };
-    let seats = |seats: &[SeatSummary]| seats.iter().map(seat).collect::<Vec<_>>();
-    let on_death = |on_death: OnDeath| format!("{on_death:?}").to_lowercase();
-    let stages = summary.stages.iter().map(|stage| {
-        json!({
-            "name": stage.name, "writes": stage.writes, "delivery": stage.delivery,
-            "room": stage.room, "after": stage.after, "on_death": on_death(stage.on_death),
-            "position": stage.position, "held": stage.held, "lag": stage.lag,
-            "seats": seats(&stage.seats),
-        })
-    });
-    let participants = summary.participants.iter().map(|one| {
-        let liveness = match one.liveness {
-            Liveness::Free => "free",
-            Liveness::Alive => "alive",
-            Liveness::Dead => "dead",
-            Liveness::HeldByReader => "held by a reader",
-            _ => "held by another",
-        };
-        json!({
-            "number": one.number, "pid": one.pid, "uid": one.uid, "name": one.name,
-            "joined": one.joined.as_nanos() as u64, "liveness": liveness,
-        })
-    });
-    json!({
-        "path": summary.path, "name": summary.name, "type_name": summary.type_name,
-        "type_version": summary.type_version, "event_size": summary.event_size,
-        "messages": summary.contents == "messages", "capacity": summary.capacity, "length": summary.length,
-        "created": summary.created.as_nanos() as u64, "producers": summary.producers,
-        "notice_ms": summary.notice.as_millis() as u64,
-        "ending": format!("{:?}", summary.ending).to_lowercase(),
-        "published": summary.published, "producer_seats": seats(&summary.producer_seats),
-        "producer_on_death": on_death(summary.producer_on_death),
-        "stages": stages.collect::<Vec<_>>(), "places": summary.places,
-        "participants": participants.collect::<Vec<_>>(), "stale": summary.stale,
-    })
-}
-
-/// First positions near all wraps: of positions, of bounds, and of a pool's claim word.
-const FIRSTS: [u64; 5] = [0, u64::MAX - 4, (1 << 63) - 3, (1 << 62) + 1, (1 << 48) - 3];
-
-fn builder(name: &Name, first: u64) -> Builder<Item> {
-    Segment::create(&name.0).capacity(8).first_seq(first).notice(Duration::from_millis(2))
-}
-
-/// Publishes the next `count` events, one by one.
-macro_rules! publish {
-    ($tx:expr, $count:expr) => {
-        for _ in 0..$count {
-            let mut slot = $tx.claim().unwrap();
-            let seq = slot.seq();
-            slot.fill(seq);
-            slot.publish();
-        }
-    };
-}
-
 #[test]
 fn one_producer_and_a_graph_of_stages() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     for first in FIRSTS {
         let at = |count: u64| first.wrapping_add(count);
         let name = Name::new();
@@ -324,7 +94,7 @@ fn one_producer_and_a_graph_of_stages() {
 #[test]
 fn several_producers_and_their_tombstones() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     for first in FIRSTS {
         let at = |count: u64| first.wrapping_add(count);
         let name = Name::new();
@@ -363,7 +133,7 @@ fn several_producers_and_their_tombstones() {
 #[test]
 fn pools_of_one_and_of_several_producers() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     for first in [FIRSTS[0], FIRSTS[1], FIRSTS[4]] {
         for producers in [1, 2] {
             let name = Name::new();
@@ -411,7 +181,7 @@ fn pools_of_one_and_of_several_producers() {
 #[test]
 fn taps_behind_producers_and_behind_stages() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     for first in [FIRSTS[0], FIRSTS[1], FIRSTS[2]] {
         let at = |count: u64| first.wrapping_add(count);
         for producers in [1, 2] {
@@ -454,7 +224,7 @@ fn taps_behind_producers_and_behind_stages() {
 #[test]
 fn the_dead_are_told_from_the_living() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     let name = Name::new();
     let segment = builder(&name, 0).producers(2).reader("journal").build().unwrap();
     let attached = join(&segment);
@@ -491,7 +261,7 @@ fn the_dead_are_told_from_the_living() {
 #[test]
 fn each_damage_of_the_head_is_refused() {
     let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
+    let Some(client) = Client::new() else { return };
     let name = Name::new();
     builder(&name, 0).reader("journal").build().unwrap();
     let sound = std::fs::read(name.path()).unwrap();
@@ -538,129 +308,3 @@ fn each_damage_of_the_head_is_refused() {
 }
 
 const HEAD: usize = 65_536;
-
-/// Number of events of the stream that the observer follows.
-const EVENTS: u64 = 40_000;
-
-/// A producer's handle, which publishes the next event.
-type Publish = Box<dyn FnMut() + Send>;
-/// A handle that handles all its events, and returns their number.
-type Handle = Box<dyn FnOnce() -> u64 + Send>;
-
-/// What ends the use of a slot, and so what an observer's proof rests on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Last {
-    Reader,
-    Pool,
-    Tap,
-}
-
-/// Takes all handles of the ring's stages.
-fn handles(attached: &Attached<Item>, last: Last) -> Vec<Handle> {
-    let check = |item: &Item, seq: u64| assert_eq!(item.words[31], word_of(seq));
-    if last == Last::Pool {
-        let worker = |()| {
-            let mut worker = attached.pool_reader("last").unwrap();
-            let all = move || worker.for_each(|item, at| check(item, at.seq)).unwrap();
-            Box::new(all) as Handle
-        };
-        return [(); 2].map(worker).into();
-    }
-    let mut journal = attached.reader("journal").unwrap();
-    let all = move || journal.for_each(|item, at| check(item, at.seq)).unwrap();
-    let mut found: Vec<Handle> = vec![Box::new(all)];
-    if last == Last::Tap {
-        let mut view = attached.subscribe("view", StartAt::Oldest).unwrap();
-        found.push(Box::new(move || {
-            view.for_each(|item, at| check(item, at.seq)).unwrap();
-            0 // the journal counts
-        }));
-    }
-    found
-}
-
-/// The observer follows a stream whose slots are overwritten all the time. What it calls whole is
-/// never torn, and it passes every event or counts it.
-#[test]
-fn a_live_stream_is_followed() {
-    let _watched = watched();
-    let Some(client) = python().map(Client) else { return };
-    for (producers, last, claims) in [
-        (1, Last::Reader, None),
-        (1, Last::Reader, Some("1")),
-        (2, Last::Reader, None),
-        (1, Last::Pool, None),
-        (2, Last::Pool, None),
-        (1, Last::Tap, None),
-        (2, Last::Tap, None),
-    ] {
-        let name = Name::new();
-        let segment = builder(&name, 5).producers(producers);
-        let segment = match last {
-            Last::Reader => segment.reader("journal"),
-            Last::Pool => segment.pool_reader("last", 2),
-            Last::Tap => segment.reader("journal").tap("view", 2).after(["journal"]),
-        };
-        let attached = join(&segment.build().unwrap());
-        let handles = handles(&attached, last);
-        let mut all: Vec<Publish> = Vec::new();
-        if producers == 1 {
-            let mut tx = attached.producer().unwrap();
-            all.push(Box::new(move || publish!(tx, 1)));
-        } else {
-            for _ in 0..producers {
-                let mut tx = attached.shared_producer().unwrap();
-                all.push(Box::new(move || publish!(tx, 1)));
-            }
-        }
-        all[0]();
-        let mut command = client.command(&["events", &name.0, "--follow", "--json"]);
-        command.args(["--interval", "0"]).args(claims.map(|claims| format!("--claims={claims}")));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-        // The observer runs before the stream does.
-        let first = Seen::read(&lines.next().unwrap());
-        assert_seen(&[first], [5].into_iter(), true);
-        let (mut whole, mut unproven, mut missed, mut next) = (1, 0, 0, 6);
-        thread::scope(|scope| {
-            for (number, mut publish) in all.into_iter().enumerate() {
-                let share = EVENTS / u64::from(producers) - u64::from(number == 0);
-                scope.spawn(move || {
-                    for count in 0..share {
-                        publish();
-                        // So that the observer is not a lap behind all the time.
-                        if count.is_multiple_of(64) {
-                            thread::sleep(Duration::from_micros(50));
-                        }
-                    }
-                });
-            }
-            let handled = handles.into_iter().map(|handle| scope.spawn(handle));
-            let handled: Vec<_> = handled.collect();
-            for line in lines {
-                if let Some(count) = line["missed"].as_u64() {
-                    missed = count;
-                    continue;
-                }
-                let seen = Seen::read(&line);
-                assert!(seen.seq >= next, "{} after {next}", seen.seq);
-                next = seen.seq + 1;
-                if seen.whole {
-                    assert_eq!(seen.word, Some(word_of(seen.seq)), "{} is not whole", seen.seq);
-                    whole += 1;
-                } else {
-                    unproven += 1;
-                }
-            }
-            let handled = handled.into_iter().map(|handle| handle.join().unwrap());
-            assert_eq!(handled.sum::<u64>(), EVENTS);
-        });
-        assert!(child.wait().unwrap().success());
-        assert_eq!(whole + unproven + missed, EVENTS, "an event was neither seen nor missed");
-        println!(
-            "{producers}, {last:?}, {claims:?}: {whole} whole, {unproven} unproven, {missed} missed"
-        );
-        client.agrees(&name);
-    }
-}

@@ -15,7 +15,9 @@ use slipring_shm::parts::{File, lock, on_each_step};
 use slipring_shm::{Attached, Event, Problem, Segment, SegmentError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub mod clients;
 pub mod items;
+pub mod observed;
 pub mod oracle;
 pub mod trace;
 

@@ -1,0 +1,135 @@
+//! The programs in `clients`, which know segments from SEGMENT.md alone.
+//!
+//! Without Python or a C compiler, a test that needs one says that it did not run.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::skip;
+
+/// Returns the path of a program in `clients`.
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
+}
+
+/// The word of which the clients and their tests fill the event at `seq`.
+pub fn word_of(seq: u64) -> u64 {
+    seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
+}
+
+/// Returns the interpreter: the one that `SLIPRING_PYTHON` names, or `python3`. `None`: there is
+/// none, and the test has said so.
+pub fn python() -> Option<Python> {
+    let program = std::env::var_os("SLIPRING_PYTHON").unwrap_or("python3".into());
+    // The program itself starts faster than a script that looks for it.
+    let code = "import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)";
+    let output = Command::new(&program).args(["-c", code]).stderr(Stdio::null()).output();
+    if let Some(output) = output.ok().filter(|output| output.status.success()) {
+        return Some(Python(String::from_utf8(output.stdout).unwrap().trim_end().into()));
+    }
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    skip(format_args!(
+        "{name} needs Python 3.8 or later, and {program:?} is none: install it, or name another one \
+         with SLIPRING_PYTHON"
+    ));
+    None
+}
+
+/// The interpreter of `segment.py`.
+pub struct Python(OsString);
+
+impl Python {
+    /// The interpreter, without the user's packages: the program needs none.
+    pub fn bare(&self) -> Command {
+        let mut command = Command::new(&self.0);
+        command.args(["-B", "-I", "-S"]);
+        command
+    }
+
+    /// The program `segment.py`.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.bare();
+        command.arg(source("segment.py")).args(arguments);
+        command
+    }
+}
+
+/// Returns the program `client.c`, which the first test builds. `None`: there is no compiler, and
+/// the test has said so.
+pub fn client_in_c() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let compiler = std::env::var_os("CC").unwrap_or("cc".into());
+        let works = Command::new(&compiler).arg("--version").stdout(Stdio::null()).status();
+        if !works.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        // Another test program may build it, or run it.
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
+        let built = program.with_extension(std::process::id().to_string());
+        let mut command = Command::new(compiler);
+        command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+        assert!(command.arg(&built).arg(source("client.c")).status().unwrap().success());
+        std::fs::rename(built, &program).unwrap();
+        Some(program)
+    });
+    if built.is_none() {
+        let name = thread::current().name().unwrap_or("a test").to_owned();
+        let compiler: OsString = std::env::var_os("CC").unwrap_or("cc".into());
+        skip(format_args!(
+            "{name} needs a C compiler, and {compiler:?} is none: install one, or name it with CC"
+        ));
+    }
+    built.as_deref()
+}
+
+/// A running client, which is killed by the drop.
+pub struct Running {
+    pub child: Child,
+    pub lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    pub fn start(program: &Path, arguments: &[&str]) -> Running {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped());
+        // The thread of the test waits for the client, or the client is killed with it.
+        let dies = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
+        // SAFETY: the closure makes one system call.
+        unsafe { command.pre_exec(dies) };
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, lines }
+    }
+
+    /// Asserts that the client prints the events at `seqs`.
+    pub fn sees(&mut self, seqs: impl Iterator<Item = u64>) {
+        for seq in seqs {
+            assert_eq!(self.line(), Some(format!("{seq} {}", word_of(seq))));
+        }
+    }
+
+    pub fn line(&mut self) -> Option<String> {
+        self.lines.next().map(Result::unwrap)
+    }
+
+    /// Asserts that the client prints no more, and succeeds.
+    pub fn ends(mut self) {
+        assert_eq!(self.line(), None);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
