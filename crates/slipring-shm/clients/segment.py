@@ -9,7 +9,8 @@ needs Python 3.8 or later and 64-bit Linux, and no package.
     segment.py events NAME               the published events that are still in the ring
     segment.py events NAME --follow      the same, and then each event that is published
 
-NAME is the name of a segment, or a path with a slash. `--json` prints JSON, one object a line.
+NAME is the name of a segment, or a path with a slash. `--json` prints JSON, one object a line. It
+ends with 1 if a segment or the output is refused, and with 2 if an argument is wrong.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import errno
 import fcntl
 import functools
 import json
+import math
 import mmap
 import os
 import platform
@@ -39,9 +41,11 @@ TMPFS, EXT4 = 0x01021994, 0xEF53
 DELIVERIES = ("each", "pool", "shards", "tap")
 EACH, POOL, SHARDS, TAP = range(4)
 ON_DEATH = ("wait", "tell", "fail", "close")
+CLOSE = 3
+ACCESS = ("reads", "writes")
 CONTENTS = ("events", "messages", "blocks")
-MESSAGES = 1
-CLOSED, HALTED, FAILED = 1, 2, 4
+MESSAGES, PADDING = 1, 0xFFFFFFFF
+CLOSED, HALTED, FAILED, CLOSING = 1, 2, 4, 8
 CLAIM_LINE, SENTINEL_LINE, CURSOR_LINE = 0, 1, 2
 IDLE = 1
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -71,6 +75,10 @@ SEAT = struct.Struct("=10Q48x")
 
 class Refused(Exception):
     """Why a file is not taken for a segment: what was wrong, and what to do."""
+
+
+class Unwritten(Exception):
+    """Why the output cannot be written."""
 
 
 class Missing(Refused):
@@ -143,11 +151,11 @@ def file_system(fd):
 
 
 def boot_id():
-    """Returns the number of this boot; zeros: there is no /proc."""
+    """Returns the number of this boot; zeros: it is not known, because there is no /proc."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return bytes.fromhex(file.read().strip().replace("-", ""))
-    except OSError:
+    except (OSError, ValueError):
         return bytes(16)
 
 
@@ -180,7 +188,7 @@ def open_file(path):
             raise Refused(f"it has {found.st_nlink} names, and a segment has one")
         if found.st_size < HEAD:
             raise Refused(f"it has {found.st_size} bytes, and a segment has at least {HEAD}")
-    except Refused:
+    except BaseException:
         os.close(fd)
         raise
     return fd, found.st_size
@@ -194,6 +202,13 @@ def check_head(head, length):
     def need(right, what):
         if not right:
             raise Refused(f"its header is damaged: {what}; remove it and make it anew")
+
+    def known(field, found, names):
+        if found >= len(names):
+            raise Refused(
+                f"{field} is {found}, and this program knows 0 to {len(names) - 1}: "
+                "look at it with a newer one, or make it anew"
+            )
 
     if h.magic != b"SLIPRING":
         raise Refused(f"it begins with {h.magic!r} and not with SLIPRING: take another name")
@@ -211,7 +226,9 @@ def check_head(head, length):
     if h.length != length:
         raise Refused(f"it has {length} bytes, and should have {h.length}")
     need(HEAD <= h.length <= MAX_LENGTH, "its length")
-    need(h.kind <= 1 and h.producers <= 64, "its kind or number of producers")
+    known("its kind", h.kind, CONTENTS)
+    known("its producer_on_death", h.producer_on_death, ON_DEATH)
+    need(h.producers <= 64, "its number of producers")
     need(is_power(h.capacity) and h.capacity < MAX_LENGTH, "its capacity")
     need(is_power(h.event_align) and h.event_align <= 4096, "the alignment of its events")
     need(1 <= h.event_size < MAX_LENGTH and h.event_size % h.event_align == 0, "the event size")
@@ -221,7 +238,7 @@ def check_head(head, length):
     need(max(h.stages, h.cells, h.shard_ids) <= 64, "its stages, cells or shard ids")
     need(h.schema_length <= HEAD - SCHEMA_AT, "the length of its schema")
     need(SCHEMA_AT + h.schema_length <= h.header_length, "the length of its schema")
-    need(1 <= h.notice_ms <= 1000 and h.producer_on_death < 3, "its notice or effect of a death")
+    need(1 <= h.notice_ms <= 1000, "its notice")
     need(is_text(h.type_name), "the name of its event type")
     check_areas(h, need)
     stages = []
@@ -229,10 +246,15 @@ def check_head(head, length):
         stage = Record(STAGE_FIELDS, STAGE.unpack_from(head, STAGES_AT + index * 128))
         s, what = stage, f"stage {index}"
         need(is_text(s.name) and s.name not in [other.name for other in stages], f"name of {what}")
-        need(s.access < 2 and s.delivery < 4 and s.on_death < 3 and s.flags == 0, what)
+        known(f"the access of {what}", s.access, ACCESS)
+        known(f"the delivery of {what}", s.delivery, DELIVERIES)
+        known(f"the on_death of {what}", s.on_death, ON_DEATH[:CLOSE])
+        known(f"the flags of {what}", s.flags, ("none",))
         need(1 <= s.room <= 64 and s.after >> index == 0, what)
         need(s.wait_queue < h.wait_queues and s.first_seat + s.seats <= h.seats, what)
         need(s.room == s.seats and s.line + line_count(s) <= h.lines, what)
+        most = {EACH: 1, TAP: 64}.get(s.delivery, h.capacity)
+        need(s.seats <= most, f"{what}, which has {s.seats} handles at {h.capacity} slots")
         need(s.cells <= h.cells and s.shard_ids <= h.shard_ids, what)
         need(s.key_offset + s.key_length <= h.event_size, what)
         stages.append(stage)
@@ -295,27 +317,37 @@ class Segment:
         self.path = path_of(name)
         self.fd, length = open_file(self.path)
         try:
-            self.header, self.stages = check_head(os.pread(self.fd, HEAD, 0), length)
+            head = os.pread(self.fd, HEAD, 0)
+            if len(head) < HEAD:
+                raise Refused("it was shortened while it was read: make it anew")
+            self.header, self.stages = check_head(head, length)
             in_memory = file_system(self.fd) == TMPFS
             if not (is_known(self.header.boot) or in_memory or self.probe(0, 1025) is not None):
                 raise Refused("it may be older than the machine's last start: mount /proc")
-            self.map = mmap.mmap(self.fd, length, access=mmap.ACCESS_READ)
+            if self.header.stages == 0:
+                raise Refused("it has no ring: make it anew with a stage")
+            if self.header.stamps_stride == 0:
+                raise Refused("its ring has no stamps, and this program knows none without")
+            try:
+                self.map = mmap.mmap(self.fd, length, access=mmap.ACCESS_READ)
+            except (ValueError, OverflowError):
+                raise Refused(f"its {length} bytes cannot be mapped: make it anew") from None
         except BaseException:
             os.close(self.fd)
             raise
-        # An item of this view is loaded by one load of eight bytes.
-        self.words = memoryview(self.map).cast("Q")
+        # An item of such a view is loaded by one load.
+        view = memoryview(self.map)[: length & ~7]
+        self.words, self.halves = view.cast("Q"), view.cast("I")
+        view.release()
         self.capacity = self.header.capacity
         self.shift = self.capacity.bit_length() - 1
-        if self.header.stages == 0 or self.header.stamps_stride == 0:
-            self.__exit__()
-            raise Refused("it has no ring that this program knows: make it anew with a stage")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.words.release()
+        self.halves.release()
         self.map.close()
         os.close(self.fd)
 
@@ -336,8 +368,7 @@ class Segment:
     def bits(self):
         """Loads the status bits and the last position."""
         at = self.header.status_at
-        low = struct.unpack("=I", self.map[at : at + 4])[0]
-        return low, self.word(at + 8)
+        return self.halves[at >> 2], self.word(at + 8)
 
     # Stamps.
 
@@ -472,9 +503,7 @@ class Segment:
         found = []
         for number in range(1, self.header.participants + 1):
             at = self.header.participants_at + (number - 1) * LINE
-            raw = os.pread(self.fd, LINE, at)
-            if len(raw) < LINE:
-                break
+            raw = struct.pack("=16Q", *(self.word(at + 8 * word) for word in range(16)))
             state, pid, uid, start, namespace, joined, _, name = PARTICIPANT.unpack(raw)
             attached, lock = state & 0xFFFFFFFF != 0, self.probe(number)
             if lock is None:
@@ -573,7 +602,7 @@ class Segment:
         party, raw = party - 1, self.map[at + 32 : at + 32 + min(length, 256)]
         name = text(self.stages[party].name) if 0 <= party < len(self.stages) else "producer"
         at = (seq - 1) & MASK if seq else None
-        return {"party": name, "seq": at, "reason": raw.decode("utf-8", "replace")}
+        return {"party": name, "seq": at, "reason": text(raw)}
 
 
 def latest(positions):
@@ -611,6 +640,8 @@ def ending(bits):
         return "running"
     if bits & (FAILED | HALTED):
         return "failed" if bits & FAILED else "halted"
+    if bits & ~(CLOSED | CLOSING):
+        return "damaged"
     return "closed" if bits & CLOSED else "closing"
 
 
@@ -648,8 +679,13 @@ class Observer:
         self.missed = 0
 
     def oldest(self):
-        """Returns the first position within a lap of the published end at which a run begins."""
+        """Returns the first position within a lap of the published end at which a run begins. Of
+        messages: the first one that some stage has not released."""
         segment, (end, _) = self.segment, self.move_end()
+        if segment.header.kind == MESSAGES:
+            # A stamp may be of a slot inside of a message. Stages release whole messages.
+            stages = [stage for stage in segment.stages if stage.delivery != TAP]
+            return least([end] + [segment.frontier(stage) for stage in stages])
         return self.next_run((end - min(segment.capacity, ahead(end, segment.header.first))) & MASK)
 
     def next_run(self, seq):
@@ -660,15 +696,27 @@ class Observer:
 
     def begin(self, seq):
         """Checks the position that a user asks for. Returns the begin of its run."""
-        for back in range(self.segment.capacity):
-            head = (seq - back) & MASK
-            run = self.segment.run(head)
-            if run and run[0] > back:
-                return head
+        oldest = self.oldest()
         if seq == self.end:
             return seq
-        oldest = self.oldest()
+        if self.segment.header.kind == MESSAGES:
+            heads = self.heads(oldest)
+        else:
+            heads = ((seq - back) & MASK for back in range(self.segment.capacity))
+        for head in heads:
+            run = self.segment.run(head)
+            if run and (seq - head) & MASK < run[0]:
+                return head
         raise Refused(f"no event at {seq} is in the ring: begin at {oldest}, the oldest one")
+
+    def heads(self, seq):
+        """Yields the begin of each run from a position on, where one begins."""
+        while ahead(self.end, seq) > 0:
+            yield seq
+            run = self.segment.run(seq)
+            if run is None:
+                return
+            seq = (seq + run[0]) & MASK
 
     def move_end(self):
         """Walks on to the published end. Returns the furthest position that was found, and whether
@@ -676,19 +724,39 @@ class Observer:
         self.end, is_end = self.segment.published(self.end)
         return self.end, is_end
 
-    def copy(self, seq):
-        """Copies an event. Returns its bytes, whether the copy is whole, and whether no stage is to
-        change the event any more. None: the slot is known to have been published again."""
+    def copy(self, seq, slots=1):
+        """Copies an event, or the slots of a message. Returns the bytes, whether the copy is whole,
+        and whether no stage is to change the event any more. None: the slot is known to have been
+        published again."""
         segment, h = self.segment, self.segment.header
         released = segment.released()
         final = released is None or ahead(released, seq) > 0
-        at = h.events_at + (seq & (segment.capacity - 1)) * h.events_stride
-        copied = segment.map[at : at + h.event_size]
-        # All that the proof rests on is loaded behind the copy.
+        slot = seq & (segment.capacity - 1)
+        if slot + slots > segment.capacity:
+            raise Refused(f"it is damaged: a message at {seq} crosses the end of the ring")
+        at = h.events_at + slot * h.events_stride
+        copied = segment.map[at : at + (slots - 1) * h.events_stride + h.event_size]
+        # All that the proof rests on is loaded behind the copy. It holds for later slots, too.
         whole = ORDERED and self.is_reused_later(seq)
         if not whole and ahead(self.move_end()[0], seq) > segment.capacity:
             return None
         return copied, whole, final
+
+    def message(self, seq, cells):
+        """Copies the message of a run. Returns its position, bytes, whole, final and kind. None: it
+        is padding, or was overwritten."""
+        copied = self.copy(seq, cells)
+        if copied is not None:
+            data, whole, final = copied
+            length, kind = struct.unpack_from("=II", data)
+            if length == PADDING:
+                return None
+            if length <= len(data) - 8:
+                return seq, data[8 : 8 + length], whole, final, kind
+            if whole:
+                raise Refused(f"it is damaged: the message at {seq} has {length} bytes, as it says")
+        self.missed += cells
+        return None
 
     def is_reused_later(self, seq):
         """Returns whether it is proven that no producer has begun to write to the slot of a
@@ -715,8 +783,8 @@ class Observer:
         return all(ahead(hi, seq) <= segment.capacity for hi in recent)
 
     def events(self, seq, follow):
-        """Yields position, bytes, whole and final of each event from a position on. Yields None
-        where it has to wait for the next event."""
+        """Yields position, bytes, whole and final of each event from a position on, and of messages
+        the kind. Yields None where it has to wait for the next event."""
         segment, asked, seq = self.segment, seq, self.begin(seq)
         while True:
             if ahead(self.move_end()[0], seq) > segment.capacity:
@@ -726,7 +794,9 @@ class Observer:
             if ahead(self.end, seq) <= 0:
                 # The bits are loaded before the last look for events.
                 bits, last = segment.bits()
-                is_over = bits & (HALTED | FAILED) or bits & CLOSED and ahead(last, seq) <= 0
+                is_over = ending(bits) in ("failed", "halted", "damaged") or (
+                    bits & CLOSED and ahead(last, seq) <= 0
+                )
                 if ahead(self.move_end()[0], seq) > 0:
                     continue
                 if not follow or is_over or os.fstat(segment.fd).st_nlink == 0:
@@ -737,23 +807,61 @@ class Observer:
             if run is None:
                 # Between two looks, a producer has claimed the slot again.
                 after = self.next_run((seq + 1) & MASK)
+                if segment.header.kind == MESSAGES:
+                    after = later(after, self.oldest())
                 self.missed += ahead(after, seq)
                 seq = after
                 continue
             length, live = run
-            for offset in range(length if live else 0):
-                at = (seq + offset) & MASK
-                if ahead(asked, at) > 0:
-                    continue
-                copied = self.copy(at)
-                if copied is None:
-                    self.missed += 1
-                else:
-                    yield (at, *copied)
+            if live and segment.header.kind == MESSAGES:
+                if ahead(asked, seq) <= 0 and (message := self.message(seq, length)):
+                    yield message
+            elif live:
+                for offset in range(length):
+                    at = (seq + offset) & MASK
+                    if ahead(asked, at) > 0:
+                        continue
+                    copied = self.copy(at)
+                    if copied is None:
+                        self.missed += 1
+                    else:
+                        yield (at, *copied)
             seq = (seq + length) & MASK
 
 
 # The command line.
+
+
+def say(line):
+    """Prints a line."""
+    try:
+        print(line)
+    except OSError as error:
+        raise unwritten(error) from None
+
+
+def flush():
+    """Writes out what was printed."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        raise unwritten(error) from None
+
+
+def unwritten(error):
+    """Returns what to raise where the output refuses a write."""
+    if isinstance(error, BrokenPipeError):
+        return error
+    return Unwritten(f"the output cannot be written: {error.strerror or error}; print elsewhere")
+
+
+def warn(line):
+    """Prints a line for people beside the output."""
+    try:
+        print(line, file=sys.stderr)
+    except OSError:
+        pass  # nobody listens
 
 
 def show(summary):
@@ -761,13 +869,13 @@ def show(summary):
     s = summary
     made = datetime.datetime.fromtimestamp(s["created"] // 10**9)
     state = "stale" if s["stale"] else s["ending"]
-    print(
+    say(
         f"{s['name'] or s['path']}: {s['type_name']} v{s['type_version']}, {s['capacity']} slots "
         f"of {s['event_size']} bytes, made {made}, {state}"
     )
     if s["failure"]:
         failure = s["failure"]
-        print(f"  failed: {failure['party']} at {failure['seq']}: {failure['reason']}")
+        say(f"  failed: {failure['party']} at {failure['seq']}: {failure['reason']}")
     people = {one["number"]: one for one in s["participants"]}
 
     def owners(seats):
@@ -781,48 +889,70 @@ def show(summary):
         return ", ".join(names) or "-"
 
     if s["producer_seats"]:
-        print(f"  {'producer':20} at {s['published']}  {owners(s['producer_seats'])}")
+        say(f"  {'producer':20} at {s['published']}  {owners(s['producer_seats'])}")
     for stage in s["stages"]:
-        print(
+        say(
             f"  {stage['name']:20} at {stage['position']}  lag {stage['lag']}  {stage['delivery']}"
             f"  {owners(stage['seats'])}"
         )
 
 
+def values_of(seq, data, form):
+    """Returns the values of an event by a format."""
+    size = struct.calcsize(form)
+    if size != len(data):
+        raise Refused(f"--format has {size} bytes, and the event at {seq} has {len(data)}")
+    return struct.unpack(form, data)
+
+
+def json_value(value):
+    """Returns a value of a format as JSON has it: bytes in hexadecimal, and no number as a text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def print_event(event, options):
-    """Prints an event."""
-    seq, data, whole, final = event
-    values = struct.unpack(options.format, data) if options.format else None
+    """Prints an event, or a message."""
+    seq, data, whole, final, *kind = event
+    values = values_of(seq, data, options.format) if options.format is not None else None
     if options.json:
         line = {"seq": seq, "whole": whole, "final": final}
-        line.update({"values": values} if values else {"bytes": data.hex()})
-        print(json.dumps(line))
+        line.update({"kind": number for number in kind})
+        if values is None:
+            line["bytes"] = data.hex()
+        else:
+            line["values"] = [json_value(value) for value in values]
+        say(json.dumps(line))
     else:
         proof = "whole" if whole else "unproven"
         more = "" if final else " changing"
-        print(f"{seq} {proof}{more} {values if values else data.hex()}")
+        more += "".join(f" kind {number}" for number in kind)
+        say(f"{seq} {proof}{more} {data.hex() if values is None else values}")
 
 
 def events(options):
     """Prints the events of a segment."""
     with Segment(options.name) as segment:
+        if options.format is not None and segment.header.kind != MESSAGES:
+            values_of(segment.header.first, bytes(segment.header.event_size), options.format)
         observer = Observer(segment, options.claims)
         begin = observer.oldest() if options.begin is None else options.begin
         count = 0
         for event in observer.events(begin, options.follow):
             if event is None:
-                sys.stdout.flush()
+                flush()
                 time.sleep(options.interval)
                 continue
             print_event(event, options)
             count += 1
             if count == options.count:
                 break
-        sys.stdout.flush()
+        flush()
         if options.json:
-            print(json.dumps({"missed": observer.missed}))
+            say(json.dumps({"missed": observer.missed}))
         elif observer.missed:
-            print(f"missed {observer.missed} events that were overwritten first", file=sys.stderr)
+            warn(f"missed {observer.missed} events that were overwritten first")
 
 
 def ls(options):
@@ -835,14 +965,48 @@ def ls(options):
                     summary = segment.summary()
             except Missing:
                 continue
-            except (Refused, OSError) as error:
-                print(f"{path}: {error}", file=sys.stderr)
+            except Refused as error:
+                warn(f"{path}: {error}")
                 continue
-            print(json.dumps(summary)) if options.json else show(summary)
+            except OSError as error:
+                warn(f"{path}: {error.strerror or error}")
+                continue
+            say(json.dumps(summary)) if options.json else show(summary)
 
 
-def main():
-    """Runs a command. Returns the exit code."""
+def number(least, most):
+    """Returns a function that reads a number of a range, for an argument."""
+
+    def read(given):
+        if not re.fullmatch(r"[0-9]{1,20}", given) or not least <= int(given) <= most:
+            raise argparse.ArgumentTypeError(f"{given!r} is no number from {least} to {most}")
+        return int(given)
+
+    return read
+
+
+def pause(given):
+    """Reads a pause, in seconds."""
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{given!r} is no number of seconds from 0 to 3600")
+    return seconds
+
+
+def form(given):
+    """Reads a format of an event."""
+    try:
+        struct.calcsize(given)
+    except (struct.error, UnicodeError, MemoryError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(f"{given!r} is no format of `struct`: {error}") from None
+    return given
+
+
+def arguments():
+    """Reads the command line."""
     parser = argparse.ArgumentParser(description="Looks at segments of slipring.")
     commands = parser.add_subparsers(dest="command", required=True)
     of_all = commands.add_parser("ls", help="every segment in /dev/shm")
@@ -852,29 +1016,52 @@ def main():
         command.add_argument("--json", action="store_true", help="print JSON")
     for command in (of_one, of_events):
         command.add_argument("name", help="name of a segment, or path")
-    of_events.add_argument("--follow", action="store_true", help="go on until the ring ends")
-    of_events.add_argument("--from", dest="begin", type=int, help="position to begin at")
-    of_events.add_argument("--count", type=int, help="number of events to print at most")
-    of_events.add_argument("--claims", type=int, help="slots that the one producer claims at most")
-    of_events.add_argument("--format", help="format of an event, as of Python's struct")
-    of_events.add_argument("--interval", type=float, default=0.001, help="pause, in seconds")
-    options = parser.parse_args()
+    position, count, slots = number(0, MASK), number(1, MASK), number(1, MAX_LENGTH)
+    add = of_events.add_argument
+    add("--follow", action="store_true", help="go on until the ring ends")
+    add("--from", dest="begin", type=position, help="position to begin at")
+    add("--count", type=count, help="number of events to print at most")
+    add("--claims", type=slots, help="slots that the one producer claims at most")
+    add("--format", type=form, help="format of an event, as of Python's struct")
+    add("--interval", type=pause, default=0.001, help="pause, in seconds")
+    return parser.parse_args()
+
+
+def main():
+    """Runs a command. Returns the exit code."""
+    if sys.stdout is not None:
+        # Names may have characters that the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    options = arguments()
+    name = getattr(options, "name", FOLDER)
     try:
         if options.command == "ls":
             ls(options)
         elif options.command == "show":
             with Segment(options.name) as segment:
                 summary = segment.summary()
-            print(json.dumps(summary)) if options.json else show(summary)
+            say(json.dumps(summary)) if options.json else show(summary)
         else:
             events(options)
-    except Refused as error:
-        print(f"{options.name}: {error}", file=sys.stderr)
-        return 1
+        flush()
+        return 0
     except (BrokenPipeError, KeyboardInterrupt):
-        # Nobody reads the rest.
+        code = 0  # nobody reads the rest
+    except Unwritten as error:
+        code = 1
+        warn(error)
+    except Refused as error:
+        code = 1
+        warn(f"{name}: {error}")
+    except OSError as error:
+        code = 1
+        warn(f"{name}: {error.strerror or error}: try again, or name another segment")
+    try:
+        flush()
+    except (OSError, Unwritten):
+        # What Python still has is not written at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return code
 
 
 if __name__ == "__main__":

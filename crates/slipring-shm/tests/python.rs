@@ -6,11 +6,18 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
+use common::clients::source;
 use common::observed::*;
 use common::*;
 use slipring::StartAt;
+use slipring_shm::parts::layout::Head;
 use slipring_shm::{Ending, Liveness, OnDeath, Segment};
 
 #[test]
@@ -268,7 +275,6 @@ fn each_damage_of_the_head_is_refused() {
     let folder = Folder::new();
     let path = folder.0.join("copy.slipring");
     let refusal = |bytes: &[u8], mode: u32| {
-        use std::os::unix::fs::PermissionsExt;
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, bytes).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -308,3 +314,193 @@ fn each_damage_of_the_head_is_refused() {
 }
 
 const HEAD: usize = 65_536;
+
+/// Runs the program. Returns its code and what it says, which is no traceback.
+#[track_caller]
+fn said(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains("Traceback") && !said.contains("Exception"), "{command:?}: {said}");
+    (output.status.code(), said)
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let _watched = watched();
+    let Some(client) = Client::new() else { return };
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).reader("journal").build().unwrap());
+    let mut tx = attached.producer().unwrap();
+    publish!(tx, 3);
+    let wrong = [
+        ("--format", &["zz", "8s8", "99999999999999999999s", "é"][..]),
+        ("--count", &["0", "-1", "x", "1.5", ""]),
+        ("--claims", &["0", "-1", "99999999999999999999999"]),
+        ("--from", &["-1", "18446744073709551616", "x"]),
+        ("--interval", &["-1", "nan", "inf", "x", "1e9"]),
+        ("--no-such", &["1"]),
+    ];
+    for (option, values) in wrong {
+        for value in values {
+            let (code, said) = said(&mut client.command(&["events", &name.0, option, value]));
+            assert!(code == Some(2) && said.contains(option), "{option} {value}: {said}");
+        }
+    }
+    for (arguments, says) in [
+        (&["--format", "8sQd", "--json"][..], "--format has 24 bytes, and the event at 0 has 256"),
+        (&["--format", ""], "--format has 0 bytes"),
+        (&["--format", "33Q"], "--format has 264 bytes"),
+        (&["--from", "100"], "begin at 0, the oldest one"),
+        (&["--from", "18446744073709551615"], "begin at 0, the oldest one"),
+    ] {
+        let (code, said) = said(client.command(&["events", &name.0]).args(arguments));
+        assert!(code == Some(1) && said.contains(says), "{arguments:?}: {said}");
+    }
+    // Whatever the values are, each line is JSON.
+    for format in ["=8sQd232x", "32d", "64f", "256c", "255p?", "32Q"] {
+        for line in client.json(&["events", &name.0, "--format", format]).iter().take(3) {
+            assert!(line["values"].is_array(), "{line}");
+        }
+        let (code, _) = said(&mut client.command(&["events", &name.0, "--format", format]));
+        assert_eq!(code, Some(0));
+    }
+    for verb in ["", "no-such", "show", "events", "ls extra"] {
+        let (code, said) = said(client.command(&[]).args(verb.split_ascii_whitespace()));
+        assert_eq!(code, Some(2), "{verb}: {said}");
+    }
+}
+
+#[test]
+fn what_is_no_segment_is_refused() {
+    let _watched = watched();
+    let Some(client) = Client::new() else { return };
+    let folder = Folder::new();
+    let path = |name: &str| folder.0.join(name).into_os_string();
+    std::os::unix::fs::symlink("/dev/shm/any.slipring", path("link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    std::fs::write(path("empty"), []).unwrap();
+    let long = "a".repeat(5_000);
+    let names = [
+        path("link"),
+        path("socket"),
+        path("empty"),
+        path("no-such"),
+        path("empty/below"),
+        path(&long),
+        folder.0.clone().into(),
+        long.into(),
+        OsStr::from_bytes(b"/dev/shm/\xff\xfe.slipring").into(),
+        "".into(),
+        ".".into(),
+        "a b".into(),
+        "a\nb".into(),
+        "/".into(),
+        "/dev/null".into(),
+        "/dev/full".into(),
+        "/proc/self/mem".into(),
+        "/proc/self/fd/0".into(),
+    ];
+    for name in names {
+        for verb in ["show", "events"] {
+            let (code, said) = said(client.command(&[verb]).arg(&name));
+            assert_eq!(code, Some(1), "{name:?}: {said}");
+            assert!(!said.trim().is_empty(), "{name:?} was refused without a word");
+        }
+    }
+}
+
+/// An output that is closed, or full, ends the program. Only a full one is an error.
+#[test]
+fn each_output_is_checked() {
+    let _watched = watched();
+    let Some(client) = Client::new() else { return };
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).reader("journal").build().unwrap());
+    let mut tx = attached.producer().unwrap();
+    publish!(tx, 8);
+    let follow = ["events", &name.0, "--follow"];
+    for arguments in
+        [&["ls"][..], &["ls", "--json"], &["show", &name.0], &["events", &name.0], &follow]
+    {
+        if let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") {
+            let (code, said) = said(client.command(arguments).stdout(full));
+            assert!(code == Some(1) && said.contains("cannot be written"), "{arguments:?}: {said}");
+        }
+        let (read, closed) = rustix::pipe::pipe().unwrap();
+        drop(read);
+        let (code, complaint) = said(client.command(arguments).stdout(closed));
+        assert_eq!(code, Some(0), "{arguments:?}: {complaint}");
+        if arguments != follow {
+            let program = client.command(arguments);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", r#"exec "$0" "$@" >&-"#]).arg(program.get_program());
+            let (code, said) = said(shell.args(program.get_args()));
+            assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        }
+    }
+}
+
+/// Runs the program on many files in one process, and says what ended by anything but its code.
+const MANY: &str = r#"
+import contextlib, importlib.util, io, os, sys
+
+spec = importlib.util.spec_from_file_location("segment", sys.argv[1])
+client = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(client)
+for path in sys.stdin.read().split():
+    for verb in (["show"], ["show", "--json"], ["events"], ["events", "--json", "--claims=1"]):
+        sys.argv = ["segment.py", *verb, path]
+        output = io.TextIOWrapper(io.BytesIO())
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+            try:
+                client.main()
+            except BaseException as error:
+                sys.__stdout__.write(f"{path} {verb}: {error!r}\n")
+"#;
+
+/// Whatever the bytes of a segment are, there are errors at most.
+#[test]
+fn damaged_segments_end_without_a_traceback() {
+    let _watched = watched();
+    let Some(client) = Client::new() else { return };
+    let name = Name::new();
+    let graph = builder(&name, FIRSTS[1]).producers(2).reader("journal").tap("view", 2);
+    let graph = graph.pool_reader("share", 2).shard_reader("books", 2, |item| &item.words[0]);
+    let attached = join(&graph.build().unwrap());
+    let mut tx = attached.shared_producer().unwrap();
+    publish!(tx, 6);
+    let sound = std::fs::read(name.path()).unwrap();
+    let folder = Folder::new();
+    let mut random = fastrand::Rng::with_seed(45);
+    let mut paths = String::new();
+    for number in 0..400 {
+        let mut bytes = sound.clone();
+        for _ in 0..random.usize(1..4) {
+            // The head's fields, its stages, or words behind it.
+            let at =
+                [random.usize(40..328), 4096 + random.usize(..512), HEAD + random.usize(..8192)];
+            let at = at[random.usize(..3)] & !7;
+            let values = [0, 1, u64::MAX, 1 << 63, random.u64(..), random.u64(..1 << 20)];
+            bytes[at..at + 8].copy_from_slice(&values[random.usize(..6)].to_ne_bytes());
+        }
+        if number % 8 == 0 {
+            bytes.resize(bytes.len() + random.usize(1..8), 0);
+            let length = bytes.len() as u64;
+            bytes[24..32].copy_from_slice(&length.to_ne_bytes());
+        }
+        let mut head = Head::from_bytes(bytes[..HEAD].to_vec()).unwrap();
+        head.seal();
+        bytes[..HEAD].copy_from_slice(head.bytes());
+        let path = folder.0.join(number.to_string());
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        paths += &format!("{}\n", path.display());
+    }
+    let mut command = client.0.bare();
+    command.args(["-c", MANY]).arg(source("segment.py"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(paths.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
