@@ -7,8 +7,9 @@
  *
  * NAME is a name in /dev/shm, or a path with a slash. An event's first eight bytes are printed, and
  * a produced event is full of a word made of its position. The program shows the steps; it is no
- * library. It works at graphs without pools and taps: it refuses others. It leaves the recovery of
- * several producers to processes that can do it.
+ * library. It works at rings of events whose stages each see all of them: it refuses others. A
+ * reader releases what it has written out, and not before. So a reader that is killed loses
+ * nothing: what it had not written comes again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,6 +17,8 @@
 #include <inttypes.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -38,6 +41,7 @@ typedef _Atomic uint32_t half;
 enum { HEAD = 65536, STAGES_AT = 4096, LINE = 128, MAX_RUN = 1 << 15 };
 enum { CLAIM_LINE = 0, FIRST_LINE = 3 };
 enum { CLOSED = 1, HALTED = 2, FAILED = 4, CLOSING = 8 };
+enum { ON_DEATH_WAIT, ON_DEATH_TELL, ON_DEATH_FAIL, ON_DEATH_CLOSE };
 #define TOMBSTONE (UINT64_C(1) << 16)
 #define CLAIMED (UINT64_C(1) << 17)
 #define CLAIMS_CLOSED UINT64_C(1)
@@ -83,7 +87,11 @@ struct participant {
 };
 
 struct seat {
-    word owner, state, lo, mid, hi, left, held, boundary, unread, deaths;
+    word owner, state, lo, mid, hi, left, held, boundary, unread, deaths, found_dead;
+};
+
+struct failure {
+    word state, party, seq, length, text[32];
 };
 
 struct queue {
@@ -98,9 +106,21 @@ static uint32_t self;
 static int probe_fd;
 static bool always_fences;
 
-static _Noreturn void fail(const char *what) {
-    fprintf(stderr, "client: %s\n", what);
+/* A reader that fails goes without leaving its seat: its end counts as a death. */
+__attribute__((format(printf, 1, 2))) static _Noreturn void fail(const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    fputs("client: ", stderr);
+    vfprintf(stderr, format, values);
+    fputc('\n', stderr);
+    va_end(values);
     exit(1);
+}
+
+/* Writes out what was printed. */
+static void flush(void) {
+    if (fflush(stdout) != 0 || ferror(stdout))
+        fail("the output cannot be written (%s): what is not written comes again", strerror(errno));
 }
 
 /* Positions. */
@@ -120,6 +140,7 @@ static struct participant *participant(uint32_t k) {
     return (void *)(base + h.participants_at + (uint64_t)(k - 1) * LINE);
 }
 static half *bits(void) { return (half *)(base + h.status_at); }
+static struct failure *failure(void) { return (void *)(base + h.status_at + LINE); }
 static word *final_seq(void) { return (word *)(base + h.status_at + 8); }
 static word *stamp(uint64_t seq) {
     return (word *)(base + h.stamps_at + (seq & (capacity - 1)) * h.stamps_stride);
@@ -206,12 +227,12 @@ static void check_head(const unsigned char *head, uint64_t length, bool in_memor
     boot_id(boot);
     if (memcmp(h.magic, "SLIPRING", 8) != 0) fail("it does not begin as a segment: name another");
     if (h.order != UINT64_C(0x0102030405060708)) fail("it has another byte order");
-    if (h.major != 1) fail("it has another version");
+    if (h.major != 1) fail("it has version %u, and this program knows version 1", h.major);
     if (h.header_length < 12288 || h.header_length > HEAD || h.header_length % 8 != 0)
         fail("its header length is damaged: make it anew");
     if (crc(crc(0, head + 8, 24), head + 36, h.header_length - 36) != h.checksum)
         fail("its checksum is wrong: make it anew");
-    if (h.features != 0) fail("it uses features that this program does not know");
+    if (h.features != 0) fail("it uses features that this program does not know: %#x", h.features);
     static const uint8_t unknown[16];
     bool known = memcmp(h.boot, unknown, 16) != 0 && memcmp(boot, unknown, 16) != 0;
     if (known && memcmp(h.boot, boot, 16) != 0) fail("it is of an earlier boot: remove it");
@@ -223,10 +244,13 @@ static void check_head(const unsigned char *head, uint64_t length, bool in_memor
     uint64_t most = UINT64_C(1) << 40;
     if (!power || h.capacity >= most || !aligned || h.event_size == 0 || h.event_size >= most ||
         h.event_size % h.event_align != 0 || h.length > most || h.notice_ms == 0 ||
-        h.notice_ms > 1000 || h.producers > 64 || h.stages == 0 || h.stages > 64 || h.kind != 0 ||
+        h.notice_ms > 1000 || h.producers > 64 || h.stages == 0 || h.stages > 64 ||
         h.participants == 0 || h.participants > 1024 || h.lines > 65536 || h.seats > 65536 ||
         h.wait_queues > 65536)
-        fail("a count of its header is out of its range, or it has no ring of events");
+        fail("a count of its header is out of its range, or it has no ring: make it anew");
+    if (h.kind != 0) fail("its kind is %u, and this program knows 0: events of a type", h.kind);
+    if (h.producer_on_death > ON_DEATH_CLOSE)
+        fail("its `producer_on_death` is %u, and 0 to 3 are known", h.producer_on_death);
     uint64_t at = h.event_align > 8 ? h.event_align : 8;
     uint64_t slot = (at + h.event_size + at - 1) / at * at;
     if (h.stamps_stride != slot || h.events_stride != slot || h.events_at != h.stamps_at + at)
@@ -246,8 +270,15 @@ static void check_head(const unsigned char *head, uint64_t length, bool in_memor
     uint32_t queues = 1;
     for (uint32_t i = 0; i < h.stages; i++) {
         struct stage *s = &stages[i];
-        if (s->delivery != 0 || s->room != 1 || s->seats != 1)
-            fail("it has pools or taps, which this program does not know");
+        if (s->delivery != 0)
+            fail("stage %.48s has the delivery %u, and this program knows 0: each event to one "
+                 "handle", s->name, s->delivery);
+        if (s->access > 1)
+            fail("stage %.48s has the access %u, and 0 and 1 are known", s->name, s->access);
+        if (s->on_death > ON_DEATH_FAIL)
+            fail("stage %.48s has the `on_death` %u, and 0 to 2 are known", s->name, s->on_death);
+        if (s->flags != 0) fail("stage %.48s has unknown flags: %#x", s->name, s->flags);
+        if (s->room != 1 || s->seats != 1) fail("stage %.48s is damaged: make it anew", s->name);
         uint32_t wanted = queues;
         for (uint32_t j = 0; j < i; j++)
             if (stages[j].after == s->after) wanted = stages[j].wait_queue;
@@ -344,31 +375,209 @@ static void sleep_at(struct queue *q, bool (*ready)(void *), void *context) {
     }
 }
 
-/* Seats, and recovering the dead. */
+/* Runs. */
 
-static void bury(struct seat *s, uint32_t dead) {
-    uint64_t owner = relaxed(&s->owner), deaths = relaxed(&s->deaths);
-    if ((uint32_t)owner != dead) return;
-    if (deaths >> 32 != owner >> 32)
-        store(&s->deaths, (owner & ~UINT64_C(0xFFFFFFFF)) | (uint32_t)(deaths + 1));
-    release(&s->owner, owner & ~UINT64_C(0xFFFFFFFF));
+/* Returns the length of the run at `seq`; 0: none begins there. */
+static uint64_t run_at(uint64_t seq, bool *live) {
+    uint64_t rest = acquire(stamp(seq)) ^ lap(seq);
+    *live = rest - 1 < MAX_RUN;
+    if (*live) return rest;
+    return rest - TOMBSTONE - 1 < MAX_RUN ? rest - TOMBSTONE : 0;
 }
 
-/* Settles the seats of a dead participant, whose byte the caller holds. */
-static bool settle(uint32_t dead) {
-    if (h.producers > 1) return false; /* its claims are left to others */
-    for (uint32_t i = 0; i < h.seats; i++) bury(seat(i), dead);
+static uint64_t frontier(uint32_t stage) { return acquire(line(stages[stage].line)); }
+
+/* Returns the stage with the least frontier of those whose bits are set, and stores it. */
+static uint32_t slowest(uint64_t set, uint64_t *least) {
+    uint32_t found = h.stages;
+    for (uint32_t i = 0; i < h.stages; i++) {
+        if ((set >> i & 1) == 0) continue;
+        uint64_t own = frontier(i);
+        if (found == h.stages || ahead(*least, own) > 0) {
+            found = i;
+            *least = own;
+        }
+    }
+    return found;
+}
+
+/* Returns the least frontier of the stages whose bits are set. */
+static uint64_t least(uint64_t set) {
+    uint64_t found = 0;
+    slowest(set, &found);
+    return found;
+}
+
+/* Seats. */
+
+static void bury(struct seat *s, uint32_t dead, bool beside_others) {
+    uint64_t owner = relaxed(&s->owner), deaths = relaxed(&s->deaths);
+    uint64_t generation = owner & ~UINT64_C(0xFFFFFFFF);
+    if ((uint32_t)owner != dead) return;
+    if (deaths >> 32 != owner >> 32) store(&s->deaths, generation | (uint32_t)(deaths + 1));
+    release(&s->owner, beside_others ? generation + EPOCH : generation);
+}
+
+static void leave_seat(struct seat *s) {
+    release(&s->owner, relaxed(&s->owner) & ~UINT64_C(0xFFFFFFFF));
+}
+
+/* Whether a participant is dead. A participant that left frees its seats before its byte. */
+static bool is_dead(uint32_t who) {
+    if (who == 0 || who > h.participants) return false;
+    return (uint32_t)acquire(&participant(who)->state) != 0 && !is_held(who);
+}
+
+/* Notes on a seat that its owner is dead. Returns whether it is. */
+static bool note_death(struct seat *s) {
+    uint64_t owner = acquire(&s->owner);
+    if (!is_dead((uint32_t)owner)) return false;
+    uint64_t pid = atomic_load_explicit(&participant((uint32_t)owner)->pid, memory_order_relaxed);
+    uint64_t found = (owner & ~UINT64_C(0xFFFFFFFF)) | pid, noted = relaxed(&s->found_dead);
+    while ((int32_t)(uint32_t)((owner >> 32) - (noted >> 32)) > 0 &&
+           !atomic_compare_exchange_weak_explicit(&s->found_dead, &noted, found,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
     return true;
+}
+
+/* The seats of a party: of a stage, or of the producers (`h.stages`). */
+static struct seat *seat_of(uint32_t party, uint32_t number) {
+    return seat(party == h.stages ? h.stages + number : stages[party].first_seat + number);
+}
+static uint32_t seats_of(uint32_t party) {
+    return party == h.stages && h.producers > 1 ? h.producers : 1;
+}
+
+static uint32_t on_death_of(uint32_t party) {
+    return party == h.stages ? h.producer_on_death : stages[party].on_death;
+}
+static const char *name_of(uint32_t party) {
+    return party == h.stages ? "producer" : stages[party].name;
+}
+
+/* The end of the stream. */
+
+/* Closes the ring to claims. Returns the claim word. */
+static uint64_t close_claims(void) {
+    return CLAIMS_CLOSED |
+           atomic_fetch_or_explicit(line(CLAIM_LINE), CLAIMS_CLOSED, memory_order_relaxed);
+}
+
+static void close_at(uint64_t seq) {
+    store(final_seq(), seq);
+    atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
+    notify_all();
+}
+
+/* Has one of several producers leave, or a dead one. The last one closes the ring. */
+static void begin_to_leave(struct seat *own) {
+    bool stays = false;
+    store(&own->state, relaxed(&own->owner));
+    fence();
+    for (uint32_t i = 0; i < h.producers; i++) {
+        struct seat *other = seat_of(h.stages, i);
+        if (note_death(other)) continue;
+        uint64_t owner = acquire(&other->owner);
+        /* A process that recovers the owner has noted the death before: the note comes last. */
+        if ((uint32_t)owner != 0 && relaxed(&other->state) != owner &&
+            acquire(&other->found_dead) >> 32 != owner >> 32)
+            stays = true;
+    }
+    if (stays) return;
+    atomic_fetch_or_explicit(bits(), CLOSING, memory_order_relaxed);
+    close_claims();
+    notify_all();
+}
+
+/* Finding the place of a producer. */
+
+/* A position before which all is published, and at which a run begins. */
+static uint64_t boundary(void) {
+    uint32_t first = 0;
+    while (stages[first].after != 0) first++;
+    return acquire(&seat(stages[first].first_seat)->boundary);
+}
+
+static uint64_t first_unpublished(void) {
+    uint64_t from = boundary(), end = from;
+    for (;;) {
+        bool live;
+        uint64_t run = run_at(end, &live);
+        if (run == 0 || end - from >= capacity) break;
+        end += run;
+    }
+    return end - from > capacity ? from + capacity : end;
+}
+
+/* Whether no producer has stamped the slot for `seq`, or for a later position. */
+static bool is_free(uint64_t found, uint64_t seq) {
+    int bits_of_lap = shift > 18 ? 64 - (int)shift : 46;
+    int64_t laps = (int64_t)((found - lap(seq)) >> 18 << (64 - bits_of_lap));
+    return (found & 0x3FFFF) == 0 || laps < 0;
+}
+
+/* Recovering the dead. */
+
+/* Gives up what the dead owner of a producers' seat has claimed. */
+static void give_up(uint32_t number, struct seat *s) {
+    uint64_t claimed = acquire(line(CLAIM_LINE)), lo = acquire(&s->lo), hi = acquire(&s->hi);
+    uint64_t heads[2] = {lo, relaxed(&s->mid)};
+    bool is_last = (claimed >> 1 & 63) == number &&
+                   claimed >> SEATED_BITS == hi << SEATED_BITS >> SEATED_BITS;
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = heads[i];
+        if (hi - at - 1 >= capacity || (i == 1 && ahead(at, lo) <= 0)) continue;
+        uint64_t found = acquire(stamp(at));
+        if (found != (lap(at) | CLAIMED | number) && !(is_last && is_free(found, at))) continue;
+        for (uint64_t seq = hi; seq != at; seq--) {
+            uint64_t rest = hi - seq + 1;
+            release(stamp(seq - 1), lap(seq - 1) | TOMBSTONE | (rest < MAX_RUN ? rest : MAX_RUN));
+        }
+        notify(h.stages);
+        break;
+    }
+    release(&s->lo, hi);
+}
+
+/* Settles a seat of a dead participant, whose byte the caller holds. */
+static void settle_seat(uint32_t index, uint32_t dead) {
+    struct seat *s = seat(index);
+    if ((uint32_t)acquire(&s->owner) != dead) return;
+    bool closes = h.producer_on_death == ON_DEATH_CLOSE, others = false;
+    if (index >= h.stages && h.producers > 1) {
+        give_up(index - h.stages, s);
+        if (closes || relaxed(&s->state) == relaxed(&s->owner)) begin_to_leave(s);
+        for (uint32_t i = 0; i < h.producers; i++) {
+            uint32_t owner = (uint32_t)acquire(&seat_of(h.stages, i)->owner);
+            if (owner != 0 && owner != dead) others = true;
+        }
+    } else if (index >= h.stages && closes) {
+        uint32_t ended = atomic_load_explicit(bits(), memory_order_acquire);
+        if ((ended & CLOSED) == 0) close_at(first_unpublished());
+    }
+    bury(s, dead, others);
+}
+
+static void settle(uint32_t dead) {
+    for (uint32_t i = 0; i < h.seats; i++) settle_seat(i, dead);
 }
 
 static void set_free(uint32_t k) {
     release(&participant(k)->state, relaxed(&participant(k)->state) & ~UINT64_C(0xFFFFFFFF));
 }
 
+static void note_deaths_of(uint32_t dead) {
+    for (uint32_t i = 0; i < h.seats; i++)
+        if ((uint32_t)acquire(&seat(i)->owner) == dead) note_death(seat(i));
+}
+
 static void recover(uint32_t dead) {
+    note_deaths_of(dead);
     int fd = reopen(probe_fd, O_RDWR);
     if (set_lock(fd, F_WRLCK, dead)) {
-        if (settle(dead)) set_free(dead);
+        settle(dead);
+        set_free(dead);
         set_lock(fd, F_UNLCK, dead);
     }
     close(fd);
@@ -382,6 +591,8 @@ static bool take(struct seat *s) {
             if (atomic_compare_exchange_strong_explicit(&s->owner, &owner, owner + EPOCH + self,
                                                         memory_order_acquire, memory_order_relaxed))
                 return true;
+        } else if (who > h.participants) {
+            fail("a seat is damaged: make the segment anew");
         } else if (who == self || is_held(who)) {
             return false;
         } else {
@@ -392,8 +603,92 @@ static bool take(struct seat *s) {
     return false;
 }
 
-static void leave_seat(struct seat *s) {
-    release(&s->owner, relaxed(&s->owner) & ~UINT64_C(0xFFFFFFFF));
+/* Looking for deaths. */
+
+/* Whether the last owner of a seat has died. */
+static bool has_died(struct seat *s) {
+    uint64_t owner = acquire(&s->owner);
+    if ((uint32_t)owner == 0) return owner != 0 && relaxed(&s->deaths) >> 32 == owner >> 32;
+    return is_dead((uint32_t)owner) && acquire(&s->owner) == owner;
+}
+
+/* Whether others are told of the death of a party. */
+static bool is_told(uint32_t party) {
+    if (on_death_of(party) != ON_DEATH_TELL && on_death_of(party) != ON_DEATH_FAIL) return false;
+    if (party == h.stages &&
+        (atomic_load_explicit(bits(), memory_order_relaxed) & (CLOSING | CLOSED)) != 0)
+        return false;
+    bool died = false;
+    for (uint32_t i = 0; i < seats_of(party); i++) {
+        struct seat *s = seat_of(party, i);
+        uint64_t owner = acquire(&s->owner);
+        if ((uint32_t)owner != 0 && (!is_dead((uint32_t)owner) || relaxed(&s->state) == owner))
+            return false;
+        if (has_died(s)) died = true;
+    }
+    return died;
+}
+
+
+static uint64_t gating_stages(void) {
+    uint64_t followed = 0;
+    for (uint32_t i = 0; i < h.stages; i++) followed |= stages[i].after;
+    return ~followed & (h.stages == 64 ? ~UINT64_C(0) : (UINT64_C(1) << h.stages) - 1);
+}
+
+/* Fails the graph for all processes. */
+static void fail_graph(uint32_t party, uint64_t seq, const char *reason) {
+    struct failure *record = failure();
+    uint64_t none = 0, text[32] = {0};
+    if (atomic_compare_exchange_strong_explicit(&record->state, &none, 1, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        memcpy(text, reason, strlen(reason));
+        for (int i = 0; i < 32; i++) store(&record->text[i], text[i]);
+        store(&record->length, strlen(reason));
+        store(&record->party, party + 1);
+        store(&record->seq, seq + 1);
+        release(&record->state, 2);
+    }
+    atomic_fetch_or_explicit(bits(), FAILED, memory_order_release);
+    notify_all();
+}
+
+/* Looks for deaths on behalf of a waiting party, which is at the position `at`. */
+static void look_for_deaths(uint32_t party, uint64_t at) {
+    uint64_t before = party == h.stages ? gating_stages() : stages[party].after, upstream = 0;
+    uint32_t dead = before == 0 ? h.stages : slowest(before, &upstream);
+    while (!is_told(dead)) {
+        /* If that stage waits for another stage in turn, the other one counts. */
+        if (dead == h.stages || stages[dead].after == 0) break;
+        uint32_t next = slowest(stages[dead].after, &upstream);
+        if (ahead(upstream, frontier(dead)) > 0) break;
+        dead = next;
+    }
+    bool tells = is_told(dead);
+    if (tells) at = dead == h.stages ? at : frontier(dead);
+    if (h.producers > 1 || h.producer_on_death == ON_DEATH_CLOSE) {
+        for (uint32_t i = 0; i < seats_of(h.stages); i++) {
+            uint32_t owner = (uint32_t)acquire(&seat_of(h.stages, i)->owner);
+            if (owner != self && is_dead(owner)) recover(owner);
+        }
+    }
+    if (!tells) return;
+    char reason[64];
+    struct seat *s = seat_of(dead, 0);
+    note_death(s);
+    snprintf(reason, sizeof reason, "process %u died", (uint32_t)relaxed(&s->found_dead));
+    if (on_death_of(dead) == ON_DEATH_FAIL) fail_graph(dead, at, reason);
+    else fail("%s at the place of %.48s: start another one", reason, name_of(dead));
+}
+
+/* Sleeps, and looks for deaths once a notice. */
+static void wait_at(uint32_t party, uint64_t at, bool (*ready)(void *), void *context) {
+    static uint64_t looked;
+    sleep_at(queue(party == h.stages ? 0 : stages[party].wait_queue), ready, context);
+    if (!ready(context) && now() - looked >= (uint64_t)h.notice_ms * 1000000) {
+        looked = now();
+        look_for_deaths(party, at);
+    }
 }
 
 /* Attaching. */
@@ -447,10 +742,12 @@ static bool try_attach(const char *path) {
     probe_fd = reopen(file, O_RDONLY);
     for (int pass = 0; pass < 2 && self == 0; pass++) {
         for (uint32_t k = 1; k <= h.participants && self == 0; k++) {
+            if (pass == 1) note_deaths_of(k);
             if (!set_lock(file, F_WRLCK, k)) continue;
             bool is_free = (uint32_t)acquire(&participant(k)->state) == 0;
-            if (is_free || (pass == 1 && settle(k))) self = k;
-            if (self == 0) set_lock(file, F_UNLCK, k);
+            if (!is_free && pass == 1) settle(k);
+            if (is_free || pass == 1) self = k;
+            else set_lock(file, F_UNLCK, k);
         }
     }
     set_lock(file, F_UNLCK, 0);
@@ -491,29 +788,6 @@ static void detach(void) {
     munmap(base, h.length);
 }
 
-/* Runs. */
-
-/* Returns the length of the run at `seq`; 0: none begins there. */
-static uint64_t run_at(uint64_t seq, bool *live) {
-    uint64_t rest = acquire(stamp(seq)) ^ lap(seq);
-    *live = rest - 1 < MAX_RUN;
-    if (*live) return rest;
-    return rest - TOMBSTONE - 1 < MAX_RUN ? rest - TOMBSTONE : 0;
-}
-
-/* Returns the least frontier of the stages whose bits are set. */
-static uint64_t least(uint64_t set) {
-    uint64_t found = 0;
-    bool any = false;
-    for (uint32_t i = 0; i < h.stages; i++) {
-        if ((set >> i & 1) == 0) continue;
-        uint64_t frontier = acquire(line(stages[i].line));
-        if (!any || ahead(found, frontier) > 0) found = frontier;
-        any = true;
-    }
-    return found;
-}
-
 /* Reading. */
 
 struct reader {
@@ -521,13 +795,14 @@ struct reader {
     uint64_t next;  /* position of the next event */
     uint64_t known; /* end of what is known to be live or inside of a run */
     uint64_t limit; /* before it, all positions are published, also where a slot has no stamp */
+    uint32_t bits;  /* of the status, as they were looked at */
 };
 
 static bool has_event(void *context) {
     struct reader *r = context;
     struct stage *s = &stages[r->number];
     bool live;
-    if (atomic_load_explicit(bits(), memory_order_acquire) != 0) return true;
+    if (atomic_load_explicit(bits(), memory_order_acquire) != r->bits) return true;
     if (r->known != r->next) return true;
     if (s->after != 0) return ahead(least(s->after), r->next) > 0;
     return ahead(r->limit, r->next) > 0 || run_at(r->next, &live) != 0;
@@ -564,18 +839,13 @@ static bool find(struct reader *r) {
     return true;
 }
 
-/* Stores what a release stores. */
+/* Stores what a release stores, once all that was handled is written out. */
 static void release_to(struct reader *r, uint64_t end) {
+    flush();
     struct seat *own = seat(stages[r->number].first_seat);
     if (ahead(r->known, relaxed(&own->boundary)) > 0) release(&own->boundary, r->known);
     release(line(stages[r->number].line), end);
     notify(r->number);
-}
-
-/* Closes the ring to claims. Returns the claim word. */
-static uint64_t close_claims(void) {
-    return CLAIMS_CLOSED |
-           atomic_fetch_or_explicit(line(CLAIM_LINE), CLAIMS_CLOSED, memory_order_relaxed);
 }
 
 /* Closes a closing ring, if its stream ends at `at`. */
@@ -583,9 +853,16 @@ static void look_for_end(uint64_t at) {
     uint64_t word = acquire(line(CLAIM_LINE));
     if ((word & CLAIMS_CLOSED) == 0) word = close_claims();
     if (word >> SEATED_BITS != at << SEATED_BITS >> SEATED_BITS) return; /* a claim is open */
-    store(final_seq(), at);
-    atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
-    notify_all();
+    close_at(at);
+}
+
+/* Stops if the ring's bits say that it does not go on. Returns the bits. */
+static uint32_t check_bits(uint32_t found) {
+    if ((found & ~(uint32_t)(CLOSED | HALTED | FAILED | CLOSING)) != 0)
+        fail("its status is damaged: the bits %#x are not known; make it anew", found);
+    if ((found & FAILED) != 0) fail("the graph has failed");
+    if ((found & HALTED) != 0) fail("the graph was halted");
+    return found;
 }
 
 /* Is lent events for ever, if `holds`, so that it can be killed with events in its hands. */
@@ -607,14 +884,16 @@ static void read_events(const char *stage, bool holds) {
     for (;;) {
         if (r.known == r.next) {
             uint64_t before = r.next;
-            uint32_t ended = atomic_load_explicit(bits(), memory_order_acquire);
-            if ((ended & (HALTED | FAILED)) != 0) fail("the graph was halted, or has failed");
+            r.bits = check_bits(atomic_load_explicit(bits(), memory_order_acquire));
             if (!find(&r)) {
-                if ((ended & CLOSED) != 0 && relaxed(final_seq()) == r.next) break;
-                if ((ended & CLOSED) != 0) continue;
-                if ((ended & CLOSING) != 0 && stages[r.number].after == 0) look_for_end(r.next);
-                fflush(stdout);
-                sleep_at(queue(stages[r.number].wait_queue), has_event, &r);
+                if ((r.bits & CLOSED) != 0) {
+                    if (relaxed(final_seq()) == r.next) break;
+                    if (relaxed(final_seq()) - r.next > capacity) fail("its end is damaged");
+                    if (stages[r.number].after == 0) continue; /* all is published by now */
+                }
+                if ((r.bits & CLOSING) != 0 && stages[r.number].after == 0) look_for_end(r.next);
+                flush();
+                wait_at(r.number, r.next, has_event, &r);
                 continue;
             }
             if (r.known - before > capacity) fail("a stamp is damaged");
@@ -625,7 +904,7 @@ static void read_events(const char *stage, bool holds) {
         keep_order();
         if (holds) {
             printf("holds %" PRIu64 " %" PRIu64 "\n", r.next, r.known);
-            fflush(stdout);
+            flush();
             for (;;) pause();
         }
         for (uint64_t seq = r.next; seq != r.known; seq++) {
@@ -649,8 +928,7 @@ struct producer {
 };
 
 static void check_running(void) {
-    uint32_t found = atomic_load_explicit(bits(), memory_order_relaxed);
-    if ((found & (HALTED | FAILED)) != 0) fail("the graph was halted, or has failed");
+    uint32_t found = check_bits(atomic_load_explicit(bits(), memory_order_relaxed));
     if ((found & (CLOSING | CLOSED)) != 0 && h.producers > 1) {
         close_claims();
         fail("the ring is closed");
@@ -664,7 +942,7 @@ static bool has_room(void *context) {
 }
 
 static void wait_for_room(struct producer *p) {
-    while (!has_room(p)) sleep_at(queue(0), has_room, p);
+    while (!has_room(p)) wait_at(h.stages, p->next, has_room, p);
     check_running();
 }
 
@@ -681,16 +959,7 @@ static void publish(uint64_t seq, uint64_t count) {
 }
 
 static void take_over(struct producer *p) {
-    uint32_t first = 0;
-    while (stages[first].after != 0) first++;
-    uint64_t from = acquire(&seat(stages[first].first_seat)->boundary), end = from;
-    for (;;) {
-        bool live;
-        uint64_t run = run_at(end, &live);
-        if (run == 0 || end - from >= capacity) break;
-        end += run;
-    }
-    if (end - from > capacity) end = from + capacity;
+    uint64_t end = first_unpublished();
     for (uint64_t offset = 1; offset < capacity; offset++) {
         bool live;
         if (run_at(end + offset, &live) != 0) release(stamp(end + offset), 0);
@@ -707,19 +976,6 @@ static uint64_t claim_alone(struct producer *p) {
         else wait_for_room(p);
     }
     return p->next++;
-}
-
-static uint64_t boundary(void) {
-    uint32_t first = 0;
-    while (stages[first].after != 0) first++;
-    return acquire(&seat(stages[first].first_seat)->boundary);
-}
-
-/* Whether no producer has stamped the slot for `seq`, or for a later position. */
-static bool is_free(uint64_t found, uint64_t seq) {
-    int bits_of_lap = shift > 18 ? 64 - (int)shift : 46;
-    int64_t laps = (int64_t)((found - lap(seq)) >> 18 << (64 - bits_of_lap));
-    return (found & 0x3FFFF) == 0 || laps < 0;
 }
 
 /* Records the claim of a producers' seat that ends at `end`, unless it has ended. */
@@ -758,37 +1014,21 @@ static uint64_t claim_beside_others(struct producer *p) {
     }
 }
 
-static void close_alone(struct producer *p) {
-    store(final_seq(), p->next);
-    atomic_fetch_or_explicit(bits(), CLOSED, memory_order_release);
-    notify_all();
-    leave_seat(p->seat);
-}
-
-static void leave_others(struct producer *p) {
-    bool stays = false;
-    release(&p->seat->lo, relaxed(&p->seat->hi));
-    store(&p->seat->state, relaxed(&p->seat->owner));
-    fence();
+/* The seats of dead producers tell of no death any more: this producer has joined them. */
+static void forget_deaths(void) {
     for (uint32_t i = 0; i < h.producers; i++) {
-        struct seat *other = seat(h.stages + i);
-        uint64_t owner = acquire(&other->owner);
-        if ((uint32_t)owner != 0 && relaxed(&other->state) != owner) stays = true;
+        uint64_t owner = relaxed(&seat_of(h.stages, i)->owner);
+        if ((uint32_t)owner == 0 && has_died(seat_of(h.stages, i)))
+            atomic_compare_exchange_strong_explicit(&seat_of(h.stages, i)->owner, &owner,
+                                                    owner + EPOCH, memory_order_relaxed,
+                                                    memory_order_relaxed);
     }
-    if (!stays) {
-        atomic_fetch_or_explicit(bits(), CLOSING, memory_order_relaxed);
-        close_claims();
-        notify_all();
-    }
-    leave_seat(p->seat);
 }
 
 static void produce(uint64_t count) {
     struct producer p = {.number = 0};
-    uint64_t followed = 0;
     bool alone = h.producers <= 1;
-    for (uint32_t i = 0; i < h.stages; i++) followed |= stages[i].after;
-    p.gating = ~followed;
+    p.gating = gating_stages();
     if (atomic_load_explicit(bits(), memory_order_acquire) != 0) fail("the ring is over");
     for (;; p.number++) {
         if (p.number == (alone ? 1 : h.producers)) fail("other processes have all places");
@@ -799,19 +1039,29 @@ static void produce(uint64_t count) {
         leave_seat(p.seat);
         fail("the ring is over");
     }
-    if (alone) take_over(&p);
-    else p.next = boundary();
+    if (alone) {
+        take_over(&p);
+    } else {
+        forget_deaths();
+        p.next = boundary();
+    }
     for (uint64_t made = 0; made < count; made++) {
         uint64_t seq = alone ? claim_alone(&p) : claim_beside_others(&p);
         uint64_t value = seq * UINT64_C(0x9E3779B97F4A7C15) + 1;
         for (uint64_t at = 0; at + 8 <= h.event_size; at += 8) memcpy(event(seq) + at, &value, 8);
         publish(seq, 1);
     }
-    if (alone) close_alone(&p);
-    else leave_others(&p);
+    if (alone) {
+        close_at(p.next);
+    } else {
+        release(&p.seat->lo, relaxed(&p.seat->hi));
+        begin_to_leave(p.seat);
+    }
+    leave_seat(p.seat);
 }
 
 int main(int count, char **arguments) {
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of the write */
     bool holds = count == 4 && strcmp(arguments[1], "hold") == 0;
     if (holds || (count == 4 && strcmp(arguments[1], "read") == 0)) {
         attach(arguments[2]);
@@ -823,6 +1073,6 @@ int main(int count, char **arguments) {
         fail("say `read NAME STAGE`, `hold NAME STAGE` or `produce NAME COUNT`");
     }
     detach();
-    if (fflush(stdout) != 0) fail("the output cannot be written");
+    flush();
     return 0;
 }

@@ -6,7 +6,8 @@
 
 mod common;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use common::clients::{Running, client_in_c, word_of};
@@ -219,6 +220,100 @@ fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     }
 }
 
+/// A reader in C is killed at any step, many times. What it has released, it has printed.
+#[test]
+fn a_killed_reader_in_c_has_printed_what_it_released() {
+    let _watched = watched();
+    let Some(program) = client_in_c() else { return };
+    let name = Name::new();
+    let attached = join(&builder(&name, 0).capacity(64).reader("one").build().unwrap());
+    let mut tx = attached.producer().unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Now and then the stream rests, so that the reader sleeps.
+        scope.spawn(|| {
+            for count in 0_u64.. {
+                match tx.try_claim() {
+                    Ok(mut slot) => {
+                        slot.words = [word_of(slot.seq()); 5];
+                        slot.publish();
+                    }
+                    Err(_) if ends.load(Relaxed) => return,
+                    Err(_) => std::thread::sleep(Duration::from_micros(5)),
+                }
+                if count.is_multiple_of(8_192) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let _end = End(&ends); // also of a test that fails
+        let mut pauses = fastrand::Rng::with_seed(7);
+        let mut printed = 0;
+        for round in 0..100 {
+            let mut reader = Running::start(program, &["read", &name.0, "one"]);
+            let first = reader.line().unwrap();
+            std::thread::sleep(Duration::from_micros(pauses.u64(..3_000)));
+            reader.child.kill().unwrap();
+            let mut rest = String::new();
+            reader.rest(&mut rest);
+            // The last line may have come half.
+            let whole = rest.rfind('\n').map_or("", |end| &rest[..end]);
+            for line in [first.as_str()].into_iter().chain(whole.lines()) {
+                let (seq, word) = line.split_once(' ').unwrap();
+                if seq == "again" {
+                    continue;
+                }
+                let seq: u64 = seq.parse().unwrap();
+                assert_eq!(word.parse(), Ok(word_of(seq)));
+                assert!(seq <= printed, "{seq} behind {printed} in round {round}");
+                printed = printed.max(seq + 1);
+            }
+            let released = inspect(&name.0).unwrap().stages[0].position;
+            assert!(released <= printed, "released {released}, printed {printed}: {round}");
+        }
+    });
+}
+
+/// Ends a stream when it is dropped.
+struct End<'e>(&'e AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// What a reader in C cannot print, it does not release.
+#[test]
+fn a_reader_in_c_that_cannot_print_releases_nothing() {
+    let _watched = watched();
+    let Some(program) = client_in_c() else { return };
+    for is_closed in [false, true] {
+        let name = Name::new();
+        let attached = join(&builder(&name, 0).reader("one").build().unwrap());
+        let mut tx = attached.producer().unwrap();
+        publish!(tx, 3);
+        let mut command = Command::new(program);
+        command.args(["read", &name.0, "one"]).stderr(Stdio::piped());
+        let child = if is_closed {
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            drop(child.stdout.take());
+            child
+        } else {
+            let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
+                return skip("there is no /dev/full");
+            };
+            command.stdout(full).spawn().unwrap()
+        };
+        let output = child.wait_with_output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains("the output cannot be written"), "{complaint}");
+        assert_eq!(inspect(&name.0).unwrap().stages[0].position, 0);
+        assert!(attached.reader("one").unwrap().redelivered().contains(&0));
+    }
+}
+
 #[test]
 fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
@@ -305,7 +400,7 @@ fn what_the_client_does_not_know_it_refuses() {
     let name = Name::new();
     assert!(complaint(&["read", &name.0, "one"]).contains("cannot be opened"));
     let pool = builder(&name, 0).pool_reader("one", 2).build().unwrap();
-    assert!(complaint(&["read", &name.0, "one"]).contains("pools or taps"));
+    assert!(complaint(&["read", &name.0, "one"]).contains("has the delivery 1"));
     drop(pool);
     let name = Name::new();
     let attached = join(&builder(&name, 0).reader("one").build().unwrap());

@@ -3,10 +3,10 @@
 //! Without Python or a C compiler, a test that needs one says that it did not run.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 
@@ -93,37 +93,67 @@ pub fn client_in_c() -> Option<&'static Path> {
 /// A running client, which is killed by the drop.
 pub struct Running {
     pub child: Child,
-    pub lines: Lines<BufReader<ChildStdout>>,
+    out: BufReader<ChildStdout>,
+    errors: ChildStderr,
 }
 
 impl Running {
     pub fn start(program: &Path, arguments: &[&str]) -> Running {
         let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::piped());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         // The thread of the test waits for the client, or the client is killed with it.
         let dies = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
         // SAFETY: the closure makes one system call.
         unsafe { command.pre_exec(dies) };
         let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running { child, lines }
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let errors = child.stderr.take().unwrap();
+        Running { child, out, errors }
     }
 
     /// Asserts that the client prints the events at `seqs`.
     pub fn sees(&mut self, seqs: impl Iterator<Item = u64>) {
         for seq in seqs {
-            assert_eq!(self.line(), Some(format!("{seq} {}", word_of(seq))));
+            let line = self.line();
+            if line.is_none() {
+                panic!("instead of {seq}: {}", self.complaint());
+            }
+            assert_eq!(line, Some(format!("{seq} {}", word_of(seq))));
         }
     }
 
+    /// Waits for the next line. `None`: there is none.
     pub fn line(&mut self) -> Option<String> {
-        self.lines.next().map(Result::unwrap)
+        let mut line = String::new();
+        let bytes = self.out.read_line(&mut line).unwrap();
+        (bytes != 0).then(|| line.trim_end_matches('\n').to_owned())
+    }
+
+    /// Asserts that the client prints the events at `seqs`, and ends.
+    pub fn ends_after(mut self, seqs: impl Iterator<Item = u64>) {
+        self.sees(seqs);
+        self.ends();
+    }
+
+    /// Waits until the client ends with an error. Returns what it says.
+    pub fn complaint(&mut self) -> String {
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(1), "{said}");
+        said
+    }
+
+    /// Reads what the client prints until it ends.
+    pub fn rest(&mut self, rest: &mut String) {
+        self.out.read_to_string(rest).unwrap();
     }
 
     /// Asserts that the client prints no more, and succeeds.
     pub fn ends(mut self) {
         assert_eq!(self.line(), None);
-        assert!(self.child.wait().unwrap().success());
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
     }
 }
 
