@@ -371,7 +371,7 @@ fn places_of_shards() {
         (problem(me.block_shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
         (problem(me.block_reader(BOOKS)), "declared with shards"),
         (problem(me.block_pool_writer(BOOKS)), "declared with shards"),
-        (problem(me.block_shard_reader("end", 0)), "has a single handle"),
+        (problem(me.block_shard_reader("end", 0)), "one handle sees each event"),
         (problem(me.block_shard_writer("none", 0)), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);

@@ -380,7 +380,7 @@ fn places_of_workers() {
         (problem(world.me.reader(POOL)), "declared as a pool"),
         (problem(world.me.writer(POOL)), "declared as a pool"),
         (problem(world.me.pool_reader(POOL)), "a pool: `pool_writer`"),
-        (problem(world.me.pool_reader(END)), "is no pool"),
+        (problem(world.me.pool_reader(END)), "one handle sees each event"),
         (problem(world.me.pool_writer("none")), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slipring::StartAt;
 use slipring_shm::parts::layout::{self, Head, Header, StageRecord};
 use slipring_shm::parts::machine;
 use slipring_shm::{Event, FileProblem, HeaderProblem, NameProblem, Problem, Segment};
@@ -54,6 +55,44 @@ fn names() {
     let name = Name(format!("{:a<48}", Name::new().0));
     drop(name.make());
     assert_eq!(slipring_shm::inspect(&name.0).unwrap().name, Some(name.0.clone()));
+}
+
+/// A call that asks for a stage otherwise than it was declared is told how it was declared, and of
+/// nothing else.
+#[test]
+fn deliveries() {
+    let _watched = watched();
+    let segment =
+        Test::create_memfd("deliveries").capacity(4).reader("each").pool_reader("pool", 1);
+    let segment = segment.shard_reader("shards", 2, |block| &block.seq).tap("tap", 1);
+    let attached = attach(&segment.build().unwrap());
+    let words = ["pool", "shards", "tap"];
+    let told = [
+        ("each", "one handle sees each event: ask for it by `reader` or `writer`", None),
+        ("pool", "as a pool: ask for it by `pool_reader` or `pool_writer`", Some(0)),
+        ("shards", "with shards: ask for one by `shard_reader` or `shard_writer`", Some(1)),
+        ("tap", "as a tap: join it by `subscribe`", Some(2)),
+    ];
+    for (stage, says, own) in told {
+        let refused = [
+            attached.reader(stage).map(drop),
+            attached.pool_reader(stage).map(drop),
+            attached.shard_reader(stage, 0).map(drop),
+            attached.subscribe(stage, StartAt::Now).map(drop),
+        ];
+        for (asked, refused) in ["each", "pool", "shards", "tap"].into_iter().zip(refused) {
+            if asked == stage {
+                assert!(refused.is_ok());
+                continue;
+            }
+            let message = problem(refused).message;
+            assert!(message.contains(says), "{asked} of {stage}: {message}");
+            for (number, word) in words.into_iter().enumerate() {
+                let is_said = message.contains(&format!("a {word}")) || message.contains("no pool");
+                assert!(own == Some(number) || !is_said, "{asked} of {stage}: {message}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -375,7 +375,7 @@ fn places_of_shards() {
         (problem(world.me.shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
         (problem(world.me.reader(BOOKS)), "declared with shards"),
         (problem(world.me.pool_writer(BOOKS)), "declared with shards"),
-        (problem(world.me.shard_reader(END, 0)), "has a single handle"),
+        (problem(world.me.shard_reader(END, 0)), "one handle sees each event"),
         (problem(world.me.shard_writer("none", 0)), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);

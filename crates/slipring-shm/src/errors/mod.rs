@@ -421,7 +421,7 @@ impl fmt::Display for Problem {
             ),
             Problem::Delivery { stage, delivery: "each" } => write!(
                 f,
-                "stage `{stage}` is no pool, but has a single handle: ask for it by `reader` or `writer`"
+                "stage `{stage}` was declared so that one handle sees each event: ask for it by `reader` or `writer`"
             ),
             Problem::Delivery { stage, delivery: "pool" } => write!(
                 f,
