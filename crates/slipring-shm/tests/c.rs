@@ -58,7 +58,7 @@ macro_rules! publish {
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    play(&[]);
+    play(&[("claim", role_claim)]);
 }
 
 #[test]
@@ -386,6 +386,47 @@ fn a_reader_in_c_outlives_its_producers() {
     let stage = &summary.stages[0];
     assert_eq!((summary.published, stage.position, stage.lag), (last, last, 0));
     assert_eq!(summary.producer_seats[0].deaths, victims);
+}
+
+/// Claims some slots, and is killed.
+fn role_claim() {
+    let attached = join(&Segment::open(value("NAME")).unwrap());
+    let mut tx = attached.shared_producer().unwrap();
+    publish!(tx, 1);
+    let mut claim = tx.claim_n(5).unwrap();
+    claim.iter_mut().for_each(|item| item.words = [0; 5]);
+    say("there");
+    listen();
+}
+
+/// Producers that are killed with claims, and no other process is there but clients in C. A reader
+/// there gives the claims up, and goes on with the events of the next producer.
+#[test]
+fn a_reader_in_c_recovers_producers() {
+    let _watched = watched();
+    let Some(program) = client_in_c() else { return };
+    for first in FIRSTS {
+        let at = |count: u64| first.wrapping_add(count);
+        let name = Name::new();
+        builder(&name, first).producers(2).reader("one").build().unwrap();
+        let mut reader = Running::start(program, &["read", &name.0, "one"]);
+        let mut next = 0;
+        for round in 0..4 {
+            let mut role = Role::start("claim", &[("NAME", &name.0)]);
+            assert_eq!(role.hear(), "there");
+            role.kill();
+            reader.sees([at(next)].into_iter());
+            until(|| inspect(&name.0).unwrap().stages[0].position == at(next + 6));
+            let seats = inspect(&name.0).unwrap().producer_seats;
+            let deaths: u32 = seats.iter().map(|seat| seat.deaths).sum();
+            assert!(deaths == round + 1 && seats.iter().all(|seat| seat.participant.is_none()));
+            next += 6;
+        }
+        Running::start(program, &["produce", &name.0, "3"]).ends();
+        reader.sees((next..next + 3).map(at));
+        reader.ends();
+        assert_eq!(inspect(&name.0).unwrap().ending, Ending::Closed);
+    }
 }
 
 #[test]
