@@ -93,8 +93,7 @@ fn words(
         counters: at(areas.counters.at)?,
         waited: line(areas.counters.at, needs.counters)?,
         stamps: at(areas.stamps.at)?,
-        // Of a draft, whose slots are not there, no slot is touched.
-        events: at(areas.events.at).unwrap_or(NonNull::dangling()),
+        events: at(areas.events.at)?,
         strides: (areas.stamps.stride as usize, areas.events.stride as usize),
         mapping,
     })
@@ -118,13 +117,17 @@ impl Drop for Draft {
     }
 }
 
-/// Returns the first words of a new segment, which are not all zero. The slots begin as zeros.
+/// Returns the first words of a new segment, which are not all zero. The slots, and what lies
+/// beside them for each slot, begin as zeros and are not among these words: they may be as large as
+/// memory.
 pub(crate) fn initial(
     declaration: &Declaration,
     needs: &Needs,
     areas: &Areas,
 ) -> Result<Initial, Problem> {
-    let length = usize::try_from(areas.stamps.at - HEAD).unwrap_or(usize::MAX);
+    let per_slot = [areas.cells.at, areas.shard_ids.at, areas.stamps.at];
+    let end = per_slot.into_iter().find(|&at| at != 0).unwrap_or(areas.length);
+    let length = usize::try_from(end - HEAD).unwrap_or(usize::MAX);
     let no_memory = || Problem::NoSpace { bytes: length as u64 };
     let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
     // SAFETY: the status alone has more than no bytes.
@@ -132,8 +135,12 @@ pub(crate) fn initial(
     let draft = Arc::new(Draft { first, bytes });
     let at = |offset: u64| {
         let offset = usize::try_from(offset.checked_sub(HEAD)?).ok()?;
-        // SAFETY: the areas lie between the head and the slots, which begin at the draft's end.
-        (offset <= length).then(|| unsafe { draft.first.add(offset) })
+        match offset < length {
+            // SAFETY: the offset is inside of the draft.
+            true => Some(unsafe { draft.first.add(offset) }),
+            // `begin` touches no byte of what lies behind the draft.
+            false => Some(NonNull::dangling()),
+        }
     };
     let words = words(areas, needs, draft.clone(), at).ok_or_else(no_memory)?;
     // SAFETY: the areas have the sizes that the declaration needs, and belong to this call alone.

@@ -25,6 +25,7 @@ fn plays_a_role() {
     let _watched = watched();
     play(&[
         ("full", role_full),
+        ("little address space", role_little_address_space),
         ("file size limit", role_file_size_limit),
         ("other user", role_other_user),
         ("unmapped owner", role_unmapped_owner),
@@ -177,6 +178,28 @@ fn a_full_file_system() {
         "done" => assert!(role.end().success()),
         other => skip(other),
     }
+}
+
+/// Makes a segment whose cells are larger than the memory that the creator may take itself.
+fn role_little_address_space() {
+    let text = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    let now = pages * rustix::param::page_size() as u64;
+    let limit = Rlimit { current: Some(now + (48 << 20)), ..getrlimit(Resource::As) };
+    setrlimit(Resource::As, limit).unwrap();
+    let pools = ["a", "b", "c", "d"].iter();
+    let pools = pools.fold(Test::create_memfd("cells"), |made, name| made.pool_reader(*name, 2));
+    let made = pools.capacity(1 << 21).build().unwrap(); // 64 MiB of cells
+    assert_eq!(made.capacity(), 1 << 21);
+    say("done");
+}
+
+#[test]
+fn what_a_segment_has_for_each_slot_takes_no_memory_of_its_maker() {
+    let _watched = watched();
+    let mut role = Role::start("little address space", &[]);
+    assert_eq!(role.hear(), "done");
+    assert!(role.end().success());
 }
 
 fn role_file_size_limit() {
