@@ -16,7 +16,7 @@ use zerocopy::FromZeros;
 #[cfg(doc)]
 use crate::contents::Blocks;
 use crate::contents::{Contents, Defaults};
-use crate::create::{self, Declaration};
+use crate::create::{self, Declaration, New};
 use crate::errors::{Problem, SegmentError};
 use crate::graph::{self, Graph};
 use crate::layout::{Head, Header, NOTICE_MS, Shape};
@@ -61,6 +61,7 @@ impl<C: Contents> Segment<C> {
 pub struct Builder<C> {
     place: Result<Place, SegmentError>,
     notice: Duration,
+    overcommit: bool,
     declaration: Declaration,
     /// The stages; `None`: the segment has no ring.
     graph: Option<Graph>,
@@ -97,7 +98,8 @@ impl<C: Contents> Builder<C> {
             initial: Vec::new(),
         };
         let notice = Duration::from_millis(20);
-        Builder { place, notice, declaration, graph: Some(Graph::default()), event: PhantomData }
+        let graph = Some(Graph::default());
+        Builder { place, notice, overcommit: false, declaration, graph, event: PhantomData }
     }
 
     /// Sets the number of slots: a power of two.
@@ -338,6 +340,28 @@ impl<C: Contents> Builder<C> {
         self
     }
 
+    /// Lets the segment take more memory than is available. Otherwise such a build fails with
+    /// [`Problem::MemoryShortage`] before it allocates anything. A segment on ext4 takes the disk's
+    /// room, and is not compared with memory.
+    ///
+    /// If the memory is not there, the system swaps, or ends programs: this one or others. Use the
+    /// call where you know better than the system: of memory that becomes free soon, or of swap
+    /// that may be used.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::Segment;
+    /// let segment =
+    ///     Segment::<u64>::create_memfd("insists").capacity(8).reader("all").allow_overcommit();
+    /// assert_eq!(segment.build()?.capacity(), 8);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allow_overcommit(mut self) -> Builder<C> {
+        self.overcommit = true;
+        self
+    }
+
     fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
         if let Some(graph) = &mut self.graph {
             change(graph);
@@ -365,11 +389,12 @@ impl<C: Contents> Builder<C> {
     ///
     /// # Errors
     /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
-    /// [`Problem::FileSizeLimit`], or a refused file system.
+    /// [`Problem::MemoryShortage`], [`Problem::FileSizeLimit`], or a refused file system.
     ///
     /// # Cost
-    /// All bytes are allocated and zeroed by the kernel. A memory cgroup whose limit they exceed
-    /// kills the process here.
+    /// All bytes are allocated and zeroed by the kernel. Before that, a segment of 16 MiB or more
+    /// is compared with the memory that is available
+    /// ([`MemoryShortage`](slipring::MemoryShortage)), which takes a tenth of a millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
         let place = self.place?;
         let mut declaration = self.declaration;
@@ -377,7 +402,7 @@ impl<C: Contents> Builder<C> {
             Some(graph) => declare::<C>(graph, &mut declaration),
             None => Ok(()),
         };
-        match made.and_then(|()| make(&place, self.notice, &declaration)) {
+        match made.and_then(|()| make(&place, self.notice, &declaration, self.overcommit)) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
         }
@@ -418,6 +443,7 @@ fn make(
     place: &Place,
     notice: Duration,
     declaration: &Declaration,
+    overcommit: bool,
 ) -> Result<Arc<Opened>, Problem> {
     let notice_ms = u32::try_from(notice.as_millis()).ok().filter(|ms| NOTICE_MS.contains(ms));
     let mut header = Header::new_zeroed();
@@ -441,13 +467,14 @@ fn make(
     }
     let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
     let checked = head.check(head.header().length, |_| Ok(()))?;
+    let new = New { head: &head, initial: &declaration.initial, overcommit };
     match place {
         Place::Path(path) => {
-            let file = create::create_named(path, &head, &declaration.initial)?;
+            let file = create::create_named(path, &new)?;
             Ok(Opened::new(file, checked, true))
         }
         Place::Memfd(label) => {
-            let file = create::create_memfd(label, &head, &declaration.initial)?;
+            let file = create::create_memfd(label, &new)?;
             Ok(Opened::new(file, checked, false))
         }
     }

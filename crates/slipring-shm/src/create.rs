@@ -5,24 +5,29 @@
 //!   nothing else leads to the file.
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an
 //!   error of the creator, and not a SIGBUS of a participant.
+//! - I4: before that, the length is compared with the file system's room and, of a file in memory,
+//!   with the memory that is available. The kernel allocates page by page: it would take what there
+//!   is, and end programs for the rest, before it refused.
 //! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
 //!   dropped. So no process removes the segment in between. A child that is forked in between
 //!   shares the description; if the creator then dies without attaching, the child holds removal
 //!   up.
 
 use std::ffi::CString;
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod,
-    fcntl_add_seals, linkat, memfd_create, open,
+    fcntl_add_seals, fstatvfs, linkat, memfd_create, open,
 };
 use rustix::io::{Errno, pwrite};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, geteuid, getrlimit};
+use slipring::segment::check_memory;
 
 use crate::errors::{FileProblem, Problem};
-use crate::file::{self, File};
+use crate::file::{self, File, Medium};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::lock::{self, GUARD, Hold};
 
@@ -58,10 +63,22 @@ pub struct Initial {
     pub bytes: Vec<u8>,
 }
 
-/// Makes the file at `path` (I1 to I3). The description of the result holds byte 0 shared.
-pub(crate) fn create_named(path: &Path, head: &Head, initial: &[Initial]) -> Result<File, Problem> {
-    let length = head.header().length;
+/// A segment whose file is to be made.
+pub(crate) struct New<'a> {
+    pub(crate) head: &'a Head,
+    pub(crate) initial: &'a [Initial],
+    /// Whether it may take more memory than is available.
+    pub(crate) overcommit: bool,
+}
+
+/// Makes the file at `path` (I1 to I4). The description of the result holds byte 0 shared.
+pub(crate) fn create_named(path: &Path, new: &New<'_>) -> Result<File, Problem> {
+    let length = new.head.header().length;
     check_limit(length)?;
+    // The link below decides. This look spares the bytes of a segment whose name is taken.
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(Problem::Exists);
+    }
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -70,8 +87,8 @@ pub(crate) fn create_named(path: &Path, head: &Head, initial: &[Initial]) -> Res
     let fd = open(folder, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|error| Problem::system("making a file without a name in the folder", error))?;
     step!("tmpfile");
-    file::check_file_system(fd.as_fd())?;
-    fill(&fd, length, head, initial)?;
+    let medium = file::check_file_system(fd.as_fd())?;
+    new.fill(&fd, medium)?;
     step!("filled");
     let locked = lock::try_lock(fd.as_fd(), lock::byte(GUARD), Hold::Shared)
         .map_err(|error| Problem::system("locking a byte of the file", error))?;
@@ -83,8 +100,8 @@ pub(crate) fn create_named(path: &Path, head: &Head, initial: &[Initial]) -> Res
 }
 
 /// Makes a memfd, sealed against resizing.
-pub(crate) fn create_memfd(label: &str, head: &Head, initial: &[Initial]) -> Result<File, Problem> {
-    let length = head.header().length;
+pub(crate) fn create_memfd(label: &str, new: &New<'_>) -> Result<File, Problem> {
+    let length = new.head.header().length;
     check_limit(length)?;
     let step = "making a memfd";
     let name = CString::new(label.replace('\0', " ")).unwrap_or_default();
@@ -95,7 +112,7 @@ pub(crate) fn create_memfd(label: &str, head: &Head, initial: &[Initial]) -> Res
         other => other,
     }
     .map_err(|error| Problem::system(step, error))?;
-    fill(&fd, length, head, initial)?;
+    new.fill(&fd, Medium::Memory)?;
     fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
         .map_err(|error| Problem::system("sealing the memfd", error))?;
     File::unchecked(fd)
@@ -109,28 +126,48 @@ fn check_limit(bytes: u64) -> Result<(), Problem> {
     }
 }
 
-/// Sets the mode, allocates all bytes (I2), and writes head and initial bytes, the magic last.
-fn fill(fd: &OwnedFd, bytes: u64, head: &Head, initial: &[Initial]) -> Result<(), Problem> {
-    // The umask takes bits away from the mode of a file, and memfds are born with 0777.
-    fchmod(fd, Mode::RUSR | Mode::WUSR)
-        .map_err(|error| Problem::system("setting the mode of the file", error))?;
-    loop {
-        match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
-            Ok(()) => break,
-            Err(Errno::INTR) => {}
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM) => {
-                return Err(Problem::NoSpace { bytes });
-            }
-            Err(error) => return Err(Problem::system("allocating the file", error)),
+impl New<'_> {
+    /// Sets the mode, allocates all bytes (I2, I4), and writes head and initial bytes, the magic
+    /// last.
+    fn fill(&self, fd: &OwnedFd, medium: Medium) -> Result<(), Problem> {
+        let bytes = self.head.header().length;
+        // The umask takes bits away from the mode of a file, and memfds are born with 0777.
+        fchmod(fd, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| Problem::system("setting the mode of the file", error))?;
+        let room = room(fd);
+        if room.is_some_and(|room| room < bytes) {
+            return Err(Problem::NoSpace { bytes, room });
         }
+        if medium == Medium::Memory && !self.overcommit {
+            check_memory(bytes).map_err(Problem::MemoryShortage)?;
+        }
+        loop {
+            match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM) => {
+                    return Err(Problem::NoSpace { bytes, room });
+                }
+                Err(error) => return Err(Problem::system("allocating the file", error)),
+            }
+        }
+        for part in self.initial {
+            write(fd, part.at, &part.bytes)?;
+        }
+        let (magic, rest) = self.head.bytes().split_at(8);
+        write(fd, 8, rest)?;
+        step!("written");
+        write(fd, 0, magic)
     }
-    for part in initial {
-        write(fd, part.at, &part.bytes)?;
-    }
-    let (magic, rest) = head.bytes().split_at(8);
-    write(fd, 8, rest)?;
-    step!("written");
-    write(fd, 0, magic)
+}
+
+/// Returns the room of the file's file system for this user, in bytes. `None`: it has no limit of
+/// its own, as that of memfds, or says none.
+fn room(fd: &OwnedFd) -> Option<u64> {
+    let found = fstatvfs(fd).ok().filter(|found| found.f_blocks != 0)?;
+    // A part of a disk is kept for root.
+    let free = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
+    free.checked_mul(found.f_frsize)
 }
 
 fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {

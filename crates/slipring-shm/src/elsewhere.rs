@@ -261,6 +261,11 @@ impl<E: Contents> Attached<E> {
 }
 
 impl<E: Contents> Builder<E> {
+    /// Lets the segment take more memory than is available.
+    pub fn allow_overcommit(self) -> Builder<E> {
+        self
+    }
+
     /// Adds a stage that reads.
     pub fn reader(self, _name: impl Into<String>) -> Builder<E> {
         self
@@ -440,6 +445,11 @@ impl<T: Event> PromiseSegment<T> {
 }
 
 impl<T: Event> PromiseBuilder<T> {
+    /// Lets the segment of a large value take more memory than is available.
+    pub fn allow_overcommit(self) -> PromiseBuilder<T> {
+        self
+    }
+
     /// Sets what a waiter gets when the process that owns the promise dies.
     pub fn on_death(self, _on_death: OnDeath) -> PromiseBuilder<T> {
         self

@@ -225,11 +225,22 @@ pub(crate) fn is_of_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Problem> {
     Ok(file_system(fd)? == TMPFS)
 }
 
+/// What a file system keeps its files in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Memory: tmpfs, and memfds.
+    Memory,
+    /// A disk: ext4. The kernel can write a file's pages back, and use their memory otherwise.
+    Disk,
+}
+
 /// Refuses a file system that is neither tmpfs nor ext4.
-pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<(), Problem> {
+pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<Medium, Problem> {
     let magic = file_system(fd)?;
-    if matches!(magic, TMPFS | EXT4) {
-        return Ok(());
+    match magic {
+        TMPFS => return Ok(Medium::Memory),
+        EXT4 => return Ok(Medium::Disk),
+        _ => {}
     }
     let name = FILE_SYSTEMS.iter().find(|(number, _)| *number == magic);
     Err(FileProblem::FileSystem { name: name.map_or("unknown", |(_, name)| name), magic }.into())

@@ -66,7 +66,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Touches all pages behind the head, so that the first lap does not.
+    /// Touches all pages behind the head, so that the first lap does not. They are the file's, and
+    /// were allocated when it was made (I2 of `create`): a process that attaches adds the page
+    /// tables, a five-hundredth of that, so nothing is compared with the available memory here.
     pub(crate) fn populate(&self) -> Result<(), Problem> {
         let Some(length) = self.length.checked_sub(HEAD as usize).filter(|&length| length > 0)
         else {

@@ -350,6 +350,21 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.participants(places))
     }
 
+    /// Lets the segment of a large value take more memory than is available, as
+    /// [`Builder::allow_overcommit`] says.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::PromiseSegment;
+    /// let segment = PromiseSegment::<u64>::create_memfd("insists").allow_overcommit().build()?;
+    /// # let _ = segment;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allow_overcommit(self) -> PromiseBuilder<T> {
+        PromiseBuilder(self.0.allow_overcommit())
+    }
+
     /// Makes the segment: whole, or not at all.
     ///
     /// Example: [`PromiseSegment`].

@@ -128,7 +128,7 @@ pub(crate) fn initial(
     let per_slot = [areas.cells.at, areas.shard_ids.at, areas.stamps.at];
     let end = per_slot.into_iter().find(|&at| at != 0).unwrap_or(areas.length);
     let length = usize::try_from(end - HEAD).unwrap_or(usize::MAX);
-    let no_memory = || Problem::NoSpace { bytes: length as u64 };
+    let no_memory = || Problem::NoSpace { bytes: length as u64, room: None };
     let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
     // SAFETY: the status alone has more than no bytes.
     let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).ok_or_else(no_memory)?;
@@ -192,7 +192,7 @@ fn parts(
     let at = |offset: u64| mapping.address(offset, 0);
     let words = words(&checked.areas, needs, participation.clone(), at);
     let length = mapping.length() as u64;
-    let words = words.ok_or(Problem::NoSpace { bytes: length })?;
+    let words = words.ok_or(Problem::NoSpace { bytes: length, room: None })?;
     let party = Party {
         number: participation.number(),
         proof: participation.clone(),

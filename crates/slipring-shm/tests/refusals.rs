@@ -14,10 +14,13 @@ use std::time::Duration;
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use slipring::StartAt;
+use slipring::{MemoryLimit, StartAt};
 use slipring_shm::parts::layout::{self, Head, Header, StageRecord};
 use slipring_shm::parts::machine;
-use slipring_shm::{Event, FileProblem, HeaderProblem, NameProblem, Problem, Segment};
+use slipring_shm::{
+    Blocks, Event, FileProblem, HeaderProblem, Messages, NameProblem, Problem, PromiseSegment,
+    Segment,
+};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 #[test]
@@ -25,6 +28,7 @@ fn plays_a_role() {
     let _watched = watched();
     play(&[
         ("full", role_full),
+        ("little memory", role_little_memory),
         ("little address space", role_little_address_space),
         ("file size limit", role_file_size_limit),
         ("other user", role_other_user),
@@ -154,8 +158,12 @@ fn role_full() {
         Test::create_at(folder.join(name)).capacity(capacity).without_ring().build()
     };
     let failed = problem(at("a", 1 << 15));
-    assert!(matches!(failed.of(), Problem::NoSpace { bytes } if *bytes > 1 << 20));
+    let expected = |found: &Problem| matches!(found, Problem::NoSpace { bytes, room: Some(1_048_576) } if *bytes > 1 << 20);
+    assert!(expected(failed.of()), "{}", failed.message);
+    assert!(failed.message.contains(" MiB: its file system has 1.00 MiB left"));
     assert!(failed.message.contains("slipring rm"), "{}", failed.message);
+    let insisting = Test::create_at(folder.join("a")).capacity(1 << 15).without_ring();
+    assert_problem!(insisting.allow_overcommit().build(), Problem::NoSpace { .. });
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
     let first = at("b", 1 << 13).unwrap();
     let length = fs::metadata(folder.join("b")).unwrap().len();
@@ -165,6 +173,10 @@ fn role_full() {
     drop(first);
     slipring_shm::remove_at(folder.join("b")).unwrap();
     drop(at("d", 1 << 13).unwrap());
+    // A tmpfs without a limit says that it has no blocks at all.
+    let mount = ["-t", "tmpfs", "-o", "size=0", "tmpfs"];
+    assert!(Command::new("mount").args(mount).arg(&folder).status().unwrap().success());
+    drop(at("e", 1 << 15).unwrap());
     say("done");
 }
 
@@ -174,6 +186,111 @@ fn a_full_file_system() {
     let Some(wrapper) = own_mounts() else { return skip("no mounts of its own for a tmpfs") };
     let folder = Folder::new();
     let mut role = Role::start_in(wrapper, "full", &[("FOLDER", folder.0.to_str().unwrap())]);
+    match role.hear().as_str() {
+        "done" => assert!(role.end().success()),
+        other => skip(other),
+    }
+}
+
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Large([[u8; 1 << 10]; 70 << 10]);
+impl Event for Large {
+    const NAME: &'static str = "test/Large";
+    const VERSION: u32 = 1;
+}
+
+/// Has the system say that it has little memory, and asks for more: 64 to 100 MiB.
+fn role_little_memory() {
+    let folder = PathBuf::from(value("FOLDER"));
+    let mount = |arguments: &[&str], at: &str| {
+        let status = Command::new("mount").args(arguments).arg(at).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let put = |name: &str, text: &str| {
+        fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+        fs::write(folder.join(name), text).unwrap();
+        folder.join(name).into_os_string().into_string().unwrap()
+    };
+    let meminfo = put("meminfo", "MemAvailable: 65536 kB\n");
+    let cgroup = put("cgroup", "0::/outer/own\n");
+    let own = format!("/proc/{}/cgroup", std::process::id());
+    if !mount(&["--bind", &meminfo], "/proc/meminfo") || !mount(&["--bind", &cgroup], &own) {
+        return say("no files over those of /proc");
+    }
+    assert!(mount(&["-t", "tmpfs", "tmpfs"], "/dev/shm"));
+    // Not the true groups of the machine.
+    let groups = folder.join("groups").into_os_string().into_string().unwrap();
+    put("groups/x", "");
+    assert!(mount(&["--bind", &groups], "/sys/fs/cgroup"));
+
+    let slots = 1 << 21; // of 40 bytes
+    let refused = |made: Result<Test, slipring_shm::SegmentError>, least: u64| {
+        let failed = problem(made);
+        let Problem::MemoryShortage(found) = failed.of() else { panic!("{}", failed.message) };
+        assert!((least..least + (1 << 20)).contains(&found.needed), "{}", failed.message);
+        assert!(failed.message.contains("allow_overcommit"), "{}", failed.message);
+        (found.available, found.limit.clone())
+    };
+    let machine = (64 << 20, MemoryLimit::Machine);
+    let memfd = || Test::create_memfd("large").reader("all");
+    let named = || Test::create("test-little-memory").reader("all");
+    assert_eq!(refused(memfd().capacity(slots).build(), 80 << 20), machine);
+    assert_eq!(refused(named().capacity(slots).build(), 80 << 20), machine);
+    assert_eq!(fs::read_dir("/dev/shm").unwrap().count(), 0, "nothing is left");
+    // The cells of pools, and the ids of shards.
+    let pools = ["a", "b", "c", "d"].iter().fold(memfd(), |made, name| made.pool_reader(*name, 2));
+    let shards = pools.shard_reader("e", 2, |block| &block.seq);
+    assert_eq!(refused(shards.capacity(1 << 20).build(), (40 + 32 + 4) << 20), machine);
+    let blocks = Segment::<Blocks>::create_memfd("large").capacity(slots).block(32, 8);
+    assert_problem!(blocks.reader("all").build(), Problem::MemoryShortage(_));
+    let messages = Segment::<Messages>::create_memfd("large").capacity(slots).reader("all");
+    assert_problem!(messages.build(), Problem::MemoryShortage(_));
+    assert_problem!(
+        PromiseSegment::<Large>::create_memfd("large").build(),
+        Problem::MemoryShortage(_)
+    );
+    // What fits, what is too small to be looked at, and what lies on a disk, is made.
+    drop(memfd().capacity(1 << 20).build().unwrap());
+    drop(PromiseSegment::<Large>::create_memfd("large").allow_overcommit().build().unwrap());
+    let first = named().capacity(slots).allow_overcommit().build().unwrap();
+    assert_eq!(first.capacity(), slots);
+    assert_problem!(named().capacity(slots).build(), Problem::Exists);
+    match Test::create_at(folder.join("a.slipring")).reader("all").capacity(slots).build() {
+        Ok(on_disk) => drop(on_disk),
+        // Temporary files lie in memory, or elsewhere.
+        Err(error) => {
+            let other = matches!(error.problem(), Problem::MemoryShortage(_) | Problem::File(_));
+            assert!(other, "{error}");
+        }
+    }
+    fs::write(folder.join("meminfo"), "MemAvailable: 0 kB\n").unwrap();
+    drop(memfd().capacity(1 << 18).build().unwrap());
+    assert_eq!(refused(memfd().capacity(1 << 20).build(), 40 << 20).0, 0);
+
+    // The group around the process has less left than the machine.
+    fs::write(folder.join("meminfo"), "MemAvailable: 1048576 kB\n").unwrap();
+    drop(memfd().capacity(slots).build().unwrap());
+    put("groups/outer/memory.max", "209715200\n");
+    put("groups/outer/memory.current", "157286400\n");
+    put("groups/outer/memory.stat", "file 9\ninactive_file 20971520\n");
+    put("groups/outer/own/memory.max", "max\n");
+    put("groups/outer/own/memory.current", "0\n");
+    let file = "/sys/fs/cgroup/outer/memory.max".to_owned();
+    let outer = (70 << 20, MemoryLimit::Group { file });
+    assert_eq!(refused(memfd().capacity(slots).build(), 80 << 20), outer);
+    drop(memfd().capacity(slots).allow_overcommit().build().unwrap());
+    drop(memfd().capacity(1 << 20).build().unwrap());
+    say("done");
+}
+
+#[test]
+fn a_segment_larger_than_the_available_memory_is_refused_before_it_is_made() {
+    let _watched = watched();
+    let Some(wrapper) = own_mounts() else { return skip("no mounts of its own") };
+    let folder = Folder::new();
+    let values = [("FOLDER", folder.0.to_str().unwrap())];
+    let mut role = Role::start_in(wrapper, "little memory", &values);
     match role.hear().as_str() {
         "done" => assert!(role.end().success()),
         other => skip(other),

@@ -132,6 +132,7 @@ mod watchdog;
 pub use adapters::raw::{RawConsumer, RawProducer, SeqRange};
 pub use adapters::select::*;
 pub use adapters::task::*;
+pub use base::available_memory::{MemoryLimit, MemoryShortage};
 pub use base::fault::*;
 pub use base::name::*;
 pub use chain::*;

@@ -27,33 +27,44 @@ fn a_capacity_beyond_memory_is_a_build_error() {
             assert!(problem.to_string().contains("no memory for"), "{problem}");
         };
         for every in [1, 3, u64::MAX] {
-            memory(
-                "sampled",
-                problem("sampled", Graph::new(capacity, || 0u64).sample_latency(every).build()),
-            );
-            memory(
-                "contiguous",
-                problem(
-                    "contiguous",
-                    Graph::new(capacity, || 0u64).contiguous().sample_latency(every).build(),
-                ),
-            );
-            let chain =
-                slipring::ring(capacity, || 0u64).sample_latency(every).read("r", |_, _| ());
+            let sampled = || Graph::new(capacity, || 0u64).sample_latency(every).allow_overcommit();
+            memory("sampled", problem("sampled", sampled().build()));
+            memory("contiguous", problem("contiguous", sampled().contiguous().build()));
+            let chain = slipring::ring(capacity, || 0u64).allow_overcommit();
+            let chain = chain.sample_latency(every).read("r", |_, _| ());
             memory("chain", problem("chain", chain.run(|_| Ok(()))));
         }
-        memory("bytes", problem("bytes", Graph::new(capacity, || 0u8).sample_latency(1).build()));
-        memory(
-            "nothing",
-            problem(
-                "nothing",
-                Graph::new(capacity, || ()).contiguous().shared().sample_latency(1).build(),
-            ),
-        );
-        let sharded =
-            slipring::ring(capacity, || 0u64).read_shards("s", 2, |v| *v, |_| |_: &u64, _| ());
+        let bytes = Graph::new(capacity, || 0u8).allow_overcommit().sample_latency(1);
+        memory("bytes", problem("bytes", bytes.build()));
+        let nothing = Graph::new(capacity, || ()).allow_overcommit().contiguous().shared();
+        memory("nothing", problem("nothing", nothing.sample_latency(1).build()));
+        let sharded = slipring::ring(capacity, || 0u64).allow_overcommit();
+        let sharded = sharded.read_shards("s", 2, |v| *v, |_| |_: &u64, _| ());
         memory("shards", problem("shards", sharded.run(|_| Ok(()))));
-        assert!(matches!(Mirror::<u64>::new(capacity), Err(BuildError::Memory { .. })));
+        let mirror = Mirror::<u64>::allow_overcommit(capacity);
+        assert!(matches!(mirror, Err(BuildError::Memory { .. })));
+    }
+}
+
+#[test]
+fn a_need_beyond_a_machine_word_is_a_build_error() {
+    let _watched = crate::common::watched();
+    for capacity in [1 << 54, 1 << 63] {
+        let sampled = Graph::new(capacity, || [0u64; 1 << 10]).shared().sample_latency(1);
+        let keys = ["a", "b"].map(|name| sampled.shard_reader(name, 2, |event| event[0]));
+        match problem("graph", sampled.build()) {
+            BuildError::MemoryShortage(shortage) => assert_eq!(shortage.needed, u64::MAX),
+            // The system does not say what it has.
+            other => assert!(matches!(other, BuildError::Memory { .. }), "{other}"),
+        }
+        drop(keys);
+        let mirror = Mirror::<[u64; 1 << 10]>::new(capacity).err();
+        let mirror = mirror.expect("no machine has the memory");
+        let expected = |problem: &BuildError| match problem {
+            BuildError::MemoryShortage(shortage) => shortage.needed == u64::MAX,
+            other => matches!(other, BuildError::Memory { .. }),
+        };
+        assert!(expected(&mirror), "{mirror}");
     }
 }
 

@@ -461,6 +461,7 @@ fn huge_pages_change_no_result() {
     }
     let error = slipring::ring(1 << 62, || [0_u64; 8])
         .huge_pages()
+        .allow_overcommit()
         .read("none", |_, _| ())
         .feed(0..1, |slot, i| *slot = [i; 8])
         .unwrap_err();

@@ -9,7 +9,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use slipring::{BuildError, SubscribeError};
+use slipring::segment::Bytes;
+use slipring::{BuildError, MemoryShortage, SubscribeError};
 
 use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, SLOTS_ALIGN, STAGE_NAME};
 
@@ -251,7 +252,11 @@ pub enum Problem {
     NoSpace {
         /// Size of the segment, in bytes.
         bytes: u64,
+        /// Room of the file system, in bytes; `None`: unknown.
+        room: Option<u64>,
     },
+    /// The segment lies in memory, and takes more than is available. Nothing was allocated.
+    MemoryShortage(MemoryShortage),
     /// The process may not make files of this size (`RLIMIT_FSIZE`).
     FileSizeLimit {
         /// Size of the segment, in bytes.
@@ -502,10 +507,16 @@ impl fmt::Display for Problem {
             Problem::Missing => f.write_str(
                 "there is none: start the program that makes it first, and compare the names (`slipring ls`)",
             ),
-            Problem::NoSpace { bytes } => write!(
-                f,
-                "the file system has no room for {bytes} bytes: remove stale segments (`slipring ls`, `slipring rm`), mount it with a larger size, or take a smaller capacity"
-            ),
+            Problem::NoSpace { bytes, room } => {
+                write!(f, "there is no room for its {}", Bytes(*bytes))?;
+                if let Some(room) = room {
+                    write!(f, ": its file system has {} left", Bytes(*room))?;
+                }
+                f.write_str(
+                    "; remove stale segments (`slipring ls`, `slipring rm`), mount the file system with a larger size, or take a smaller capacity",
+                )
+            }
+            Problem::MemoryShortage(shortage) => shortage.fmt(f),
             Problem::FileSizeLimit { bytes, limit } => write!(
                 f,
                 "this process may not make files of more than {limit} bytes, and the segment has {bytes}: raise the limit (`ulimit -f`), or take a smaller capacity"

@@ -1,7 +1,8 @@
 //! The modules on which all other modules depend: atomics and locks, ordering edges, system calls,
-//! names, user errors, and the containment of panics.
+//! available memory, names, user errors, and the containment of panics.
 
 pub(crate) mod atomic_bytes;
+pub(crate) mod available_memory;
 pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod line;

@@ -72,6 +72,16 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         /// # Ok::<(), slipring::Error>(())
         /// ```
         huge_pages;
+        /// ```
+        /// let mut sum = 0;
+        /// slipring::ring(64, || 0u64)
+        ///     .allow_overcommit()
+        ///     .read("sum", |value, _| sum += value)
+        ///     .feed(1..=3, |slot, i| *slot = i)?;
+        /// assert_eq!(sum, 6);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        allow_overcommit;
     }
 
     /// Lets a monitor observe the running chain.

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::base::available_memory::MemoryShortage;
 use crate::base::name::PRODUCER;
 
 /// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
@@ -34,6 +35,8 @@ pub enum BuildError {
         /// Size of one item (a slot, an entry, or a cache line), in bytes.
         bytes_per_slot: usize,
     },
+    /// The ring takes more memory than is available. Nothing was allocated.
+    MemoryShortage(MemoryShortage),
     /// The factory of events panicked.
     Factory {
         /// Index of the event at which the factory panicked, counted from 0.
@@ -133,6 +136,7 @@ impl fmt::Display for BuildError {
                     "no memory for {capacity} slots, table entries or cache lines of {bytes_per_slot} bytes each: take a smaller capacity, smaller events, or fewer workers and readers"
                 )
             }
+            BuildError::MemoryShortage(shortage) => write!(f, "the ring is too large: {shortage}"),
             BuildError::Factory { index, panic } => {
                 write!(f, "the factory of events panicked at event {index}: {panic}")
             }
@@ -190,3 +194,9 @@ impl fmt::Display for BuildError {
 }
 
 impl StdError for BuildError {}
+
+impl From<MemoryShortage> for BuildError {
+    fn from(shortage: MemoryShortage) -> BuildError {
+        BuildError::MemoryShortage(shortage)
+    }
+}

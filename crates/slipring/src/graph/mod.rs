@@ -207,6 +207,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         /// # Ok::<(), Box<dyn std::error::Error>>(())
         /// ```
         huge_pages;
+        /// ```
+        /// let ring = slipring::Graph::new(1 << 10, || [0u64; 7]).allow_overcommit().build()?;
+        /// assert!(ring.to_string().contains("ring of 1024 slots"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        allow_overcommit;
     }
 
     /// Makes a single producer publish its position, so that reports and monitors give exact lags
@@ -464,7 +470,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`BuildError`] names the mistake and its remedy.
+    /// [`BuildError`] names the mistake and its remedy. A ring that takes more memory than is
+    /// available is one ([`BuildError::MemoryShortage`]), unless [`Graph::allow_overcommit`] says
+    /// otherwise.
     pub fn build(self) -> Result<Ring<E, L, S>, Error>
     where
         E: Send + 'static,

@@ -450,7 +450,8 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// ```
 ///
 /// # Errors
-/// As [`Graph::build`](crate::Graph::build).
+/// As [`Graph::build`](crate::Graph::build). To insist on a ring that takes more memory than is
+/// available, use a [`Graph`](crate::Graph).
 #[doc(alias = "spsc")]
 pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", spec::Access::Read, Delivery::Each, &[]);

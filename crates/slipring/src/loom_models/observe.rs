@@ -72,7 +72,7 @@ impl<T: Plain + Into<u64>> Watch<T> {
 
 /// Makes a mirror whose count of puts wraps to 0 at the first put.
 fn mirror<T: Plain>(capacity: usize) -> Mirror<T> {
-    Mirror::starting_at(capacity, u64::MAX - 1).expect("a power of two")
+    Mirror::starting_at(capacity, u64::MAX - 1, false).expect("a power of two")
 }
 
 /// The writer overwrites one slot. Shows that an observer rejects every torn copy, and that each

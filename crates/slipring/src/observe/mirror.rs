@@ -58,15 +58,37 @@ impl<T: Plain> Mirror<T> {
     ///
     /// # Errors
     /// `new` returns [`BuildError::Capacity`] if `capacity` is no power of two. `new` returns
-    /// [`BuildError::Memory`] if there is no memory for `capacity` values.
+    /// [`BuildError::MemoryShortage`] if the values take more memory than is available, and
+    /// [`BuildError::Memory`] if the allocator has no memory for them.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
-        Mirror::starting_at(capacity, 0)
+        Mirror::starting_at(capacity, 0, false)
+    }
+
+    /// Works as [`Mirror::new`], also if the values take more memory than is available: see
+    /// [`Graph::allow_overcommit`](crate::Graph::allow_overcommit).
+    ///
+    /// ```
+    /// let mut mirror = slipring::Mirror::allow_overcommit(4)?;
+    /// let mut observer = mirror.handle().observe();
+    /// mirror.put(0, &7u32);
+    /// assert_eq!(observer.try_next()?.value, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mirror::new`], but for [`BuildError::MemoryShortage`].
+    pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, BuildError> {
+        Mirror::starting_at(capacity, 0, true)
     }
 
     /// Creates a mirror whose count of puts begins at `start`. `start` is twice the index of the
     /// first put (see `words::PUT`).
-    pub(crate) fn starting_at(capacity: usize, start: u64) -> Result<Mirror<T>, BuildError> {
-        let words = Arc::new(Words::new::<T>(capacity, start)?);
+    pub(crate) fn starting_at(
+        capacity: usize,
+        start: u64,
+        overcommit: bool,
+    ) -> Result<Mirror<T>, BuildError> {
+        let words = Arc::new(Words::new::<T>(capacity, start, overcommit)?);
         Ok(Mirror { words, next: start, values: PhantomData })
     }
 

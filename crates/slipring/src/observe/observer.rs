@@ -371,7 +371,8 @@ mod tests {
         for capacity in [1, 2, 8] {
             for before in 0..2 * capacity as u64 {
                 let mut mirror =
-                    Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT)).unwrap();
+                    Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT), false)
+                        .unwrap();
                 let (mut close, mut far) =
                     (mirror.handle().observe(), mirror.handle().observe_from_oldest());
                 assert_eq!(close.try_next(), Err(ObserveError::Unavailable));

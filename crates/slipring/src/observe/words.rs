@@ -40,6 +40,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::base::available_memory;
 use crate::base::edge;
 use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
@@ -114,11 +115,19 @@ pub(super) struct Words {
 
 impl Words {
     /// Creates slots for `capacity` values of type `T`. `start` is twice the index of the first put
-    /// (see [`PUT`]).
-    pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
+    /// (see [`PUT`]). Unless `overcommit`, the slots must fit the memory that is available.
+    pub(super) fn new<T>(
+        capacity: usize,
+        start: u64,
+        overcommit: bool,
+    ) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
             return Err(BuildError::Capacity { asked: capacity });
+        }
+        if !overcommit {
+            let needed = capacity as u128 * bytes_per_slot::<T>() as u128;
+            available_memory::check(u64::try_from(needed).unwrap_or(u64::MAX))?;
         }
         let no_memory = || BuildError::Memory { capacity, bytes_per_slot: stride * WORD };
         let mut slots = Vec::new();

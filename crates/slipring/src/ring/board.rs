@@ -17,6 +17,7 @@ use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::status::{FailureRecord, StatusWords};
 use crate::wait::queue::WaitQueue;
+use crate::wait::queue_state::QueueState;
 
 /// The number by which the handles of a ring on the heap own seats.
 const PARTICIPANT: u32 = 1;
@@ -47,6 +48,15 @@ pub(crate) struct Board {
 impl Board {
     /// Size of one shared line, in bytes.
     pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
+
+    /// Returns the size of a board on the heap, in bytes.
+    pub(crate) fn bytes(plan: &Plan) -> u128 {
+        let lines = (plan.lines as u128).saturating_add(plan.seats() as u128);
+        let queue = size_of::<WaitQueue>() + size_of::<Line<QueueState>>();
+        let queues = plan.queues as u128 * queue as u128;
+        let lines = lines.saturating_mul(Board::BYTES_PER_LINE as u128);
+        lines.saturating_add(queues).saturating_add(CounterWords::bytes(plan.stages.len() + 1))
+    }
 
     /// Makes the board of a ring of one process, whose first position is `start`. `None`: there is
     /// no memory for so many lines.

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::base::available_memory;
 use crate::base::name::Name;
 use crate::base::panics::{Contained, panic_message};
 use crate::errors::{BuildError, Cause};
@@ -71,6 +72,7 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's index
 /// and that stage's partitioner.
 ///
+/// The build compares its need with the memory that is available before it allocates anything.
 /// The build allocates the slots, the largest part of a ring, before the shard ids, positions and
 /// counters. A build without memory for the slots fails before filling the arrays of shard ids,
 /// positions and counters.
@@ -81,6 +83,9 @@ pub(crate) fn build<E, L: Layout>(
     factory: &mut dyn FnMut() -> E,
 ) -> Result<Owner<E, L>, BuildError> {
     let plan = contained(|| plan::<E, L>(&settings, stages))?;
+    if !settings.overcommit {
+        available_memory::check(needed::<E, L>(&settings, &plan, partitioners.len()))?;
+    }
     let slots: View<E, L> = allocate(&plan, settings.pages)?;
     let (shard_ids, control) = match contained(|| share(&settings, plan, partitioners)) {
         Ok(shared) => shared,
@@ -120,6 +125,26 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     plan.stamped = many_producers || !View::<E, L>::CURSOR;
     plan.cursor |= !plan.stamped || (publish_cursor && !many_producers);
     Ok(plan)
+}
+
+/// Returns the size of all that the build allocates, in bytes, except what events own besides their
+/// slots, and the rests of huge pages. `sharded` is the number of sharded stages.
+fn needed<E, L: Layout>(settings: &Settings, plan: &Plan, sharded: usize) -> u64 {
+    let marked = plan.stages.iter().filter(|stage| stage.policy.marks.is_some()).count();
+    let per_slot = [
+        (1, L::Storage::<E>::bytes_per_slot(plan.stamped)),
+        (sharded, ShardIds::<E>::BYTES_PER_SLOT),
+        (marked, Marks::BYTES_PER_SLOT),
+    ];
+    // No product of two words exceeds 128 bits, and all others are smaller by far.
+    let per_slot: u128 = per_slot.iter().map(|&(count, bytes)| count as u128 * bytes as u128).sum();
+    let samples = settings.sample_every;
+    let samples = samples.map(|every| Samples::bytes(every, plan.capacity, plan.stages.len()));
+    let all = per_slot
+        .saturating_mul(plan.capacity as u128)
+        .saturating_add(samples.unwrap_or(0))
+        .saturating_add(Board::bytes(plan));
+    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 fn allocate<E, L: Layout>(plan: &Plan, pages: Pages) -> Result<View<E, L>, BuildError> {

@@ -87,6 +87,12 @@ impl CounterWords {
         Some((parties, parties.checked_mul(lines_per_party(parties))?))
     }
 
+    /// Returns the size of the counters of `parties` parties, in bytes.
+    pub(crate) fn bytes(parties: usize) -> u128 {
+        let lines = parties as u128 * (1 + lines_per_party(parties) as u128);
+        lines.saturating_mul(size_of::<Line<Party>>() as u128)
+    }
+
     /// Returns the index of a party's first count among all words of the counters.
     pub(crate) fn party_at(party: usize) -> Option<usize> {
         party.checked_mul(PER_LINE)
@@ -305,10 +311,24 @@ impl Samples {
     /// Size of a publication time, in bytes: the cost per slot if every slot is sampled.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<Statistic>();
 
+    /// Returns log2 of the sampling interval, and the number of publication times that are kept.
+    fn interval(every: u64, capacity: usize) -> (u32, Option<u64>) {
+        let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
+        (shift, ((capacity as u64 >> shift) + 2).checked_next_power_of_two())
+    }
+
+    /// Returns the size of the publication times, and of the latencies of `stages` stages, in
+    /// bytes.
+    pub(crate) fn bytes(every: u64, capacity: usize, stages: usize) -> u128 {
+        let kept = u128::from(Samples::interval(every, capacity).1.unwrap_or(u64::MAX));
+        kept * Samples::BYTES_PER_SLOT as u128
+            + stages as u128 * size_of::<Line<Latencies>>() as u128
+    }
+
     /// `None`: there is no memory for the publication times and latencies.
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
-        let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
-        let kept = ((capacity as u64 >> shift) + 2).checked_next_power_of_two()?;
+        let (shift, kept) = Samples::interval(every, capacity);
+        let kept = kept?;
         let taken = || Latencies {
             count: Statistic::new(0),
             nanos: [const { Statistic::new(0) }; LATENCIES],

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) sample_every: Option<u64>,
     /// Pages of the slots.
     pub(crate) pages: Pages,
+    /// Whether the ring may take more memory than is available.
+    pub(crate) overcommit: bool,
     /// Number of cores of the graph's placement; `None`: the graph has no placement.
     pub(crate) cores: Option<usize>,
 }
@@ -50,6 +52,7 @@ impl Settings {
             publish_cursor: false,
             sample_every: None,
             pages: Pages::Ordinary,
+            overcommit: false,
             cores: None,
         }
     }
@@ -76,6 +79,7 @@ macro_rules! ring_options {
         $(#[$deadline:meta])* deadline;
         $(#[$sample_latency:meta])* sample_latency;
         $(#[$huge_pages:meta])* huge_pages;
+        $(#[$allow_overcommit:meta])* allow_overcommit;
     ) => {
         /// Sets how stages wait for events, and how producers wait for room. Default:
         /// [`Wait::ADAPTIVE`].
@@ -150,6 +154,20 @@ macro_rules! ring_options {
         $(#[$huge_pages])*
         pub fn huge_pages(mut self) -> Self {
             self.settings_mut().ask_for_huge_pages();
+            self
+        }
+
+        /// Lets the build take more memory than is available. Otherwise such a build fails with
+        /// [`BuildError::MemoryShortage`](crate::BuildError::MemoryShortage) before it allocates
+        /// anything.
+        ///
+        /// If the memory is not there, the system swaps, or ends programs: this one or others. Use
+        /// the call where you know better than the system: of memory that becomes free soon, or of
+        /// swap that may be used.
+        ///
+        $(#[$allow_overcommit])*
+        pub fn allow_overcommit(mut self) -> Self {
+            self.settings_mut().overcommit = true;
             self
         }
     };

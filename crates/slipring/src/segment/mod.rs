@@ -82,6 +82,7 @@ pub use ring::{
 };
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
+pub use crate::base::available_memory::{Bytes, check as check_memory};
 pub use crate::base::shared::Mapping;
 pub use crate::ring::partition::shard_of_bytes;
 pub use crate::ring::peers::{OnDeath, Proof};
