@@ -67,13 +67,13 @@ mod linux {
         )?;
         let again = blocks.redelivered();
         let next = blocks.next_seq();
-        match again.end.wrapping_sub(again.start) {
+        match again.len() {
             0 => writeln!(out, "going on at step {next}; none comes again")?,
             1 => writeln!(out, "going on at step {next}, which may have been printed before")?,
             _ => writeln!(
                 out,
                 "going on at step {next}; steps {next} to {} may have been printed before",
-                again.end - 1
+                again.last_seq()
             )?,
         }
         let picture = format!("middle row, ▁ {cold} to █ {hot}");
@@ -97,7 +97,7 @@ mod linux {
             ensure!(block.step == seq, "position {seq} has step {}", block.step);
             let measures = block.measure();
             let error = measures.error(theory);
-            let mark = if again.contains(&seq) { "  again" } else { "" };
+            let mark = if again.contains(seq) { "  again" } else { "" };
             writeln!(
                 out,
                 "{seq:>6}  {:>7.3}  {:>7.3}  {:>7.3}  {error:>10.1e}  {}{mark}",

@@ -209,7 +209,7 @@ fn a_stopped_process_is_evicted() {
     assert_eq!(place(&part(&name), "store"), ["store", "1", "2", "-", "free", "1"]);
     holder.end();
     let mut store = attached.reader("store").unwrap();
-    assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), (1..2, 2));
+    assert_eq!((store.redelivered(), store.poll(8, |_, _| ()).unwrap()), ((1..2).into(), 2));
 }
 
 #[test]

@@ -180,7 +180,7 @@ impl<E: Event> Copies<E> {
     /// assert_eq!(one.next()?, (7, 0));
     /// drop(one); // not released
     /// let mut other = copies.pool_reader("print")?;
-    /// assert_eq!((other.next()?, other.redelivered()), ((7, 0), 0..1));
+    /// assert_eq!((other.next()?, other.redelivered()), ((7, 0), (0..1).into()));
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

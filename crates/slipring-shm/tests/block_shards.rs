@@ -474,7 +474,7 @@ fn a_killed_shard_is_followed_by_another_process() {
         assert_eq!((dead.stage.as_str(), dead.shard), (BOOKS, Some(0)));
         let mut next = retry(|| me.block_shard_writer(BOOKS, 0)).unwrap();
         let suspects = next.suspects();
-        assert_eq!((next.redelivered(), suspects.len()), (1..3, 2));
+        assert_eq!((next.redelivered(), suspects.len()), ((1..3).into(), 2));
         assert!((0..8).all(|seq| suspects.contains(seq) == (seq == 1 || seq == 2)));
         let mut batch = next.batch(8).unwrap();
         assert_eq!((batch.first_seq(), batch.len()), (1, 2));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use common::{Name, Role, listen, play, problem, say, value, watched};
-use slipring::{BatchError, ClaimError, StartAt, WaitError};
+use slipring::{BatchError, ClaimError, SeqRange, StartAt, WaitError};
 use slipring_shm::{
     Attached, Blocks, Builder, Contents, MessageError, Messages, Problem, Segment, inspect,
 };
@@ -216,13 +216,78 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     role.kill();
     let mut all = common::oracle::retry(|| attached.block_writer("all")).unwrap();
     let suspects = all.suspects();
-    assert_eq!((all.redelivered(), suspects.len()), (0..2, 2));
+    assert_eq!((all.redelivered(), suspects.len()), ((0..2).into(), 2));
     let batch = all.batch(8).unwrap();
     assert_eq!(batch.get(0).unwrap(), [0xFF; 1000]);
     (1..3).for_each(|seq| check(batch.get(seq as usize).unwrap(), seq, 1000));
     // The batch is not released.
     assert_eq!(all.pass_over_suspects().unwrap(), 2);
     assert_eq!(all.next_seq(), 2);
+}
+
+/// Events that come again, and claims, at 2^64: each range has its three positions.
+#[test]
+fn ranges_of_positions_reach_across_the_wrap() {
+    let _watched = watched();
+    let first = u64::MAX - 1;
+    let expect = |range: SeqRange| {
+        assert_eq!((range.len(), range.is_empty(), range.end_seq()), (3, false, 1));
+        assert!(range.contains(first) && range.contains(0) && !range.contains(1));
+        assert_eq!(range.collect::<Vec<_>>(), [first, u64::MAX, 0]);
+    };
+    let segment = Segment::<u64>::create_memfd("wrap").capacity(8).first_seq(first);
+    let segment = segment.reader("reads").shard_reader("shard", 1, |number| number);
+    let segment = segment.writer("writes").after(["reads", "shard"]).build().unwrap();
+    let attached = attach(&segment);
+    let mut tx = attached.producer().unwrap();
+    (0..5).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());
+    let mut reader = attached.reader("reads").unwrap();
+    assert!(reader.redelivered().is_empty());
+    assert_eq!(reader.batch(3).unwrap().len(), 3); // not released
+    drop(reader);
+    expect(attached.reader("reads").unwrap().redelivered());
+    let copies = segment.attach_copies().unwrap();
+    expect(copies.reader("reads").unwrap().redelivered());
+    let mut shard = attached.shard_reader("shard", 0).unwrap();
+    assert_eq!(shard.batch(3).unwrap().len(), 3);
+    drop(shard);
+    let mut shard = attached.shard_reader("shard", 0).unwrap();
+    expect(shard.redelivered());
+    assert_eq!(shard.poll(8, |_, _| ()).unwrap(), 5);
+    assert_eq!(attached.reader("reads").unwrap().poll(8, |_, _| ()).unwrap(), 5);
+    let mut writer = attached.writer("writes").unwrap();
+    assert_eq!(writer.batch(3).unwrap().len(), 3);
+    drop(writer);
+    let mut writer = attached.writer("writes").unwrap();
+    expect(writer.suspects());
+    assert_eq!(writer.batch(8).unwrap().suspects(), 3);
+
+    let declared = blocks(8, 16, 8).first_seq(first).writer("writes").build().unwrap();
+    let attached = attach(&declared);
+    let mut tx = attached.block_producer().unwrap();
+    (0..5).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
+    let mut writer = attached.block_writer("writes").unwrap();
+    assert_eq!(writer.batch(3).unwrap().len(), 3);
+    drop(writer);
+    let writer = attached.block_writer("writes").unwrap();
+    expect(writer.suspects());
+
+    let declared = Segment::<Messages>::create_memfd("wrap").capacity(8).first_seq(first);
+    let attached = attach(&declared.reader("all").build().unwrap());
+    let mut tx = attached.message_producer().unwrap();
+    (0..3).for_each(|kind| _ = tx.publish(kind, b"one cell").unwrap());
+    let mut reader = attached.message_reader("all").unwrap();
+    assert_eq!(reader.batch().unwrap().iter().count(), 3);
+    drop(reader);
+    expect(attached.message_reader("all").unwrap().redelivered());
+
+    let name = Name::new();
+    let segment = Segment::<u64>::create(&name.0).capacity(8).first_seq(first).producers(2);
+    let attached = attach(&segment.reader("all").build().unwrap());
+    let mut tx = attached.shared_producer().unwrap();
+    let claim = tx.claim_n(3).unwrap();
+    expect(inspect(&name.0).unwrap().producer_seats[0].events.clone().unwrap());
+    claim.publish();
 }
 
 /// What no builder takes, and what no program opens.

@@ -113,12 +113,12 @@ fn what_a_killed_process_has_not_released_comes_again() {
         if lends {
             let lent = attach(&made);
             let mut all = lent.reader("all").unwrap();
-            assert_eq!(all.redelivered(), 2..5);
+            assert_eq!(all.redelivered(), (2..5).into());
             assert!(is_whole(&all.batch(1).unwrap()[0], 2));
         } else {
             let mut all = copies.reader("all").unwrap();
             let (event, seq) = all.next().unwrap();
-            assert!(all.redelivered() == (2..5) && seq == 2 && is_whole(&event, 2));
+            assert!(all.redelivered() == (2..5).into() && seq == 2 && is_whole(&event, 2));
         }
     }
 }

@@ -7,13 +7,12 @@
 
 mod common;
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use common::oracle::retry;
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{BatchError, ClaimError, Producer, WaitError};
+use slipring::{BatchError, ClaimError, Producer, SeqRange, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, PoolWriter, Problem, Reader};
 
@@ -53,9 +52,9 @@ fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
 }
 
 /// Handles an event: counts that in the event itself, and then says that the event is complete.
-fn handle(event: &mut Block, seq: u64, again: &Range<u64>) {
+fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     assert_eq!(event.seq, seq);
-    let announced = again.contains(&seq);
+    let announced = again.contains(seq);
     let [handled, _, complete] = event.value;
     assert!(announced || (handled, complete) == (0, 0), "{seq} was touched, and is not announced");
     event.value[usize::from(announced)] += 1;
@@ -244,7 +243,7 @@ fn victim_handles(world: &World) {
 fn victim_polls(world: &World) {
     let mut victim = world.victim();
     mark();
-    victim.poll(3, |event, at| handle(event, at.seq, &(0..0))).unwrap();
+    victim.poll(3, |event, at| handle(event, at.seq, &(0..0).into())).unwrap();
     mark();
 }
 

@@ -220,7 +220,7 @@ macro_rules! drain {
             for $offset in 0..$batch.len() {
                 let seq = first + $offset as u64;
                 #[allow(clippy::redundant_closure_call, reason = "a macro")]
-                ($handle)($at, seq, redelivered.contains(&seq));
+                ($handle)($at, seq, redelivered.contains(seq));
             }
             $batch.release();
         }

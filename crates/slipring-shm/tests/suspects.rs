@@ -60,7 +60,7 @@ impl Ring {
         let suspects = add.suspects();
         assert_eq!(
             (suspects.len(), suspects.is_empty()),
-            (events.end - events.start, events.is_empty())
+            ((events.end - events.start) as usize, events.is_empty())
         );
         for event in 0..20 {
             let seq = self.first.wrapping_add(event);
@@ -99,7 +99,7 @@ fn suspects_are_what_was_lent_and_not_released() {
 
         let mut add = ring.add();
         ring.assert_suspects(&add, 2..5);
-        assert_eq!(add.redelivered(), start.wrapping_add(2)..start.wrapping_add(5));
+        assert_eq!(add.redelivered(), (start.wrapping_add(2)..start.wrapping_add(5)).into());
         for (max, suspects) in [(1, 1), (3, 3), (4, 3), (16, 3)] {
             assert_eq!(add.try_batch(max).unwrap().suspects(), suspects, "of {max}");
         }
@@ -211,7 +211,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
         let mut add = ring.me.writer("add").unwrap();
         let suspects = add.suspects();
         // More than a lap of events is never lent, so the number is damage in itself.
-        assert_eq!(suspects.len(), if held <= 8 { held } else { 0 });
+        assert_eq!(suspects.len() as u64, if held <= 8 { held } else { 0 });
         assert!(matches!(add.pass_over_suspects(), Err(WaitError::Damaged)), "{held}");
         assert!(matches!(add.poll(8, |_, _| ()), Err(WaitError::Damaged)), "{held}");
         assert!(ring.behind.poll(8, |_, _| ()).unwrap() == 0, "nothing is released");

@@ -129,7 +129,7 @@ mod wait;
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
 
-pub use adapters::raw::{RawConsumer, RawProducer, SeqRange};
+pub use adapters::raw::{RawConsumer, RawProducer};
 pub use adapters::select::*;
 pub use adapters::task::*;
 pub use base::available_memory::{MemoryLimit, MemoryShortage};
@@ -139,7 +139,6 @@ pub use chain::*;
 pub use consumer::batch::*;
 pub use consumer::handle::*;
 pub use consumer::markers::*;
-pub use consumer::suspects::*;
 pub use errors::*;
 pub use graph::*;
 pub use live::monitor::Monitor;
@@ -154,6 +153,7 @@ pub use producer::*;
 pub use promise::{Awaited, Promise, promise};
 pub use ring::events::*;
 pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
+pub use ring::seq_range::SeqRange;
 pub use ring::slots::{Contiguous, Interleaved, Layout};
 pub use run::*;
 pub use wait::warning::{Warning, on_warning};

@@ -301,7 +301,7 @@ impl About<'_> {
             _ if self.is_done(party) => (Info, format!("{dead}, with all events handled")),
             None if summary.producers > 1 => {
                 let claim = seat.events.as_ref().map_or_else(String::new, |claim| {
-                    format!(" with the claim {}..{}", claim.start, claim.end)
+                    format!(" with the claim {}..{}", claim.first_seq(), claim.end_seq())
                 });
                 let rest = "; the other parties give up what it claimed when they wait";
                 (Warning, format!("{dead}{claim}{rest}"))
@@ -348,7 +348,7 @@ impl About<'_> {
     }
 
     fn orphan(&self, party: Party, number: usize, seat: &SeatSummary) -> Note {
-        let left = seat.events.as_ref().map_or(0, |left| left.end.wrapping_sub(left.start));
+        let left = seat.events.as_ref().map_or(0, |left| left.len() as u64);
         let runs = self.summary.stage(party).is_some_and(|stage| self.has_worker(stage));
         let (severity, then) = match runs {
             true => (Warning, "another worker takes them over when it waits"),
@@ -370,15 +370,15 @@ impl About<'_> {
     ) -> Option<Note> {
         let claim = seat.events.as_ref().filter(|_| party == Party::Producers)?;
         let unmoved = self.parties.first()?.unmoved_seconds;
-        if claim.start != self.summary.published || unmoved < UNMOVED.as_secs_f64() {
+        if claim.first_seq() != self.summary.published || unmoved < UNMOVED.as_secs_f64() {
             return None;
         }
         let text = format!(
             "{} has claimed {}..{} and not published it for {unmoved:.0} s, so no stage sees what \
              comes after: {} is alive",
             self.place(party, number),
-            claim.start,
-            claim.end,
+            claim.first_seq(),
+            claim.end_seq(),
             process(occupant)
         );
         Some(Note::new(Warning, text))

@@ -369,7 +369,7 @@ impl Change<'_> {
             position: seat.position,
             lag: seat.position.map(|position| segments::lag(summary, position)),
             rate: rate(),
-            events: seat.events.clone(),
+            events: seat.events.as_ref().map(|events| events.first_seq()..events.end_seq()),
             unread: seat.unread,
         }
     }

@@ -8,9 +8,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use slipring::PRODUCER;
 use slipring::segment::copied::{CopiedFailure, Counts, bound_at};
 use slipring::segment::{OnDeath, Seat};
+use slipring::{PRODUCER, SeqRange};
 
 use super::copies::{self, POOL, Positions, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
@@ -153,8 +153,8 @@ fn free(checked: &Checked, places: &[Place], published: u64) -> u64 {
 }
 
 /// Returns the events that a seat has from `begin` to `end`; `None`: none, or too many for a ring.
-fn events(begin: u64, end: u64, capacity: u64) -> Option<std::ops::Range<u64>> {
-    (1..=capacity).contains(&end.wrapping_sub(begin)).then_some(begin..end)
+fn events(begin: u64, end: u64, capacity: u64) -> Option<SeqRange> {
+    (1..=capacity).contains(&end.wrapping_sub(begin)).then(|| (begin..end).into())
 }
 
 fn seat_summary(seat: &Seat) -> SeatSummary {

@@ -5,10 +5,10 @@
 //! - I2: a walk over the stamps ends after a lap, and after [`WALK`] bytes or reads, whatever the
 //!   stamps say.
 
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use slipring::SeqRange;
 use slipring::segment::Seat;
 use slipring::segment::copied::{
     self, CLAIM_WORD_LINE, CopiedFailure, CopiedStatus, Counts, PRODUCER_LINES, PRODUCERS_QUEUE,
@@ -158,18 +158,19 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
 pub(super) fn is_claimed(
     file: &File,
     checked: &Checked,
-    events: &Range<u64>,
+    events: &SeqRange,
     number: u64,
 ) -> Result<bool, Problem> {
     let (areas, capacity) = (&checked.areas, checked.shape.capacity);
     let at = areas.lines.item(CLAIM_WORD_LINE as u64);
-    let at = at.zip(areas.stamps.item(events.start & (capacity - 1)));
+    let at = at.zip(areas.stamps.item(events.first_seq() & (capacity - 1)));
     let Some((claim_word, stamp)) = at else { return Ok(false) };
     // A producer stamps the claim before its own, and then swaps the claim word.
     let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
     let words = (word(&stamp), word(&claim_word));
     let is_whole = stamp.len() == 8 && claim_word.len() == 8;
-    Ok(is_whole && copied::is_claimed(words, (events.start, events.end), number, capacity))
+    Ok(is_whole
+        && copied::is_claimed(words, (events.first_seq(), events.end_seq()), number, capacity))
 }
 
 /// Copies the status, and the record of the first failure behind it.

@@ -6,13 +6,12 @@
 //!   say. Positions are as they were copied.
 
 use std::fmt;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slipring::PRODUCER;
 use slipring::segment::copied::Counts;
 use slipring::segment::{Ending, OnDeath};
+use slipring::{PRODUCER, SeqRange};
 
 use crate::machine::{Process, Seen};
 use crate::participant::Liveness;
@@ -133,7 +132,7 @@ pub struct SeatSummary {
     pub position: Option<u64>,
     /// Of a pool's worker, or an orphan: the events that it has taken and not released. Of one of
     /// several producers: the positions that it has claimed and not published. `None`: none.
-    pub events: Option<Range<u64>>,
+    pub events: Option<SeqRange>,
     /// Of a tap: number of events that the last reader here had not read when it was found dead. A
     /// reader that takes the place resets the number. A reader that dies at once may leave the
     /// number of the one before.

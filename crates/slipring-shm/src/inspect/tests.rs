@@ -217,7 +217,7 @@ fn chunks_and_orphans_of_a_pool_are_told() {
         let seats = |summary: &Summary| summary.stages[0].seats.clone();
         let [chunk, idle] = &seats(&name.look())[..] else { panic!("not two places") };
         assert_eq!((chunk.participant, chunk.orphan), (Some(1), false));
-        assert_eq!(chunk.events, Some(first..at(1)));
+        assert_eq!(chunk.events, Some((first..at(1)).into()));
         assert_eq!((idle.participant, idle.orphan, &idle.events), (Some(1), false, &None));
         one.batch(1).unwrap().release();
         assert_eq!(one.batch(1).unwrap().len(), 1);
@@ -225,7 +225,7 @@ fn chunks_and_orphans_of_a_pool_are_told() {
         let summary = name.look();
         let left = &seats(&summary)[0];
         assert_eq!((left.participant, left.orphan), (None, true));
-        assert_eq!(left.events.as_ref().map(|left| left.start), Some(at(1)));
+        assert_eq!(left.events.as_ref().map(|left| left.first_seq()), Some(at(1)));
         assert_eq!((summary.stages[0].position, summary.stages[0].lag), (at(1), 5));
         let mut two = two;
         while two.poll(8, |_, _| ()).unwrap() != 0 {}
@@ -248,7 +248,7 @@ fn claims_and_the_end_of_several_producers_are_told() {
     a.publish(|slot| *slot = 1).unwrap();
     let summary = name.look();
     let claims: Vec<_> = summary.producer_seats.iter().map(|seat| seat.events.clone()).collect();
-    assert_eq!(claims, [None, Some(1..4), None]);
+    assert_eq!(claims, [None, Some((1..4).into()), None]);
     assert_eq!((summary.published, summary.free, summary.stages[0].lag), (1, 7, 1));
     claim.publish();
     let summary = name.look();
@@ -348,7 +348,7 @@ fn whatever_the_words_say_there_is_a_summary() {
         assert!(summary.free <= 4 && summary.stages.iter().all(|stage| stage.lag <= 4));
         let seats = summary.parties().flat_map(|party| summary.seats(party).to_vec());
         let events = seats.filter_map(|seat| seat.events);
-        assert!(events.into_iter().all(|it| (1..=4).contains(&it.end.wrapping_sub(it.start))));
+        assert!(events.into_iter().all(|it| (1..=4).contains(&it.len())));
         for party in summary.parties() {
             assert!(summary.awaited_in_turn(party).len() <= 4);
             let _ = summary.waited(party, Party::Producers);

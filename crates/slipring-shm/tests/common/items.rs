@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, Wait, WaitError};
+use slipring::{BatchError, ClaimError, SeqRange, Wait, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
     Attached, BlockProducer, BlockReader, BlockWriter, Blocks, MessageError, MessageProducer,
@@ -293,15 +293,15 @@ impl World {
             Rx::Changes(rx) => rx.redelivered(),
             Rx::Messages(rx) => rx.redelivered(),
         };
-        let mut passed = 0..0;
+        let mut passed = SeqRange::from(0..0);
         if let Rx::Changes(rx) = &mut rx {
             let suspects = rx.suspects();
-            assert_eq!(suspects.len(), redelivered.end - redelivered.start);
+            assert_eq!(suspects.len(), redelivered.len());
             assert!(redelivered.clone().all(|seq| suspects.contains(seq)));
             if self.shape.passes {
                 passed = redelivered.clone();
-                assert_eq!(rx.pass_over_suspects().unwrap(), suspects.len());
-                assert_eq!(rx.next_seq(), redelivered.end);
+                assert_eq!(rx.pass_over_suspects().unwrap(), suspects.len() as u64);
+                assert_eq!(rx.next_seq(), redelivered.end_seq());
             }
         }
         let mut stage = Stage {
@@ -404,7 +404,7 @@ struct View {
     shape: Shape,
     /// The position behind the last item.
     next: u64,
-    redelivered: Range<u64>,
+    redelivered: SeqRange,
     /// Each producer's life, and its last id.
     last: Vec<(u64, u64)>,
 }
@@ -433,21 +433,21 @@ impl View {
             }
             None => self.last.push((life, id)),
         }
-        let new = !self.redelivered.contains(&seq);
+        let new = !self.redelivered.contains(seq);
         let counted = if new { 1 } else { 1 + AGAIN };
         let before = ledger.word(id, 4 + self.number).fetch_add(counted, SeqCst);
         assert!(!new || before == 0, "{name}: {id} at {seq} came again, unannounced");
         new
     }
 
-    fn see_block(&mut self, ledger: &Ledger, seq: u64, block: &[u8], passed: &Range<u64>) {
+    fn see_block(&mut self, ledger: &Ledger, seq: u64, block: &[u8], passed: &SeqRange) {
         let [id, check, once, twice, behind] = words_of(block);
         assert_eq!((check, behind), (mix(id, 1), mix(id, 4)), "{seq}: a torn block");
         let new = self.see(ledger, seq, 1, id);
         if self.number == 0 && new {
             assert_eq!((once, twice), (0, 0), "{seq}: touched before, and not announced");
         }
-        if self.number == 1 && passed.contains(&seq) {
+        if self.number == 1 && passed.contains(seq) {
             ledger.word(id, 4).fetch_add(PASSED, SeqCst);
         } else if self.number == 1 && self.shape.writes {
             assert_eq!((once, twice), (!id, !id), "{seq}: released half-changed");
@@ -469,7 +469,7 @@ pub struct Stage {
     rx: Rx,
     view: View,
     /// Positions that the first stage's successor has passed over.
-    pub passed: Range<u64>,
+    pub passed: SeqRange,
 }
 
 impl Stage {
@@ -482,7 +482,7 @@ impl Stage {
     }
 
     /// Returns the positions that the process before was lent and has not released.
-    pub fn redelivered(&self) -> Range<u64> {
+    pub fn redelivered(&self) -> SeqRange {
         self.view.redelivered.clone()
     }
 

@@ -2,13 +2,12 @@
 //! stage in order and once, except the events that a successor announces as redelivered, and
 //! nothing of an unfinished publication is seen.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
 use slipring::segment::Seat;
-use slipring::{ClaimError, Producer, StartAt, WaitError};
+use slipring::{ClaimError, Producer, SeqRange, StartAt, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Subscription, Writer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -132,7 +131,7 @@ pub struct Stage {
     hand: Hand,
     number: usize,
     next: u64,
-    pub redelivered: Range<u64>,
+    pub redelivered: SeqRange,
     /// Whether the first stage writes.
     writes: bool,
     /// The position from which on a successor of the producer has published; `u64::MAX`: none has.
@@ -148,7 +147,7 @@ impl Stage {
     fn handle(
         (number, writes, successor_from): (usize, bool, u64),
         next: &mut u64,
-        redelivered: &Range<u64>,
+        redelivered: &SeqRange,
         journal: &Journal,
         event: &Numbered,
         seq: u64,
@@ -157,7 +156,7 @@ impl Stage {
         *next += 1;
         event.assert_whole(seq);
         assert!(seq < successor_from || event.by == SUCCESSOR, "{seq}: of an unfinished claim");
-        let new = !redelivered.contains(&seq);
+        let new = !redelivered.contains(seq);
         let counted = if new { 1 } else { 1 + AGAIN };
         let before = journal.count(number, seq).fetch_add(counted, SeqCst);
         assert!(!new || before == 0, "{}: {} came again, unannounced", STAGES[number], seq);
@@ -351,15 +350,15 @@ impl World {
             let mut writer = retry(|| by.writer(STAGES[0])).unwrap();
             let redelivered = writer.redelivered();
             let suspects = writer.suspects();
-            assert_eq!(suspects.len(), redelivered.end - redelivered.start);
+            assert_eq!(suspects.len(), redelivered.len());
             assert!(redelivered.clone().all(|seq| suspects.contains(seq)));
             if self.shape.passes {
                 // Noted first, as this process may be killed, too.
                 redelivered.clone().for_each(|seq| {
                     journal.count(0, seq).fetch_or(PASSED, SeqCst);
                 });
-                assert_eq!(writer.pass_over_suspects().unwrap(), suspects.len());
-                assert_eq!(writer.next_seq(), redelivered.end);
+                assert_eq!(writer.pass_over_suspects().unwrap(), suspects.len() as u64);
+                assert_eq!(writer.next_seq(), redelivered.end_seq());
             }
             let next = writer.next_seq();
             (Hand::Writes(writer), redelivered, next)

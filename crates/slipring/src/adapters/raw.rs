@@ -23,6 +23,7 @@ use crate::consumer::waiting::Counting;
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::core::Core;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
@@ -64,7 +65,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// Example: [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
         self.give_up_open_claim();
-        RawProducer { producer: self, open: SeqRange::NONE, lent: PhantomData }
+        RawProducer { producer: self, open: SeqRange::new(0, 0), lent: PhantomData }
     }
 }
 
@@ -103,7 +104,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// The call returns any error of [`RawProducer::next`]. The call returns [`ClaimError::Length`]
     /// if `len` is 0 or exceeds the ring's capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
-        if self.open.len() != 0 {
+        if !self.open.is_empty() {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
         }
         self.producer.check_length(len)?;
@@ -114,7 +115,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Holds the claim of `len` positions from `seq` on, or of those before the ring's end.
     fn hold_claim(&mut self, seq: u64, len: usize) -> u64 {
         let len = self.producer.within_end(seq, len as u64);
-        self.hold(SeqRange { next: seq, len: len as usize });
+        self.hold(SeqRange::new(seq, len as usize));
         self.producer.core().touch(seq, len, true);
         seq
     }
@@ -135,7 +136,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         len: usize,
         deadline: Option<Instant>,
     ) -> Result<u64, ClaimError> {
-        if self.open.len() != 0 {
+        if !self.open.is_empty() {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
         }
         self.producer.check_length(len)?;
@@ -150,7 +151,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
     /// Records the open claim in this handle and in its producer (I3).
     fn hold(&mut self, open: SeqRange) {
-        self.producer.set_open_claim((open.len != 0).then_some((open.next, open.len as u64)));
+        let claim = (open.first_seq(), open.len() as u64);
+        self.producer.set_open_claim((!open.is_empty()).then_some(claim));
         self.open = open;
     }
 
@@ -206,7 +208,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         // `commit`, because `commit` may panic after the publication. `hold(rest)` leaves only the
         // slots of `rest` in the record of the open claim.
         self.hold(rest);
-        self.producer.commit(done.next, done.len as u64);
+        self.producer.commit(done.first_seq(), done.len() as u64);
         Ok(())
     }
 
@@ -221,7 +223,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn give_up(&mut self) {
-        self.open = SeqRange::NONE;
+        self.open = SeqRange::new(0, 0);
         // In a ring with a single producer, the producer later claims the given-up positions again.
         // In a ring with many producers, `give_up_open_claim` gives up the slots of the recorded
         // open claim (I3).
@@ -331,7 +333,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     }
 
     fn lent(&self) -> SeqRange {
-        SeqRange { next: self.consumer.next_seq(), len: self.left }
+        SeqRange::new(self.consumer.next_seq(), self.left)
     }
 
     /// Returns the event at position `seq`. `None`: [`RawConsumer::available`] has not returned the
@@ -367,9 +369,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         let (done, rest) = self.lent().split_after(seq)?;
         let position = self.consumer.position();
         position.count_batch();
-        position.advance(done.len as u64, done.len as u64);
+        position.advance(done.len() as u64, done.len() as u64);
         position.release();
-        self.left = rest.len;
+        self.left = rest.len();
         Ok(())
     }
 
@@ -415,74 +417,6 @@ impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
         self.lent().contains(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
     }
 }
-
-/// A range of consecutive positions, and an iterator over them.
-///
-/// Positions may wrap around at 2^64, so a `Range<u64>` cannot hold them.
-///
-/// ```
-/// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
-/// tx.publish_all(0..3, |slot, i| *slot = i * 10)?;
-/// let mut rx = rx.into_raw();
-/// let found = rx.available(8)?;
-/// assert_eq!((found.first_seq(), found.last_seq(), found.len()), (0, 2, 3));
-/// let values: Vec<_> = found.map(|seq| *rx.at(seq).unwrap()).collect();
-/// assert_eq!(values, [0, 10, 20]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeqRange {
-    next: u64,
-    len: usize,
-}
-
-impl SeqRange {
-    const NONE: SeqRange = SeqRange { next: 0, len: 0 };
-
-    /// Returns the first position that the iterator has not yielded.
-    ///
-    /// Example: [`SeqRange`].
-    pub fn first_seq(&self) -> u64 {
-        self.next
-    }
-    /// Returns the range's last position. For an empty range, returns the position before the
-    /// range's start.
-    ///
-    /// Example: [`SeqRange`].
-    pub fn last_seq(&self) -> u64 {
-        self.next.wrapping_add(self.len as u64).wrapping_sub(1)
-    }
-    fn contains(&self, seq: u64) -> bool {
-        seq.wrapping_sub(self.next) < self.len as u64
-    }
-    /// Splits the range after position `seq`, so that the first part ends with `seq`.
-    fn split_after(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
-        if !self.contains(seq) {
-            return Err(NotHeld { seq, first: self.next, len: self.len });
-        }
-        let len = seq.wrapping_sub(self.next) as usize + 1;
-        Ok((
-            SeqRange { next: self.next, len },
-            SeqRange { next: seq.wrapping_add(1), len: self.len - len },
-        ))
-    }
-}
-
-impl Iterator for SeqRange {
-    type Item = u64;
-    fn next(&mut self) -> Option<u64> {
-        let seq = self.next;
-        self.len = self.len.checked_sub(1)?;
-        self.next = seq.wrapping_add(1);
-        Some(seq)
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.len, Some(self.len))
-    }
-}
-
-impl ExactSizeIterator for SeqRange {}
-impl std::iter::FusedIterator for SeqRange {}
 
 /// Maximum number of runs that one call follows to find the published position.
 const MAX_RUNS: usize = 1024;

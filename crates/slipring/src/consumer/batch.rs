@@ -10,12 +10,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, Index, IndexMut, Range};
+use std::ops::{Deref, Index, IndexMut};
 
 use crate::consumer::markers::{SeatedWorker, Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
 use crate::ring::words::ahead;
 
@@ -187,14 +188,14 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     /// one.batch(8)?[0] += 1; // not released
     /// drop(one);
     /// let mut other = attached.pool_writer("add")?;
-    /// assert_eq!(other.batch(8)?.redelivered(), 0..1); // whether 1 was added is not known
+    /// assert_eq!(other.batch(8)?.redelivered(), (0..1).into()); // whether 1 was added is not known
     /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn redelivered(&self) -> Range<u64> {
-        let (first, end) = (self.view.first_seq(), self.view.first_seq().wrapping_add(self.len));
+    pub fn redelivered(&self) -> SeqRange {
         // A batch lies within one chunk, and of a chunk that comes again all events come again.
-        if self.position.again().end == self.position.again().start { end..end } else { first..end }
+        let len = if self.position.again().is_empty() { 0 } else { self.len };
+        SeqRange::new(self.view.first_seq(), len as usize)
     }
 }
 
@@ -223,7 +224,7 @@ impl<E, C: sealed::BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn suspects(&self) -> usize {
-        let end = C::again(self.position).end;
+        let end = C::again(self.position).end_seq();
         let suspects = ahead(end, self.view.first_seq()).max(0) as u64;
         suspects.min(self.len) as usize
     }

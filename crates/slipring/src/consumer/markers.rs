@@ -3,8 +3,6 @@
 //! consumer's position.
 
 pub(crate) mod sealed {
-    use std::ops::Range;
-
     use crate::consumer::local_worker::LocalWorkerPosition;
     use crate::consumer::position::Availability;
     use crate::consumer::role::MemberRole;
@@ -14,6 +12,7 @@ pub(crate) mod sealed {
     use crate::consumer::successor::{self, SeatRole};
     use crate::consumer::worker::WorkerPosition;
     use crate::errors::WaitError;
+    use crate::ring::seq_range::SeqRange;
     use crate::ring::slots::Layout;
 
     pub trait Access: 'static {}
@@ -60,7 +59,7 @@ pub(crate) mod sealed {
         /// Returns the positions that were lent before and that the handle lends again.
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64>;
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange;
     }
 
     /// A delivery whose handles lend first what the handle before was lent and has not released.
@@ -72,30 +71,30 @@ pub(crate) mod sealed {
     }
 
     impl Succeeds for super::Seated {
-        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
-            position.role().again()
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange {
+            position.role().again.clone()
         }
     }
     impl Succeeds for super::SeatedShard {
-        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
-            position.sequence().role().again()
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange {
+            position.sequence().role().again.clone()
         }
     }
     impl Succeeds for super::SeatedWorker {
-        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> Range<u64> {
+        fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange {
             position.again().clone()
         }
     }
 
     impl BeginsAgain for super::Seated {
         fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError> {
-            let end = position.role().again().end;
+            let end = position.role().again.end_seq();
             successor::pass_over(position, end)
         }
     }
     impl BeginsAgain for super::SeatedShard {
         fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError> {
-            let end = position.sequence().role().again().end;
+            let end = position.sequence().role().again.end_seq();
             successor::pass_over(position, end)
         }
     }

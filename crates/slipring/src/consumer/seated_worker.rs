@@ -33,6 +33,7 @@ use crate::ring::closing;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::self_wait;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
@@ -45,7 +46,7 @@ const SPARE_ROUNDS: u64 = 64;
 /// seat, or its chunk.
 pub struct SeatedRole {
     /// Positions of the current chunk that another worker may have been lent before.
-    again: Range<u64>,
+    again: SeqRange,
     /// When the worker last looked for chunks that others left; `None`: never.
     looked: Option<Instant>,
     /// Whether the worker is to look for such chunks before it takes the next one.
@@ -67,7 +68,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     ) -> Self {
         let landmark = core.control.landmark(stage);
         let role = SeatedRole {
-            again: landmark..landmark,
+            again: SeqRange::new(landmark, 0),
             looked: None,
             look_due: false,
             damaged: Cell::new(false),
@@ -162,7 +163,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             let _moved_by = edge::chunk_taken::take(claim, word.0, PoolWord::new(end, left).0);
             self.pass_landmark(&(seq..end));
             self.last_seen = end;
-            self.role.again = end..end;
+            self.role.again = SeqRange::new(end, 0);
             if live {
                 (self.next, self.chunk_end) = (seq, end);
                 self.taken = control.timed.then(|| {
@@ -243,7 +244,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let tombstone = twin!("adopted-tombstone-unseen": tombstone => false);
         let is_live = !self.role.damaged.get() && !tombstone;
         (self.next, self.chunk_end) = if is_live { (first, hi) } else { (hi, hi) };
-        self.role.again = self.next..hi;
+        self.role.again = (self.next..hi).into();
         (self.chunk_ended, self.taken) = (None, None);
         if !is_live {
             self.bind(IDLE);
@@ -353,7 +354,7 @@ impl WorkerRole for SeatedRole {
 
 impl<E, L: Layout> SeatedPosition<E, L> {
     /// Returns the positions of the current chunk that another worker may have been lent before.
-    pub(crate) fn again(&self) -> &Range<u64> {
+    pub(crate) fn again(&self) -> &SeqRange {
         &self.role.again
     }
 }

@@ -6,7 +6,6 @@
 //!   the first ones that its successor is lent (`seat::I2`). No stage behind has seen them.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::base::sync::twin;
@@ -20,6 +19,7 @@ use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Layout;
 use crate::ring::words::ahead;
 
@@ -32,9 +32,9 @@ pub struct SeatRole {
     pub(crate) participant: u32,
     /// Number of the shard, from 0 on; of a stage without shards: 0.
     pub(crate) shard: usize,
-    /// What the stage's events began with when this handle took the seat: the position of the first
-    /// event that was lent before and is lent again, and the position behind the last one.
-    pub(crate) again: (u64, u64),
+    /// What the stage's events began with when this handle took the seat: the positions that the
+    /// handle before was lent and did not release.
+    pub(crate) again: SeqRange,
     /// Highest position up to which the stage was ever lent events, by this handle or one before.
     pub(crate) held: Cell<u64>,
     /// The boundary that this handle, or one before, stored last.
@@ -51,12 +51,6 @@ impl SeatRole {
     fn seat(&self) -> &Seat {
         // SAFETY: the handle that has this role keeps the core, which keeps the segment mapped.
         unsafe { self.seat.as_ref() }
-    }
-
-    /// Returns the positions that the handle before was lent and did not release.
-    pub(crate) fn again(&self) -> Range<u64> {
-        let (first, end) = self.again;
-        first..end
     }
 }
 
@@ -129,7 +123,7 @@ pub(crate) fn position<E, L: Layout>(
         seat: NonNull::from(seat),
         participant,
         shard,
-        again: (released, if lent > 0 && !damaged { held } else { released }),
+        again: (released..if damaged { released } else { held }).into(),
         boundary: Cell::new(boundary),
         held: Cell::new(twin!("held-back": held => released)),
         damaged: Cell::new(damaged),

@@ -12,6 +12,7 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::base::sync::Statistic;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::words::ChunkCell;
 use crate::segment::{
     Declaration, OnDeath, SegmentPoolWriter, SegmentProducer, SegmentReader, StageDeclaration,
@@ -122,10 +123,10 @@ impl Handled {
         len
     }
 
-    fn mark(&self, event: &mut u64, seq: u64, again: &Range<u64>) {
+    fn mark(&self, event: &mut u64, seq: u64, again: &SeqRange) {
         assert_eq!(*event % MARK, seq, "an event of another position");
         *event += MARK;
-        let is_announced = again.contains(&seq);
+        let is_announced = again.contains(seq);
         let count = if is_announced { ANNOUNCED } else { 1 };
         let before = self.0[seq as usize].fetch_add(count, Ordering::Relaxed);
         assert!(is_announced || before == 0, "{seq} is handled again, and not announced");
@@ -281,7 +282,7 @@ fn loom_a_worker_dies_when_its_chunks_head_is_lapped() {
         let handled = Handled::default();
         publish_runs(&mut tx, 0, &[2], 1);
         let mut batch = one.try_batch(2).unwrap();
-        handled.mark(&mut batch[0], 0, &(0..0));
+        handled.mark(&mut batch[0], 0, &(0..0).into());
         batch.release_front(1);
         drop(batch);
         assert_eq!(publish_runs(&mut tx, 0, &[1], 1), 1);

@@ -267,7 +267,7 @@ impl Seen {
     /// Begins the life of another process of the stage.
     fn follow(&mut self, reader: &SegmentReader<u64>) {
         let again = reader.redelivered();
-        self.again = again.start as usize..again.end as usize;
+        self.again = again.first_seq() as usize..again.end_seq() as usize;
         self.touched = self.events.len();
         self.next = reader.next_seq() as usize;
         assert!(self.next >= self.released, "a released event comes again");

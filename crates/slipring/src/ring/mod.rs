@@ -28,6 +28,7 @@ pub(crate) mod reactors;
 pub(crate) mod recovery;
 pub(crate) mod seat;
 pub(crate) mod self_wait;
+pub(crate) mod seq_range;
 pub(crate) mod settings;
 pub(crate) mod slots;
 pub(crate) mod snapshot;

@@ -218,7 +218,7 @@ fn a_dead_shard_is_followed() {
         assert_eq!(work(&mut other, |_| ()), [at(1), at(4)]);
         let mut next = segment.shard(4, 0, 0);
         assert!([2, 3].iter().all(|&offset| next.suspects().contains(at(offset))));
-        assert_eq!(next.redelivered().end, at(4));
+        assert_eq!(next.redelivered().end_seq(), at(4));
         assert_eq!(next.pass_over_suspects().unwrap(), 2);
         assert_eq!(work(&mut next, |_| ()), [at(5)]);
         // The passed-over blocks go to the shard of the keys that they have now.

@@ -9,7 +9,6 @@
 //! - I2: every bit pattern is a valid block.
 
 use std::fmt;
-use std::ops::Range;
 use std::slice;
 use std::time::Instant;
 
@@ -18,11 +17,11 @@ use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
-use crate::consumer::suspects::Suspects;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::producer::{Apart, Producer, Single, sealed as sharing};
 use crate::ring::events::At;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
 
 /// Number of bytes after which a loop releases the blocks that it has handled.
@@ -408,7 +407,7 @@ impl<A: lease::Access, C: lease::Succeeds> BlockConsumer<A, C> {
     /// [`Consumer::redelivered`] does.
     ///
     /// Example: [`Consumer::redelivered`].
-    pub fn redelivered(&self) -> Range<u64> {
+    pub fn redelivered(&self) -> SeqRange {
         self.rx.redelivered()
     }
 }
@@ -417,7 +416,7 @@ impl<C: lease::BeginsAgain> BlockConsumer<Writing, C> {
     /// Returns which of the next blocks may be half-written, as [`Consumer::suspects`] does.
     ///
     /// Example: [`Consumer::suspects`].
-    pub fn suspects(&self) -> Suspects {
+    pub fn suspects(&self) -> SeqRange {
         self.rx.suspects()
     }
 

@@ -193,7 +193,7 @@ fn what_is_not_released_comes_again() {
         let mut tx = producer(&segment, 1);
         tx.publish_batch(&[0, 10, 20, 30, 40]).unwrap();
         let mut first = reader(&segment, 2, 0);
-        assert_eq!((first.redelivered(), first.next().unwrap()), (0..0, (0, 0)));
+        assert_eq!((first.redelivered(), first.next().unwrap()), ((0..0).into(), (0, 0)));
         let mut events = [0; 3];
         assert_eq!(first.read_batch(&mut events).unwrap(), (1, 3));
         assert_eq!((events, tx.remaining()), ([10, 20, 30], 4));
@@ -204,7 +204,7 @@ fn what_is_not_released_comes_again() {
             drop(first);
         }
         let mut second = reader(&segment, 3, 0);
-        assert_eq!((second.redelivered(), second.next().unwrap()), (1..4, (10, 1)));
+        assert_eq!((second.redelivered(), second.next().unwrap()), ((1..4).into(), (10, 1)));
         let panics = std::panic::AssertUnwindSafe(|| {
             second.for_each(|_, seq| {
                 if seq == 3 {

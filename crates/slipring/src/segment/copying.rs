@@ -12,7 +12,6 @@
 //!   of seats bound. A call with a deadline ends by it. Both hold whatever other processes store.
 
 use std::fmt;
-use std::ops::Range;
 use std::time::Instant;
 
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
@@ -24,6 +23,7 @@ use crate::consumer::markers::{
 };
 use crate::errors::{BatchError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
+use crate::ring::seq_range::SeqRange;
 use crate::segment::ring::SegmentRing;
 
 /// A handle of a stage that gets copies of the stage's events. Other processes cannot make its
@@ -61,7 +61,7 @@ use crate::segment::ring::SegmentRing;
 /// assert_eq!(sum.next()?, (10, 1)); // releases the event at 0
 /// drop(sum); // the event at 1 was not released
 /// let mut sum = copies.reader("sum")?;
-/// assert_eq!((sum.redelivered(), sum.next()?), (1..2, (10, 1)));
+/// assert_eq!((sum.redelivered(), sum.next()?), ((1..2).into(), (10, 1)));
 /// assert_eq!(sum.for_each(|number, at| assert_eq!((number, at), (20, 2)))?, 1);
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -427,7 +427,7 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Succeeds> CopyingConsumer<E, A
     /// the ring has slots, whatever other processes store.
     ///
     /// Example: [`CopyingConsumer`].
-    pub fn redelivered(&self) -> Range<u64> {
+    pub fn redelivered(&self) -> SeqRange {
         self.inner.redelivered()
     }
 }

@@ -15,7 +15,6 @@
 //! - I2: what a header says is checked against the cells that are lent, whatever it says.
 
 use std::fmt;
-use std::ops::Range;
 use std::time::Instant;
 
 use super::blocks::{BlockBatch, BlockConsumer, BlockProducer};
@@ -23,6 +22,7 @@ use super::raw_blocks::RawBlockProducer;
 use crate::consumer::markers::{Joined, Reading, Seated, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::{Apart, Single, sealed as sharing};
+use crate::ring::seq_range::SeqRange;
 use crate::ring::stamp::MAX_RUN;
 
 /// Size of a cell, in bytes.
@@ -457,7 +457,7 @@ impl<C: lease::Succeeds> MessageConsumer<C> {
     /// [`Message::seq`] is one of them.
     ///
     /// Example: [`Consumer::redelivered`](crate::Consumer::redelivered).
-    pub fn redelivered(&self) -> Range<u64> {
+    pub fn redelivered(&self) -> SeqRange {
         self.rx.redelivered()
     }
 }

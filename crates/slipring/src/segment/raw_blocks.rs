@@ -9,11 +9,12 @@ use std::ptr::NonNull;
 use std::slice;
 use std::time::Instant;
 
-use crate::adapters::raw::{RawConsumer, RawProducer, SeqRange};
+use crate::adapters::raw::{RawConsumer, RawProducer};
 use crate::consumer::markers::sealed as lease;
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Single, sealed as sharing};
 use crate::ring::events::straight;
+use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Storage as _, Strided, View};
 
 /// Stands for the begin of a block. A reference to it reaches no byte.

@@ -143,7 +143,7 @@ fn the_next_of_a_shard_goes_on_where_the_dead_one_stopped() {
 
         let mut next = segment.shard(4, 0, 0);
         let suspects = next.suspects();
-        assert_eq!((next.redelivered(), next.next_seq()), (at(2)..at(3), at(2)));
+        assert_eq!((next.redelivered(), next.next_seq()), ((at(2)..at(3)).into(), at(2)));
         assert_eq!(
             [0, 1, 2, 3, 4].map(|offset| suspects.contains(at(offset))),
             [false, false, true, false, false]
@@ -208,7 +208,7 @@ fn a_shard_is_lent_its_own_events_only() {
     assert_eq!(one.batch(1).unwrap().len(), 1); // not released
     drop(one);
     let one = segment.shard(3, 0, 0);
-    assert_eq!(one.redelivered(), 0..2);
+    assert_eq!(one.redelivered(), (0..2).into());
     drop(one);
     let mut one = segment.shard(4, 0, 0);
     assert_eq!(work(&mut one), [1, 4]);

@@ -48,7 +48,7 @@ fn a_reader_goes_on_where_the_one_before_stopped() {
         let segment = Segment::new(8, 0, vec![stage("only", &[], OnDeath::Wait)]);
         let mut tx = segment.producer(1);
         let mut reader = segment.reader(2, 0);
-        assert_eq!(reader.redelivered(), 0..0);
+        assert_eq!(reader.redelivered(), (0..0).into());
         let mut claim = tx.claim_n(5).unwrap();
         (0..5).for_each(|i| claim[i] = i as u64);
         claim.publish();
@@ -63,12 +63,12 @@ fn a_reader_goes_on_where_the_one_before_stopped() {
         }
         tx.publish(|slot| *slot = 5).unwrap();
         let mut reader = segment.reader(3, 0);
-        assert_eq!(reader.redelivered(), 2..4);
+        assert_eq!(reader.redelivered(), (2..4).into());
         let mut seen = Vec::new();
         reader.poll(usize::MAX, |event, at| seen.push((at.seq, *event))).unwrap();
         assert_eq!(seen, (2..6).map(|i| (i, i)).collect::<Vec<_>>());
         drop(reader);
-        assert_eq!(segment.reader(4, 0).redelivered(), 6..6);
+        assert_eq!(segment.reader(4, 0).redelivered(), (6..6).into());
         assert_eq!(segment.attach(5).seat(0).deaths(), u32::from(dies));
     }
 }
@@ -85,10 +85,10 @@ fn what_was_lent_is_never_forgotten() {
     segment.kill(2, reader);
     segment.bury(2);
     let mut reader = segment.reader(3, 0);
-    assert_eq!((reader.redelivered(), reader.try_batch(1).unwrap().len()), (0..6, 1));
+    assert_eq!((reader.redelivered(), reader.try_batch(1).unwrap().len()), ((0..6).into(), 1));
     segment.kill(3, reader);
     segment.bury(3);
-    assert_eq!(segment.reader(4, 0).redelivered(), 0..6);
+    assert_eq!(segment.reader(4, 0).redelivered(), (0..6).into());
 }
 
 /// A producer that dies is followed by another, which finds its place from the segment alone. What
@@ -266,7 +266,7 @@ fn a_panic_leaves_the_place_to_another() {
     let mut tx = segment.producer(3);
     assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
     let mut reader = segment.reader(4, 0);
-    assert_eq!(reader.redelivered(), 0..1);
+    assert_eq!(reader.redelivered(), (0..1).into());
     let mut seen = Vec::new();
     reader.poll(8, |event, _| seen.push(*event)).unwrap();
     assert_eq!(seen, [0, 1]);
