@@ -11,8 +11,8 @@ use crate::event::{self, Event};
 use crate::layout::Stamps;
 
 impl<E: Event> Builder<E> {
-    /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64. Each
-    /// shard is a handle of its own, in any process
+    /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64, and
+    /// not more than the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its
     /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
     /// runs the shard or not.

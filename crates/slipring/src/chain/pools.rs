@@ -105,7 +105,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Adds shards that read: an event's key selects one of `shards` shards. One handler sees all
-    /// events of a key, in order.
+    /// events of a key, in order. A stage has 1 to [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES)
+    /// shards, and not more than the ring has slots.
     ///
     /// Each shard has a thread and a handler of its own. `make` makes the handler of each shard
     /// before the start, and gets the shard's number, counted from 0. Later stages see the events

@@ -361,7 +361,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
 
     /// Declares shards that read: an event's key selects one of `shards` shards. One shard sees all
     /// events of a key, in order. Later stages see the events in the order of their positions.
-    /// [`Chain::read_shards`](crate::Chain::read_shards) describes the function `key` and its cost.
+    /// [`Chain::read_shards`](crate::Chain::read_shards) describes the function `key` and its cost,
+    /// and the limits of `shards`.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || ("", 0));
