@@ -15,7 +15,7 @@ use slipring_shm::{
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    play(&[("blocks", role_blocks), ("messages", role_messages)]);
+    play(&[("blocks", role_blocks), ("worker", role_worker), ("messages", role_messages)]);
 }
 
 fn attach<C: Contents>(segment: &Segment<C>) -> Attached<C> {
@@ -225,6 +225,64 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     assert_eq!(all.next_seq(), 2);
 }
 
+fn role_worker() {
+    let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
+    let mut worker = attached.block_pool_writer("work").unwrap();
+    let mut batch = worker.batch(1).unwrap();
+    batch.get_mut(0).unwrap()[..8].fill(0xFF);
+    say(batch.len());
+    listen();
+}
+
+/// A killed worker of a pool: the colleague that goes on with its chunk knows which blocks may be
+/// half-written while it has them, also by positions, and where the chunk ends at 2^64.
+#[test]
+fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
+    let _watched = watched();
+    for (first, raw) in [(7, false), (7, true), (u64::MAX, false), (u64::MAX, true)] {
+        let name = Name::new();
+        let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(16, 8);
+        let segment = segment.pool_writer("work", 2).first_seq(first).build().unwrap();
+        let attached = attach(&segment);
+        let mut tx = attached.block_producer().unwrap();
+        tx.publish(|block| block.fill(1)).unwrap();
+        let mut role = Role::start("worker", &[("NAME", &name.0)]);
+        assert_eq!(role.hear(), "1");
+        let mut other = attached.block_pool_writer("work").unwrap();
+        role.kill();
+        let expected = SeqRange::from(first..first.wrapping_add(1));
+        if raw {
+            let mut other = other.into_raw();
+            assert!(other.redelivered().is_empty());
+            assert_eq!(
+                other.wait_by(8, Instant::now() + Duration::from_secs(60)).unwrap(),
+                expected
+            );
+            assert_eq!(other.redelivered(), expected);
+            other.done(first).unwrap();
+            tx.publish(|block| block.fill(2)).unwrap();
+            assert_eq!(
+                other.wait_by(8, Instant::now() + Duration::from_secs(60)).unwrap().len(),
+                1
+            );
+            assert!(other.redelivered().is_empty());
+        } else {
+            let batch = other.batch(8).unwrap();
+            assert_eq!((batch.first_seq(), batch.len()), (first, 1));
+            assert!(batch.redelivered() == expected && batch.redelivered().contains(first));
+            assert_eq!(
+                batch.get(0).unwrap()[..9],
+                [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1]
+            );
+            batch.release();
+            tx.publish(|block| block.fill(2)).unwrap();
+            let batch = other.batch(8).unwrap();
+            assert!(batch.redelivered().is_empty() && batch.len() == 1);
+            batch.release();
+        }
+    }
+}
+
 /// Events that come again, and claims, at 2^64: each range has its three positions.
 #[test]
 fn ranges_of_positions_reach_across_the_wrap() {
@@ -261,6 +319,7 @@ fn ranges_of_positions_reach_across_the_wrap() {
     let mut writer = attached.writer("writes").unwrap();
     expect(writer.suspects());
     assert_eq!(writer.batch(8).unwrap().suspects(), 3);
+    expect(writer.into_raw().suspects());
 
     let declared = blocks(8, 16, 8).first_seq(first).writer("writes").build().unwrap();
     let attached = attach(&declared);
@@ -269,8 +328,12 @@ fn ranges_of_positions_reach_across_the_wrap() {
     let mut writer = attached.block_writer("writes").unwrap();
     assert_eq!(writer.batch(3).unwrap().len(), 3);
     drop(writer);
-    let writer = attached.block_writer("writes").unwrap();
+    let mut writer = attached.block_writer("writes").unwrap();
     expect(writer.suspects());
+    assert_eq!(writer.batch(8).unwrap().suspects(), 3);
+    let raw = writer.into_raw();
+    expect(raw.redelivered());
+    expect(raw.suspects());
 
     let declared = Segment::<Messages>::create_memfd("wrap").capacity(8).first_seq(first);
     let attached = attach(&declared.reader("all").build().unwrap());

@@ -394,6 +394,26 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     }
 }
 
+impl<E, A: lease::Access, C: lease::Succeeds, L: Layout> RawConsumer<E, A, C, L> {
+    /// Returns the positions of events that were lent before and come again, as
+    /// [`Consumer::redelivered`] does. Of a pool's worker: those of the chunk in which
+    /// [`RawConsumer::available`] found events last.
+    ///
+    /// Example: [`Consumer::redelivered`].
+    pub fn redelivered(&self) -> SeqRange {
+        self.consumer.redelivered()
+    }
+}
+
+impl<E, C: lease::BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
+    /// Returns which of the next events may be half-written, as [`Consumer::suspects`] does.
+    ///
+    /// Example: [`Consumer::suspects`].
+    pub fn suspects(&self) -> SeqRange {
+        self.consumer.suspects()
+    }
+}
+
 impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
     /// Returns a mutable reference to the event at position `seq`. `None`:
     /// [`RawConsumer::available`] has not returned the position, or [`RawConsumer::done`] has

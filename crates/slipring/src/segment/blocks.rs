@@ -15,7 +15,7 @@ use std::time::Instant;
 use super::raw_blocks::{BlockStart, Place, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::markers::{SeatedWorker, Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::claim::Slots;
@@ -580,6 +580,51 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
             handled.1 += 1;
         }
         len as u64
+    }
+}
+
+impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
+    /// Returns the positions of the batch's blocks that may have been lent before, to a worker that
+    /// died or left without a release. If the pool writes, each of them may be half-written.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring_shm::{Blocks, Segment};
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(4).block(16, 8);
+    /// let segment = segment.pool_writer("double", 2).build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.block_producer()?;
+    /// tx.publish(|block| block.fill(1))?;
+    /// let mut one = attached.block_pool_writer("double")?;
+    /// let mut batch = one.batch(8)?;
+    /// assert!(batch.redelivered().is_empty());
+    /// batch.get_mut(0).unwrap()[..8].fill(2); // half-written, and not released
+    /// drop(batch);
+    /// drop(one);
+    /// let mut other = attached.block_pool_writer("double")?;
+    /// let mut batch = other.batch(8)?;
+    /// for seq in batch.redelivered() {
+    ///     let offset = seq.wrapping_sub(batch.first_seq()) as usize;
+    ///     batch.get_mut(offset).unwrap().fill(0); // marks what cannot be repaired
+    /// }
+    /// assert_eq!(batch.get(0).unwrap(), [0; 16]);
+    /// batch.release();
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn redelivered(&self) -> SeqRange {
+        self.batch.redelivered()
+    }
+}
+
+impl<C: lease::BeginsAgain> BlockBatch<'_, Writing, C> {
+    /// Returns how many of the batch's first blocks may be half-written, as
+    /// [`Batch::suspects`](crate::Batch::suspects) does.
+    ///
+    /// Example: [`Batch::suspects`](crate::Batch::suspects).
+    pub fn suspects(&self) -> usize {
+        self.batch.suspects()
     }
 }
 

@@ -10,7 +10,7 @@ use std::slice;
 use std::time::Instant;
 
 use crate::adapters::raw::{RawConsumer, RawProducer};
-use crate::consumer::markers::sealed as lease;
+use crate::consumer::markers::{Writing, sealed as lease};
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Single, sealed as sharing};
 use crate::ring::events::straight;
@@ -283,5 +283,27 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
         }
         self.lent = self.lent.and_then(|(first, len)| behind(first, len, seq));
         Ok(())
+    }
+}
+
+impl<A: lease::Access, C: lease::Succeeds> RawBlockConsumer<A, C> {
+    /// Returns the positions of blocks that were lent before and come again, as
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. Of a pool's worker: those of
+    /// the chunk in which [`RawBlockConsumer::available`] found blocks last. If the pool writes,
+    /// each of them may be half-written.
+    ///
+    /// Example: [`BlockBatch::redelivered`](super::BlockBatch::redelivered).
+    pub fn redelivered(&self) -> SeqRange {
+        self.rx.as_ref().map_or(SeqRange::new(0, 0), RawConsumer::redelivered)
+    }
+}
+
+impl<C: lease::BeginsAgain> RawBlockConsumer<Writing, C> {
+    /// Returns which of the next blocks may be half-written, as
+    /// [`Consumer::suspects`](crate::Consumer::suspects) does.
+    ///
+    /// Example: [`Consumer::suspects`](crate::Consumer::suspects).
+    pub fn suspects(&self) -> SeqRange {
+        self.rx.as_ref().map_or(SeqRange::new(0, 0), RawConsumer::suspects)
     }
 }
