@@ -94,6 +94,10 @@ impl Connection {
     /// Connects to `server`. Fails at once if no server answers. Requests tell whether there is
     /// JetStream: another server may have it, of the cluster or behind a leaf node.
     pub async fn open(server: &Server) -> Result<Connection, Error> {
+        if let Some(wrong) = server.wrong {
+            let what = format!("{wrong}: give one name and password (Server::at, Server::user)");
+            return Err(Error::Option { what });
+        }
         let (sender, notices) = unbounded_channel();
         let denied = Arc::new(Mutex::new(None));
         let next = Arc::new(Mutex::new(None));

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 
 /// The servers of one cluster, and how to log in there.
 ///
+/// An address may have the login in front of its host, as the `nats` program takes it:
+/// `nats://user:password@host`, or `nats://token@host`. Characters that have a meaning in a URL are
+/// percent-encoded (`%40` for `@`). [`user`](Server::user) and the other logins take the place of
+/// that in an address. Errors and logs show no password.
+///
 /// ```
 /// let server = slipring_nats::Server::at("nats://one:4222")
 ///     .or_at("nats://two:4222")
@@ -13,6 +18,7 @@ use std::path::PathBuf;
 /// ```
 #[derive(Clone)]
 pub struct Server {
+    /// Without logins.
     pub(super) urls: Vec<String>,
     pub(super) login: Login,
     pub(super) root_certificates: Vec<PathBuf>,
@@ -21,10 +27,14 @@ pub struct Server {
     pub(super) tls_first: bool,
     pub(super) domain: Option<String>,
     pub(super) name: Option<String>,
+    /// Whether the login comes from a call, and not from an address.
+    chosen: bool,
+    /// What is wrong with the logins in the addresses.
+    pub(super) wrong: Option<&'static str>,
 }
 
 /// How a user logs in.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
     None,
     User { user: String, password: String },
@@ -34,12 +44,13 @@ pub(super) enum Login {
 }
 
 impl Server {
-    /// Names a server by its URL: `nats://host:port`, or `tls://host:port`.
+    /// Names a server by its URL: `nats://host:port`, or `tls://host:port`. The host may have a
+    /// login in front.
     ///
     /// Example: [`Server`].
     pub fn at(url: impl Into<String>) -> Server {
-        Server {
-            urls: vec![url.into()],
+        let none = Server {
+            urls: Vec::new(),
             login: Login::None,
             root_certificates: Vec::new(),
             client_certificate: None,
@@ -47,49 +58,57 @@ impl Server {
             tls_first: false,
             domain: None,
             name: None,
-        }
+            chosen: false,
+            wrong: None,
+        };
+        none.or_at(url)
     }
 
     /// Adds another server of the same cluster. The connection goes to any of them, and to the next
-    /// one where that one is gone, or of no use for 4 s.
+    /// one where that one is gone, or of no use for 4 s. One login serves all: addresses that have
+    /// different ones are refused.
     ///
     /// Example: [`Server`].
     pub fn or_at(mut self, url: impl Into<String>) -> Server {
-        self.urls.push(url.into());
+        let (url, login) = split(&url.into());
+        match login {
+            _ if self.chosen => {}
+            Ok(Login::None) => {}
+            Ok(login) if self.login == Login::None || self.login == login => self.login = login,
+            Ok(_) => self.wrong = Some("two addresses have different logins"),
+            Err(wrong) => self.wrong = Some(wrong),
+        }
+        self.urls.push(url);
         self
     }
 
     /// Logs in by a name and a password.
     ///
     /// Example: [`Server`].
-    pub fn user(mut self, user: impl Into<String>, password: impl Into<String>) -> Server {
-        self.login = Login::User { user: user.into(), password: password.into() };
-        self
+    pub fn user(self, user: impl Into<String>, password: impl Into<String>) -> Server {
+        self.log_in(Login::User { user: user.into(), password: password.into() })
     }
 
     /// Logs in by a token.
     ///
     /// Example: [`Server::user`] of [`Server`].
-    pub fn token(mut self, token: impl Into<String>) -> Server {
-        self.login = Login::Token(token.into());
-        self
+    pub fn token(self, token: impl Into<String>) -> Server {
+        self.log_in(Login::Token(token.into()))
     }
 
     /// Logs in by the seed of an nkey.
     ///
     /// Example: [`Server::user`] of [`Server`].
-    pub fn nkey(mut self, seed: impl Into<String>) -> Server {
-        self.login = Login::Nkey(seed.into());
-        self
+    pub fn nkey(self, seed: impl Into<String>) -> Server {
+        self.log_in(Login::Nkey(seed.into()))
     }
 
     /// Logs in by a credentials file (a user's JWT and seed), which is read at each new connection
     /// that the sink or source makes.
     ///
     /// Example: [`Server::user`] of [`Server`].
-    pub fn credentials(mut self, file: impl Into<PathBuf>) -> Server {
-        self.login = Login::Credentials(file.into());
-        self
+    pub fn credentials(self, file: impl Into<PathBuf>) -> Server {
+        self.log_in(Login::Credentials(file.into()))
     }
 
     /// Trusts the certificate authorities in a PEM file, beside those of the system.
@@ -148,14 +167,13 @@ impl Server {
     ///
     /// Example: [`Server`].
     pub fn address(&self) -> String {
-        let shown = |url: &String| match (url.find("://"), url.rfind('@')) {
-            (Some(scheme), Some(at)) if at > scheme => {
-                format!("{}{}", &url[..scheme + 3], &url[at + 1..])
-            }
-            (None, Some(at)) => url[at + 1..].to_string(),
-            _ => url.clone(),
-        };
-        self.urls.iter().map(shown).collect::<Vec<_>>().join(", ")
+        self.urls.join(", ")
+    }
+
+    /// Takes `login` in place of those in the addresses.
+    fn log_in(mut self, login: Login) -> Server {
+        (self.login, self.chosen, self.wrong) = (login, true, None);
+        self
     }
 }
 
@@ -163,5 +181,76 @@ impl std::fmt::Debug for Server {
     /// Shows no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Server").field(&self.address()).finish()
+    }
+}
+
+/// Takes the login out of an address.
+fn split(url: &str) -> (String, Result<Login, &'static str>) {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    // A password that is not encoded may itself have an @.
+    let Some(at) = url[start..].rfind('@').map(|at| start + at) else {
+        return (url.to_string(), Ok(Login::None));
+    };
+    let text = |part: &str| {
+        decode(part).ok_or("the login in an address has a % that is no encoding of a character")
+    };
+    let login = match url[start..at].split_once(':') {
+        _ if at == start => Ok(Login::None),
+        Some((user, password)) => {
+            text(user).and_then(|user| Ok(Login::User { user, password: text(password)? }))
+        }
+        None => text(&url[start..at]).map(Login::Token),
+    };
+    (format!("{}{}", &url[..start], &url[at + 1..]), login)
+}
+
+/// Decodes what a URL encodes by a percent sign and two hexadecimal digits.
+fn decode(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let digits = part.get(..2).filter(|two| two.bytes().all(|c| c.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_in_an_address_is_taken_out_and_decoded() {
+        let user = |user: &str, password: &str| {
+            Ok(Login::User { user: user.into(), password: password.into() })
+        };
+        for (url, address, login) in [
+            ("nats://one:4222", "nats://one:4222", Ok(Login::None)),
+            ("nats://a:b@one:4222", "nats://one:4222", user("a", "b")),
+            ("a:b@one", "one", user("a", "b")),
+            ("tls://a%40x:b%3A%2F%c3%a4@one", "tls://one", user("a@x", "b:/ä")),
+            ("nats://a:b:c/d@e@one", "nats://one", user("a", "b:c/d@e")),
+            ("nats://a:@one", "nats://one", user("a", "")),
+            ("nats://t%25@one", "nats://one", Ok(Login::Token("t%".into()))),
+            ("nats://@one", "nats://one", Ok(Login::None)),
+        ] {
+            let (found, in_it) = split(url);
+            assert_eq!(found, address, "{url}");
+            assert!(in_it == login, "{url}");
+        }
+        for url in ["nats://a:%@one", "nats://a:%4@one", "nats://a:%+4@one", "nats://%ff:b@one"] {
+            let (address, login) = split(url);
+            assert!(address == "nats://one" && login.is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn one_login_serves_all_addresses() {
+        let one = Server::at("nats://a:b@one").or_at("nats://two").or_at("nats://a:b@three");
+        assert!(one.wrong.is_none() && one.address() == "nats://one, nats://two, nats://three");
+        assert!(Server::at("nats://a:b@one").or_at("nats://c:d@two").wrong.is_some());
+        let chosen = Server::at("nats://a:%@one").token("t").or_at("nats://c:d@two");
+        assert!(chosen.wrong.is_none() && chosen.login == Login::Token("t".into()));
     }
 }
