@@ -78,10 +78,11 @@ fn a_sink_fails_on_request_when_the_stream_stays_full() {
     let state = client(&server).stream_info(STREAM).unwrap()["state"].clone();
     config["max_bytes"] = state["bytes"].clone();
     client(&server).api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
-    let error = small(&server.url()).open(numbers()).unwrap_err();
+    let next = || Sink::to(At::at(server.url()), STREAM).open(numbers());
+    let error = next().unwrap_err();
     refused!(error, Error::Full { .. }, "maximum bytes exceeded", "raise its limits", "remove");
     client(&server).purge(STREAM, Purge::Keep(1)).unwrap();
-    assert_eq!(small(&server.url()).open(numbers()).unwrap().next_seq(), end);
+    assert_eq!(next().unwrap().next_seq(), end);
 }
 
 #[test]

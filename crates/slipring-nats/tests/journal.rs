@@ -1,10 +1,15 @@
 //! The plain life of a journal: a sink, a restart, a source.
 
+#[path = "common/checks.rs"]
+mod checks;
 mod common;
 
+use checks::until;
 use common::*;
+use serde_json::json;
 use slipring::Graph;
-use slipring_nats::{Decoding, Server as At, Source};
+use slipring_nats::{Decoding, Error, Server as At, Source};
+use slipring_nats_server::{Purge, Server};
 
 #[test]
 fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
@@ -53,6 +58,64 @@ fn a_source_fills_a_ring_with_the_sinks_positions() {
         assert_eq!(next, 50_077);
         assert_eq!(source.join().unwrap().events, 50_077 - first);
     }
+}
+
+/// Reads the stream to its end, and returns the position behind it.
+fn read_all(server: &Server, stream: &str, first: u64) -> u64 {
+    let open = Source::of(At::at(server.url()), stream).until_end().open().unwrap();
+    let (tx, mut rx) = ring(first, 128);
+    let source = open.start(Decoding::plain("number", 1), tx).unwrap();
+    let checked = |value: &u64, at: slipring::At| assert_eq!(*value, event(at.seq));
+    rx.for_each(checked).unwrap();
+    source.join().unwrap().next
+}
+
+#[test]
+fn a_mirror_can_be_read() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let mut client = client(&server);
+    store(&server, 1000);
+    client.create_stream(json!({ "name": "MIRROR", "mirror": { "name": STREAM } })).unwrap();
+    let mut end = |name: &str| client.stream_info(name).unwrap()["state"]["last_seq"].clone();
+    let all = end(STREAM);
+    until("the mirror", || end("MIRROR") == all);
+    assert_eq!(read_all(&server, "MIRROR", 0), 1000);
+}
+
+#[test]
+fn a_stream_may_begin_at_any_sequence() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let mut client = client(&server);
+    let config = json!({ "name": STREAM, "subjects": [SUBJECT], "first_seq": 1000 });
+    client.create_stream(config).unwrap();
+    let open = sink(&server.url()).resume_at(5).open(numbers()).unwrap();
+    assert_eq!(open.next_seq(), 5);
+    let (mut tx, running) = start(open, 64);
+    feed(&mut tx, 505).unwrap();
+    tx.close();
+    running.join().unwrap();
+    assert_eq!(scan(&mut client)[0].sequence, 1000);
+    assert_eq!(read_all(&server, STREAM, 5), 505);
+    store(&server, 600); // a second sink goes on behind the first
+    assert_eq!(scan(&mut client).last().unwrap().end(), 600);
+
+    // A sink goes on at 0 in an unused one, and a source waits for the first event.
+    client.delete_stream(STREAM).unwrap();
+    client.create_stream(json!({ "name": STREAM, "subjects": [SUBJECT], "first_seq": 7 })).unwrap();
+    assert_eq!(read_all(&server, STREAM, 0), 0);
+    store(&server, 10);
+    assert_eq!(read_all(&server, STREAM, 0), 10);
+
+    // It was used, so that its emptiness is a loss, even where its first sequence is moved.
+    client.purge(STREAM, Purge::All).unwrap();
+    let last = client.stream_info(STREAM).unwrap()["state"]["last_seq"].as_u64().unwrap();
+    let mut config = client.stream_info(STREAM).unwrap()["config"].clone();
+    config["first_seq"] = json!(last + 1);
+    client.api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
+    let error = sink(&server.url()).open(numbers()).unwrap_err();
+    assert!(matches!(error, Error::Emptied { last_sequence } if last_sequence == last), "{error}");
 }
 
 #[test]

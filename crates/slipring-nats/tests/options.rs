@@ -80,6 +80,45 @@ fn the_settings_of_a_created_stream_are_those_that_were_asked_for() {
     }
 }
 
+#[test]
+fn a_stream_that_has_less_than_the_sink_would_create_is_refused_and_one_that_has_more_is_told() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let config = json!({
+        "name": STREAM, "subjects": ["orders.>"], "storage": "file", "discard": "new",
+        "max_bytes": 1 << 20, "max_age": 60_000_000_000u64,
+    });
+    client(&server).create_stream(config).unwrap();
+    let asked = || StreamSettings::new("orders.frames");
+    let open = |settings: StreamSettings| {
+        let sink = Sink::to(At::at(server.url()), STREAM).subject("orders.frames");
+        sink.create(settings).open(numbers())
+    };
+    let none: [String; 0] = [];
+    assert_eq!(open(asked()).unwrap().remarks(), none);
+    assert_eq!(open(asked().replicas(1).max_bytes(1 << 20).max_age(60)).unwrap().remarks(), none);
+    for (settings, what) in [
+        (asked().replicas(3), "it has 1 replicas, and 3 were asked for"),
+        (asked().max_bytes(1 << 21), "its max_bytes is 1048576 bytes, and 2097152 bytes was"),
+        (asked().max_age(0), "its max_age is 60 s, and no limit was asked for"),
+        (asked().subject("more"), "its subjects are orders.>, and lack more"),
+    ] {
+        let error = open(settings).unwrap_err();
+        refused!(error, Error::WrongStream { .. }, STREAM, what, "change it");
+    }
+    let open = open(asked().max_bytes(1 << 19).max_age(30).in_memory().discard_old()).unwrap();
+    let remarks = open.remarks().to_vec();
+    for (remark, word) in remarks.iter().zip(["524288", "30 s", "memory", "discard_old"]) {
+        assert!(remark.contains(word), "{word}: {remark}");
+    }
+    assert_eq!(remarks.len(), 4, "{remarks:?}");
+    // The sink that runs tells them, too.
+    let (tx, running) = start(open, 64);
+    assert_eq!(running.remarks(), remarks);
+    tx.close();
+    running.join().unwrap();
+}
+
 /// A plain event of two kilobytes.
 #[derive(Clone, zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(transparent)]

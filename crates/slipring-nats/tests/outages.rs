@@ -64,6 +64,59 @@ fn the_ring_fills_while_the_server_is_away_and_drains_when_it_is_back() {
 }
 
 #[test]
+fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let port = free_port().unwrap();
+    let url = format!("nats://127.0.0.1:{port}");
+    // Without a request, and when the time is over, they end with what is wrong.
+    for wait in [Duration::ZERO, SHORT] {
+        let begun = Instant::now();
+        let error = sink(&url).wait_for_server(wait).open(numbers()).unwrap_err();
+        assert!(begun.elapsed() >= wait);
+        refused!(error, Error::Unreachable { .. }, url, "check the address");
+        let error = Source::of(At::at(&url), STREAM).wait_for_server(wait).open().unwrap_err();
+        refused!(error, Error::Unreachable { .. }, url, "check the address");
+    }
+    let opening = [SOON, Duration::MAX].map(|wait| {
+        let sink = sink(&url).wait_for_server(wait);
+        std::thread::spawn(move || sink.open(numbers()).map(drop))
+    });
+    let (writing, at) = (sink(&url).wait_for_server(SOON), At::at(&url));
+    let attached = std::thread::spawn(move || {
+        let (mut tx, journal) = ring(0, 64);
+        feed(&mut tx, 10).unwrap();
+        tx.close();
+        writing.attach(numbers(), journal, [7; 16]).unwrap().join()
+    });
+    std::thread::sleep(SHORT);
+    assert!(opening.iter().all(|thread| !thread.is_finished()) && !attached.is_finished());
+    let _server = Server::start(Options::new().port(port)).unwrap();
+    for thread in opening {
+        // One takes the stream over from the other.
+        thread.join().unwrap().unwrap();
+    }
+    let _ = attached.join().unwrap();
+    Source::of(at, STREAM).wait_for_server(SOON).open().unwrap();
+}
+
+#[test]
+fn a_source_waits_on_request_for_a_server_that_starts_later() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    store(&server, 10);
+    server.kill().unwrap();
+    let source = Source::of(At::at(server.url()), STREAM).wait_for_server(SOON);
+    let opening = std::thread::spawn(move || source.open());
+    std::thread::sleep(SHORT);
+    assert!(!opening.is_finished());
+    server.restart().unwrap();
+    assert_eq!(opening.join().unwrap().unwrap().end(), Some(10));
+}
+
+#[test]
 fn a_sink_fails_on_request_when_the_server_stays_away() {
     let _watched = watched();
     let Some(mut server) = server() else { return };

@@ -68,6 +68,38 @@ fn a_password_in_an_address_is_not_shown() {
     refused!(error, Error::Unreachable { .. }, "nats://127.0.0.1:1", "check the address");
 }
 
+#[test]
+fn a_login_in_an_address() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let open = |url: String| {
+        let sink = Sink::to(At::at(url), STREAM).create(StreamSettings::new(SUBJECT));
+        sink.open(numbers()).map(drop)
+    };
+    let server = Server::start(Options::new().user("writer", "se:cr@t/%")).unwrap();
+    let host = server.url().replace("nats://", "");
+    open(format!("nats://writer:se%3Acr%40t%2F%25@{host}")).unwrap();
+    open(format!("writer:se:cr@t/%25@{host}")).unwrap();
+    for (login, part) in [("writer:guess", "check the credentials"), ("guess", "credentials")] {
+        let error = open(format!("nats://{login}@{host}")).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("guess"), "{error:?}");
+        refused!(error, Error::Denied { .. }, server.url(), part);
+    }
+    let error = open(format!("nats://writer:gu%ss@{host}")).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("gu%ss"), "{error:?}");
+    refused!(error, Error::Option { .. }, "%", "Server::user");
+    // A login that was chosen counts, and not that of the address.
+    let chosen = At::at(format!("nats://writer:guess@{host}")).user("writer", "se:cr@t/%");
+    Source::of(chosen, STREAM).open().unwrap();
+    let two = At::at(format!("nats://a:b@{host}")).or_at(format!("nats://c:d@{host}"));
+    refused!(sink_error(two), Error::Option { .. }, "different logins", "Server::user");
+
+    let server = Server::start(Options::new().token("secret")).unwrap();
+    open(server.url().replace("nats://", "nats://secret@")).unwrap();
+}
+
 /// Takes five seconds, the time limit of a connection.
 #[test]
 fn a_port_that_is_silent() {
@@ -318,6 +350,21 @@ fn shaped(client: &mut Client, url: &str, settings: Value) -> Error {
     Sink::to(At::at(url), STREAM).open(numbers()).unwrap_err()
 }
 
+/// The settings of a stream that stores a marker where the last message of a subject is removed.
+fn marking() -> Value {
+    let second = 1_000_000_000;
+    json!({ "allow_msg_ttl": true, "subject_delete_marker_ttl": second, "max_age": second })
+}
+
+#[test]
+fn a_source_of_a_stream_that_stores_markers() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let _ = shaped(&mut client(&server), &server.url(), marking());
+    let error = source_error(At::at(server.url()));
+    refused!(error, Error::WrongStream { .. }, "subject_delete_marker_ttl", "another stream");
+}
+
 #[test]
 fn a_stream_of_another_shape() {
     let _watched = watched();
@@ -332,6 +379,7 @@ fn a_stream_of_another_shape() {
         (json!({ "sources": [{ "name": "OTHER" }] }), "has sources"),
         (json!({ "no_ack": true }), "does not acknowledge (no_ack), and must"),
         (json!({ "allow_msg_counter": true }), "counters (allow_msg_counter)"),
+        (marking(), "stores messages of its own where others are removed"),
     ] {
         let error = shaped(&mut client, &server.url(), settings);
         refused!(error, Error::WrongStream { .. }, STREAM, what, "use another stream");

@@ -74,6 +74,15 @@ impl Info {
         nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
+    /// Whether the stream never had a message. Its last sequence is then the one before its first
+    /// (`first_seq`). A stream whose first sequence was moved since, by an update or a purge, is
+    /// not known to be unused.
+    pub fn is_unused(&self) -> bool {
+        let first = self.config["first_seq"].as_u64().unwrap_or(1).max(1);
+        let state = &self.state;
+        state.messages == 0 && !state.has_stored && state.last_seq == first - 1
+    }
+
     /// Whether the stream has a leader. Without one, a replica answers from what it has.
     pub fn has_leader(&self) -> bool {
         self.cluster.as_ref().is_none_or(|group| !group.leader.is_empty())
@@ -93,6 +102,14 @@ pub struct State {
     pub messages: u64,
     pub first_seq: u64,
     pub last_seq: u64,
+    /// Whether the server knows the time of a last message, which may be gone.
+    #[serde(rename = "last_ts", default, deserialize_with = "is_moment")]
+    pub has_stored: bool,
+}
+
+/// Returns whether a time is that of something: the server's zero is the year 1.
+fn is_moment<'de, D: serde::Deserializer<'de>>(time: D) -> Result<bool, D::Error> {
+    Ok(!String::deserialize(time)?.starts_with("0001-"))
 }
 
 #[derive(Deserialize)]
@@ -156,6 +173,12 @@ impl Connection {
     pub async fn info(&self, stream: &str) -> Result<Info, Fault> {
         let info: Info = self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await?;
         if info.has_leader() { Ok(info) } else { Err(Fault::Away(LEADERLESS.into())) }
+    }
+
+    /// Returns whether the stream never had a message, and its last sequence is `last`.
+    pub async fn is_unused(&self, stream: &str, last: u64) -> Result<bool, Fault> {
+        let info = self.info(stream).await?;
+        Ok(info.is_unused() && info.state.last_seq == last)
     }
 
     /// Removes a consumer of a stream, if the server is there. Returns whether the user may do so.

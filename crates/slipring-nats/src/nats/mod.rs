@@ -47,6 +47,41 @@ const ELECTION: Duration = Duration::from_secs(15);
 /// others of its cluster, and then it has no stream.
 const LEAVE: Duration = Duration::from_secs(4);
 
+/// How long a call waits for a server that is not there yet.
+pub struct Patience {
+    /// `None`: for ever.
+    until: Option<Instant>,
+    pause: Duration,
+}
+
+impl Patience {
+    pub fn new(time: Duration) -> Patience {
+        Patience { until: Instant::now().checked_add(time), pause: Duration::from_millis(10) }
+    }
+
+    /// Returns the time that is left.
+    pub fn left(&self) -> Duration {
+        self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits a little if a later attempt may do without `error`. Returns whether to try again.
+    pub async fn lasts(&mut self, error: &Error) -> bool {
+        let may_pass = match error {
+            // A server that starts, or that reaches its cluster only now, has no JetStream yet.
+            Error::Unreachable { .. } | Error::NoJetStream { .. } | Error::Away { .. } => true,
+            Error::Server { why } => why.starts_with(LEADERLESS),
+            _ => false,
+        };
+        let left = self.left();
+        if !may_pass || left.is_zero() {
+            return false;
+        }
+        tokio::time::sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left)).await;
+        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        true
+    }
+}
+
 /// What the client library tells of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {

@@ -1,5 +1,7 @@
 //! Streams: their settings as a journal needs them, and making one.
 
+use std::cmp::Ordering;
+
 use serde_json::{Value, json};
 
 use super::api::{Info, LEADERLESS, NO_STREAM, NOT_ENABLED};
@@ -11,6 +13,12 @@ use crate::errors::Error;
 /// The stream keeps all messages until a limit is reached, and then refuses new ones
 /// ([`Error::Full`]). Files hold it.
 ///
+/// A stream that exists keeps its own settings. The sink refuses one that has less than was asked
+/// for: a subject that is missing, fewer replicas, or a limit that is reached sooner
+/// ([`Error::WrongStream`]). Other differences it tells
+/// ([`OpenSink::remarks`](crate::OpenSink::remarks)). Settings that were not asked for are not
+/// compared.
+///
 /// ```
 /// use slipring_nats::StreamSettings;
 /// let settings = StreamSettings::new("orders.frames").replicas(3).max_bytes(1 << 30);
@@ -19,10 +27,10 @@ use crate::errors::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     subjects: Vec<String>,
-    replicas: usize,
+    replicas: Option<usize>,
     memory: bool,
-    max_bytes: i64,
-    max_age_seconds: u64,
+    max_bytes: Option<u64>,
+    max_age_seconds: Option<u64>,
     discard_old: bool,
 }
 
@@ -33,10 +41,10 @@ impl StreamSettings {
     pub fn new(subject: impl Into<String>) -> StreamSettings {
         StreamSettings {
             subjects: vec![subject.into()],
-            replicas: 1,
+            replicas: None,
             memory: false,
-            max_bytes: -1,
-            max_age_seconds: 0,
+            max_bytes: None,
+            max_age_seconds: None,
             discard_old: false,
         }
     }
@@ -53,7 +61,7 @@ impl StreamSettings {
     ///
     /// Example: [`StreamSettings`].
     pub fn replicas(mut self, replicas: usize) -> StreamSettings {
-        self.replicas = replicas;
+        self.replicas = Some(replicas);
         self
     }
 
@@ -69,7 +77,7 @@ impl StreamSettings {
     ///
     /// Example: [`StreamSettings`].
     pub fn max_bytes(mut self, bytes: u64) -> StreamSettings {
-        self.max_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.max_bytes = Some(bytes);
         self
     }
 
@@ -77,7 +85,7 @@ impl StreamSettings {
     ///
     /// Example: [`StreamSettings`].
     pub fn max_age(mut self, seconds: u64) -> StreamSettings {
-        self.max_age_seconds = seconds;
+        self.max_age_seconds = Some(seconds);
         self
     }
 
@@ -100,14 +108,13 @@ impl StreamSettings {
                  (StreamSettings::new)"
             ));
         }
-        if !(1..=5).contains(&self.replicas) {
+        if let Some(replicas) = self.replicas.filter(|number| !(1..=5).contains(number)) {
             return refused(format!(
-                "a stream has 1 to 5 replicas, and not {}: choose 1, 3 or 5 \
-                 (StreamSettings::replicas)",
-                self.replicas
+                "a stream has 1 to 5 replicas, and not {replicas}: choose 1, 3 or 5 \
+                 (StreamSettings::replicas)"
             ));
         }
-        if self.max_bytes == 0 {
+        if self.max_bytes == Some(0) {
             // The server would take it for no limit.
             return refused(
                 "a stream of no bytes takes no event: choose a size, or none \
@@ -124,9 +131,9 @@ impl StreamSettings {
             "subjects": self.subjects,
             "retention": "limits",
             "storage": if self.memory { "memory" } else { "file" },
-            "num_replicas": self.replicas,
-            "max_bytes": self.max_bytes,
-            "max_age": self.max_age_seconds.saturating_mul(1_000_000_000),
+            "num_replicas": self.replicas.unwrap_or(1),
+            "max_bytes": self.max_bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            "max_age": self.max_age_seconds.unwrap_or(0).saturating_mul(SECOND),
             "max_msgs": -1,
             "max_msgs_per_subject": -1,
             "max_consumers": -1,
@@ -136,7 +143,60 @@ impl StreamSettings {
             "allow_atomic": true,
         })
     }
+
+    /// Compares the settings that were asked for with those of a stream that exists. Returns those
+    /// of which the stream has less, and the other differences.
+    fn compare(&self, config: &Value) -> (Vec<String>, Vec<String>) {
+        let (mut less, mut other) = (Vec::new(), Vec::new());
+        let has = subjects(config);
+        for subject in &self.subjects {
+            if !has.iter().any(|pattern| matches(pattern, subject)) {
+                less.push(format!("its subjects are {}, and lack {subject}", has.join(", ")));
+            }
+        }
+        // 0 or less: no limit, or no such setting.
+        let number = |name: &str| config[name].as_i64().and_then(|n| u64::try_from(n).ok());
+        let replicas = number("num_replicas").unwrap_or(1).max(1);
+        match self.replicas.map(|asked| asked as u64) {
+            Some(asked) if replicas < asked => {
+                less.push(format!("it has {replicas} replicas, and {asked} were asked for"));
+            }
+            Some(asked) if replicas > asked => {
+                other.push(format!("it has {replicas} replicas, and {asked} were asked for"));
+            }
+            _ => {}
+        }
+        for (asked, name, unit, shown) in [
+            (self.max_bytes, "max_bytes", 1, "bytes"),
+            (self.max_age_seconds, "max_age", SECOND, "s"),
+        ] {
+            let Some(asked) = asked else { continue };
+            let wanted = Some(asked.saturating_mul(unit)).filter(|limit| *limit > 0);
+            let found = number(name).filter(|limit| *limit > 0);
+            let text = |limit: Option<u64>| match limit {
+                Some(limit) => format!("{} {shown}", limit as f64 / unit as f64),
+                None => "no limit".into(),
+            };
+            let told =
+                || format!("its {name} is {}, and {} was asked for", text(found), text(wanted));
+            match found.unwrap_or(u64::MAX).cmp(&wanted.unwrap_or(u64::MAX)) {
+                Ordering::Less => less.push(told()),
+                Ordering::Equal => {}
+                Ordering::Greater => other.push(told()),
+            }
+        }
+        if self.memory && config["storage"] != "memory" {
+            other.push("files hold it, and memory was asked for".into());
+        }
+        if self.discard_old && config["discard"] != "old" {
+            other.push("it refuses messages at a limit, and discard_old was asked for".into());
+        }
+        (less, other)
+    }
 }
+
+/// Nanoseconds, in which the server counts, of a second.
+const SECOND: u64 = 1_000_000_000;
 
 /// A stream as the sink and the source use it.
 pub struct Stream {
@@ -148,6 +208,8 @@ pub struct Stream {
     /// Whether it takes atomic batches.
     pub atomic: bool,
     pub subjects: Vec<String>,
+    /// In what it differs from the settings that were asked for.
+    pub remarks: Vec<String>,
 }
 
 impl Connection {
@@ -170,7 +232,13 @@ impl Connection {
             }
             (info, _) => info.map_err(failed)?,
         };
-        let wrong = wrong(&info.config, writes);
+        let mut wrong = wrong(&info.config, writes);
+        let mut remarks = Vec::new();
+        if let Some(asked) = create {
+            let (less, other) = asked.compare(&info.config);
+            wrong.extend(less);
+            remarks = other;
+        }
         if !wrong.is_empty() {
             return Err(Error::WrongStream { stream: name.into(), wrong });
         }
@@ -182,6 +250,7 @@ impl Connection {
             asynchronous: config["persist_mode"] == "async",
             atomic: config["allow_atomic"] == true,
             subjects: subjects(config),
+            remarks,
         })
     }
 
@@ -245,9 +314,24 @@ fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
             "it keeps {per_subject} messages of a subject, and must keep all (max_msgs_per_subject)"
         ),
     );
-    check(!given("mirror"), "it is a mirror, and must take messages itself".into());
     check(!given("sources"), "it has sources, and must belong to one ring".into());
+    let marks = config["subject_delete_marker_ttl"].as_u64().unwrap_or(0);
+    check(
+        marks == 0,
+        "it stores messages of its own where others are removed (subject_delete_marker_ttl), and \
+         must not"
+            .into(),
+    );
+    let mirror = &config["mirror"];
+    let transforms = mirror["subject_transforms"].as_array().is_some_and(|all| !all.is_empty());
+    check(
+        mirror["filter_subject"].as_str().unwrap_or_default().is_empty() && !transforms,
+        "it mirrors a part of a stream, and must have all of it (filter_subject, \
+         subject_transforms)"
+            .into(),
+    );
     if let Some((subject, batches)) = writes {
+        check(!given("mirror"), "it is a mirror, and must take messages itself".into());
         check(!set("sealed"), "it is sealed, and must take messages".into());
         check(!set("no_ack"), "it does not acknowledge (no_ack), and must".into());
         check(!set("allow_msg_counter"), "it holds counters (allow_msg_counter)".into());
@@ -312,17 +396,66 @@ mod tests {
         let config = json!({
             "retention": "workqueue", "max_msgs_per_subject": 3, "mirror": {"name": "A"},
             "sealed": true, "no_ack": true, "subjects": ["a"],
+            "subject_delete_marker_ttl": 1_000_000_000,
         });
         let found = wrong(&config, Some(("b", true)));
-        for word in
-            ["workqueue", "3 messages", "mirror", "sealed", "no_ack", "b is none", "allow_atomic"]
-        {
+        for word in [
+            "workqueue",
+            "3 messages",
+            "is a mirror",
+            "sealed",
+            "no_ack",
+            "b is none",
+            "allow_atomic",
+            "subject_delete_marker_ttl",
+        ] {
             assert!(found.iter().any(|text| text.contains(word)), "{word}: {found:?}");
         }
         assert_eq!(
             wrong(&json!({"subjects": ["a.>"]}), Some(("a.b", false))),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn a_mirror_can_be_read_if_it_has_all() {
+        let wrong = |mirror: Value| wrong(&json!({ "mirror": mirror }), None).join("");
+        assert_eq!(wrong(json!({ "name": "A" })), "");
+        assert_eq!(wrong(json!({ "name": "A", "filter_subject": "", "opt_start_seq": 3 })), "");
+        assert!(wrong(json!({ "name": "A", "filter_subject": "a" })).contains("filter_subject"));
+        let transform = json!({ "name": "A", "subject_transforms": [{ "src": "a", "dest": "b" }] });
+        assert!(wrong(transform).contains("subject_transforms"));
+    }
+
+    #[test]
+    fn a_stream_that_has_less_than_was_asked_for_is_told_from_one_that_has_more() {
+        let config = json!({
+            "subjects": ["a.>"], "num_replicas": 1, "max_bytes": 1000, "max_age": 60 * SECOND,
+            "storage": "file", "discard": "new",
+        });
+        let asked = || StreamSettings::new("a.b");
+        for (settings, less, other) in [
+            (asked(), "", ""),
+            (asked().replicas(1).max_bytes(1000).max_age(60), "", ""),
+            (asked().subject("b"), "its subjects are a.>, and lack b", ""),
+            (asked().replicas(3), "it has 1 replicas, and 3 were asked for", ""),
+            (asked().max_bytes(2000), "its max_bytes is 1000 bytes, and 2000 bytes was", ""),
+            (asked().max_bytes(999), "", "its max_bytes is 1000 bytes, and 999 bytes was"),
+            (asked().max_age(61), "its max_age is 60 s, and 61 s was asked for", ""),
+            (asked().max_age(0), "its max_age is 60 s, and no limit was asked for", ""),
+            (asked().max_age(1), "", "its max_age is 60 s, and 1 s was asked for"),
+            (asked().in_memory(), "", "memory was asked for"),
+            (asked().discard_old(), "", "discard_old was asked for"),
+        ] {
+            let found = settings.compare(&config);
+            for (texts, expected) in [(&found.0, less), (&found.1, other)] {
+                assert!(texts.join("; ").contains(expected), "{settings:?}: {found:?}");
+                assert_eq!(texts.is_empty(), expected.is_empty(), "{settings:?}: {found:?}");
+            }
+        }
+        let open = json!({ "subjects": ["a.b"], "num_replicas": 3, "max_bytes": -1, "max_age": 0 });
+        let (less, other) = asked().replicas(1).max_bytes(9).max_age(9).compare(&open);
+        assert_eq!((less.len(), other.len()), (0, 3), "{less:?} {other:?}");
     }
 
     #[test]

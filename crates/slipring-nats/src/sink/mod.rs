@@ -90,6 +90,7 @@ pub(crate) struct Settings {
     pub ack_timeout: Duration,
     pub resume_at: Option<u64>,
     pub accept_loss: bool,
+    pub wait: Duration,
 }
 
 /// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
@@ -158,11 +159,13 @@ impl Sink {
                 ack_timeout: Duration::from_secs(5),
                 resume_at: None,
                 accept_loss: false,
+                wait: Duration::ZERO,
             },
         }
     }
 
     /// Creates the stream if it does not exist. Its subject is the one that the sink publishes to.
+    /// A stream that exists is not changed: [`StreamSettings`] says which differences are refused.
     ///
     /// Example: [`Sink`].
     pub fn create(mut self, settings: StreamSettings) -> Sink {
@@ -279,6 +282,30 @@ impl Sink {
     /// Example: [`Sink::attach`].
     pub fn accept_loss(mut self) -> Sink {
         self.settings.accept_loss = true;
+        self
+    }
+
+    /// Waits this long for a server when the sink begins: while none answers, or the one that does
+    /// has no JetStream yet. Unless called, [`open`](Sink::open) and [`attach`](Sink::attach) end
+    /// at once, with what is wrong. `Duration::MAX`: as long as it takes.
+    ///
+    /// [`Sink::outage`] concerns a sink that has begun.
+    ///
+    /// ```
+    /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+    /// # let nats = slipring_nats_server::Server::start(Default::default())?;
+    /// # let url = nats.url();
+    /// use std::time::Duration;
+    /// use slipring_nats::{Encoding, Server, Sink, StreamSettings};
+    /// let sink = Sink::to(Server::at(url), "ORDERS") // the server may start after this program
+    ///     .create(StreamSettings::new("orders"))
+    ///     .wait_for_server(Duration::from_secs(60))
+    ///     .open(Encoding::<u64>::plain("order", 1))?;
+    /// assert!(sink.remarks().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_for_server(mut self, time: Duration) -> Sink {
+        self.settings.wait = time;
         self
     }
 
@@ -408,6 +435,15 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.durability
     }
 
+    /// Returns in what an existing stream differs from the settings of [`Sink::create`], one text
+    /// for each setting. Settings of which the stream has less than was asked for are refused
+    /// before ([`StreamSettings`]).
+    ///
+    /// Example: [`Sink::wait_for_server`].
+    pub fn remarks(&self) -> &[String] {
+        &self.opened.stream.remarks
+    }
+
     /// Returns a value that looks at the sink while it runs.
     ///
     /// Example: [`OpenSink::run`].
@@ -479,6 +515,7 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.name = stage.name();
         let OpenSink { runtime, opened, watch } = self;
         let (name, durability) = (opened.name.clone(), opened.durability);
+        let remarks = opened.stream.remarks.clone();
         let mut run = Run::new(stage, opened, watch.clone());
         let shared = watch.shared.clone();
         let body = move || {
@@ -494,7 +531,7 @@ impl<E: Send + 'static> OpenSink<E> {
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
         let thread = thread.map_err(Error::System)?;
-        Ok(RunningSink { watch, thread: Some(thread), durability })
+        Ok(RunningSink { watch, thread: Some(thread), durability, remarks })
     }
 }
 

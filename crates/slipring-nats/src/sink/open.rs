@@ -11,7 +11,7 @@ use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
 use crate::message;
 use crate::nats::publish::{Body, Outcome, Publisher, Single};
 use crate::nats::stream::Stream;
-use crate::nats::{Connection, Fault, REQUEST, power};
+use crate::nats::{Connection, Fault, Patience, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
 
 /// Time within which the takeover succeeds or fails.
@@ -50,16 +50,11 @@ impl<E> Opened<E> {
         epoch: Id,
         start: Start,
     ) -> Result<Opened<E>, Error> {
-        let mut connection = Connection::open(&settings.server).await?;
-        step!("sink-connected");
-        let chosen = settings.subject.clone().unwrap_or_default();
-        let writes = Some((chosen.as_str(), encoding.is_messages()));
-        let (name, create) = (&settings.stream, settings.create.as_ref());
-        let asking = Instant::now();
-        let stream = loop {
-            let stream = connection.stream(name, create, writes).await;
-            if !connection.waits_for_leader(stream.as_ref().err(), asking).await {
-                break stream?;
+        let mut patience = Patience::new(settings.wait);
+        let (connection, stream) = loop {
+            match connect(&settings, encoding.is_messages()).await {
+                Err(error) if patience.lasts(&error).await => {}
+                connected => break connected?,
             }
         };
         step!("sink-checked");
@@ -90,7 +85,7 @@ impl<E> Opened<E> {
             subject,
             name: String::new(),
         };
-        opened.take_over(start).await?;
+        opened.take_over(start, TAKEOVER.max(patience.left())).await?;
         Ok(opened)
     }
 
@@ -112,14 +107,14 @@ impl<E> Opened<E> {
 
     /// Begins: publishes a message without events, of the next incarnation. From then on the server
     /// refuses what an earlier sink has in flight.
-    async fn take_over(&mut self, start: Start) -> Result<(), Error> {
-        let until = Instant::now() + TAKEOVER;
+    async fn take_over(&mut self, start: Start, time: Duration) -> Result<(), Error> {
+        let until = Instant::now().checked_add(time);
         let name = self.stream.name.clone();
         let mut why = String::from("no answer in time");
         let mut begun: Option<Point> = None;
         let (asking, mut losses) = (Instant::now(), Losses::default());
         for attempt in 1_u64.. {
-            if Instant::now() >= until {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
             if let Some(error) = self.connection.denied() {
@@ -149,7 +144,20 @@ impl<E> Opened<E> {
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return self.check_before(&point).await;
             }
-            let mut point = match resume::begin(&tail, &self.party, start) {
+            // A stream may begin at any sequence (first_seq). No sink was in an unused one.
+            let mut begins = tail;
+            if tail.last.is_none() && tail.last_sequence > 0 {
+                match self.connection.is_unused(&name, tail.last_sequence).await {
+                    Ok(true) => begins.last_sequence = 0,
+                    Ok(false) => {}
+                    Err(Fault::Away(reason)) => {
+                        why = reason;
+                        continue;
+                    }
+                    Err(fault) => return Err(self.connection.failed(&name, fault)),
+                }
+            }
+            let mut point = match resume::begin(&begins, &self.party, start) {
                 Ok(point) => point,
                 Err(error) if losses.excuse(&error, self.connection.is_in_cluster()) => {
                     why = error.to_string();
@@ -159,6 +167,7 @@ impl<E> Opened<E> {
                 Err(error) => return Err(error),
             };
             losses = Losses::default();
+            point.expected = tail.last_sequence;
             if point.messages > 1 && !self.stream.atomic {
                 if tail.last.is_some() {
                     return Err(self.no_longer_atomic());
@@ -197,7 +206,7 @@ impl<E> Opened<E> {
                 _ => {}
             }
         }
-        Err(Error::Away { waited: TAKEOVER, why })
+        Err(Error::Away { waited: asking.elapsed(), why })
     }
 
     /// Checks that the messages in front of the begin message at `point` follow each other, as far
@@ -270,6 +279,21 @@ impl<E> Opened<E> {
                 Ok(None)
             }
             Err(Fault::Away(why) | Fault::Refused { why, .. }) => Ok(Some(why)),
+        }
+    }
+}
+
+/// Connects, and checks the stream or makes it.
+async fn connect(settings: &Settings, batches: bool) -> Result<(Connection, Stream), Error> {
+    let mut connection = Connection::open(&settings.server).await?;
+    step!("sink-connected");
+    let chosen = settings.subject.clone().unwrap_or_default();
+    let (name, create) = (&settings.stream, settings.create.as_ref());
+    let asking = Instant::now();
+    loop {
+        let stream = connection.stream(name, create, Some((&chosen, batches))).await;
+        if !connection.waits_for_leader(stream.as_ref().err(), asking).await {
+            return stream.map(|stream| (connection, stream));
         }
     }
 }

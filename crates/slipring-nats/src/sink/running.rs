@@ -78,6 +78,7 @@ pub struct RunningSink {
     pub(super) watch: Watch,
     pub(super) thread: Option<JoinHandle<Result<(), Error>>>,
     pub(super) durability: Durability,
+    pub(super) remarks: Vec<String>,
 }
 
 impl RunningSink {
@@ -93,6 +94,14 @@ impl RunningSink {
     /// Example: [`Sink`].
     pub fn durability(&self) -> Durability {
         self.durability
+    }
+
+    /// Returns in what an existing stream differs from the settings of [`Sink::create`], as
+    /// [`OpenSink::remarks`] does.
+    ///
+    /// Example: [`Sink::wait_for_server`].
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// Returns whether the sink has ended.

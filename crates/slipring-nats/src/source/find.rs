@@ -43,7 +43,7 @@ pub async fn find(
         let end = match connection.last(stream).await?.map(|last| last.header()) {
             Some(Ok(last)) => last.end(),
             Some(Err(error)) => return Ok(Err(error)),
-            None if state.last_seq == 0 => 0,
+            None if !state.has_stored => 0,
             None => return Ok(Err(Error::Emptied { last_sequence: state.last_seq })),
         };
         if end < until {

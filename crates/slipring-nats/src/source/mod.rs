@@ -18,7 +18,7 @@ use self::run::Run;
 use crate::encoding::Decoding;
 use crate::errors::Error;
 use crate::frame::Id;
-use crate::nats::{Connection, Server};
+use crate::nats::{Connection, Patience, Server};
 use crate::runtime::{Background, panic_text};
 
 /// Name of the source's thread.
@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub until_end: bool,
     pub fail_after: Option<Duration>,
     pub journal: Option<Id>,
+    pub wait: Duration,
 }
 
 /// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
@@ -91,14 +92,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that reads the stream `stream` of `server`.
+    /// A source that reads the stream `stream` of `server`. The stream may be a mirror of the one
+    /// that the sink writes. A mirror is behind, so a ring that was filled from its original may
+    /// have more than it.
     ///
     /// Example: [`Source`].
     pub fn of(server: Server, stream: impl Into<String>) -> Source {
         let stream = stream.into();
-        let settings =
-            Settings { server, stream, until_end: false, fail_after: None, journal: None };
-        Source { settings }
+        let (until_end, fail_after, journal, wait) = (false, None, None, Duration::ZERO);
+        Source { settings: Settings { server, stream, until_end, fail_after, journal, wait } }
     }
 
     /// Ends behind the last event that the stream has when the source is opened. Unless called, the
@@ -129,6 +131,18 @@ impl Source {
         self
     }
 
+    /// Waits this long for a server when the source begins: while none answers, or the one that
+    /// does has no JetStream yet. Unless called, [`open`](Source::open) ends at once, with what is
+    /// wrong. `Duration::MAX`: as long as it takes.
+    ///
+    /// [`Source::fail_after`] concerns a source that has begun.
+    ///
+    /// Example: [`Sink::wait_for_server`](crate::Sink::wait_for_server).
+    pub fn wait_for_server(mut self, time: Duration) -> Source {
+        self.settings.wait = time;
+        self
+    }
+
     /// Connects, and looks which positions the stream has. While the servers of a cluster elect a
     /// leader, it waits for up to 15 s.
     ///
@@ -139,22 +153,31 @@ impl Source {
     pub fn open(self) -> Result<OpenSource, Error> {
         let runtime = Background::new()?;
         let opened = runtime.run(async {
-            let mut connection = Connection::open(&self.settings.server).await?;
-            let name = &self.settings.stream;
-            let asking = Instant::now();
-            let (extent, journal) = loop {
-                let found = look(&connection, name).await;
-                if !connection.waits_for_leader(found.as_ref().err(), asking).await {
-                    break found?;
+            let mut patience = Patience::new(self.settings.wait);
+            loop {
+                match connect(&self.settings).await {
+                    Err(error) if patience.lasts(&error).await => {}
+                    connected => break connected,
                 }
-            };
-            Ok::<_, Error>((connection, extent, journal))
+            }
         })?;
         let (connection, extent, journal) = opened;
         if let (Some(found), Some(expected)) = (journal, self.settings.journal) {
             find::check_journal(expected, found)?;
         }
         Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
+    }
+}
+
+/// Connects, and looks at the stream.
+async fn connect(settings: &Settings) -> Result<(Connection, Extent, Option<Id>), Error> {
+    let mut connection = Connection::open(&settings.server).await?;
+    let asking = Instant::now();
+    loop {
+        let found = look(&connection, &settings.stream).await;
+        if !connection.waits_for_leader(found.as_ref().err(), asking).await {
+            return found.map(|(extent, journal)| (connection, extent, journal));
+        }
     }
 }
 
