@@ -1,22 +1,22 @@
-//! What a sink counts while it runs.
+//! What a sink or a source counts while it runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// What a sink is doing.
+/// What a sink or a source is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// It publishes.
+    /// It publishes: a sink to its stream, a source to its ring.
     #[default]
     Publishing,
     /// It asks the engine where to go on.
     Asking,
     /// The server does not answer.
     Away,
-    /// The stream is full, and the sink waits until it is not.
+    /// The stream is full, and the sink waits until it is not. No state of a source.
     Full,
     /// It has ended.
     Ended,
@@ -139,5 +139,36 @@ impl Counters {
         gauge!("slipring_nats_latency_max_seconds", &labels).set(self.latency_max.as_secs_f64());
         let publishing = f64::from(u8::from(self.state == State::Publishing));
         gauge!("slipring_nats_publishing", &labels).set(publishing);
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl crate::Progress {
+    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
+    /// Needs the feature `metrics`.
+    ///
+    /// | series | kind |
+    /// |---|---|
+    /// | `slipring_nats_source_events_total`, `_messages_total`, `_bytes_total`, `_passed_over_total`, `_holes_total`, `_reconnects_total`, `_restarts_total` | counter |
+    /// | `slipring_nats_source_next_position`, `slipring_nats_source_lag_events` | gauge |
+    /// | `slipring_nats_source_publishing` (1: it fills its ring; 0: it asks, waits for a server or has ended) | gauge |
+    ///
+    /// ```
+    /// slipring_nats::Progress::default().export("ORDERS");
+    /// ```
+    pub fn export(&self, stream: &str) {
+        use metrics::{counter, gauge};
+        let labels = [("stream", stream.to_owned())];
+        counter!("slipring_nats_source_events_total", &labels).absolute(self.events);
+        counter!("slipring_nats_source_messages_total", &labels).absolute(self.messages);
+        counter!("slipring_nats_source_bytes_total", &labels).absolute(self.bytes);
+        counter!("slipring_nats_source_passed_over_total", &labels).absolute(self.passed_over);
+        counter!("slipring_nats_source_holes_total", &labels).absolute(self.holes);
+        counter!("slipring_nats_source_reconnects_total", &labels).absolute(self.reconnects);
+        counter!("slipring_nats_source_restarts_total", &labels).absolute(self.restarts);
+        gauge!("slipring_nats_source_next_position", &labels).set(self.next as f64);
+        gauge!("slipring_nats_source_lag_events", &labels).set(self.lag as f64);
+        let publishing = f64::from(u8::from(self.state == State::Publishing));
+        gauge!("slipring_nats_source_publishing", &labels).set(publishing);
     }
 }

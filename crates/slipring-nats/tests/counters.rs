@@ -60,13 +60,57 @@ fn a_source_counts_what_it_has_read() {
         let behind = frames.iter().filter(|frame| frame.end() > first).count() as u64;
         assert_eq!(progress.messages - progress.passed_over, behind);
         assert!(progress.messages <= frames.len() as u64);
+        assert!(progress.bytes >= (1000 - first) * 8 + behind * HEADER as u64);
+        assert_eq!((progress.state, progress.lag, progress.reconnects), (State::Ended, 0, 0));
     }
 }
 
-#[cfg(feature = "metrics")]
 #[test]
-fn a_recorder_gets_each_series_by_stream() {
+fn a_source_tells_how_far_it_is_behind_the_stream() {
     let _watched = watched();
+    let Some(mut server) = server() else { return };
+    store(&server, 1000);
+    let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
+    let (tx, mut rx) = ring(0, 64);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    // The source knows where the stream ends.
+    let until_end_known = |end: u64| {
+        let what = format_args!("the end at {end}: {source:?}");
+        until(what, || {
+            let progress = source.progress();
+            progress.next + progress.lag == end
+        });
+    };
+    // The ring is full up to the next run of positions, and the source cannot go on.
+    until("a full ring", || source.progress().next > 64 - 16);
+    until_end_known(1000);
+    assert_eq!(source.progress().state, State::Publishing);
+    store(&server, 2000);
+    until_end_known(2000);
+    assert!(source.progress().lag >= 2000 - 64);
+    let mut read = 0;
+    while read < 2000 {
+        read += rx.poll(64, |_, _| ()).unwrap();
+    }
+    until_end_known(2000);
+    assert_eq!(source.progress().lag, 0);
+    // It follows the stream.
+    store(&server, 2030);
+    until("the last events", || source.progress().next == 2030);
+    until_end_known(2030);
+    server.kill().unwrap();
+    until("the outage", || source.progress().state == State::Away);
+    server.restart().unwrap();
+    until("the server", || source.progress().state == State::Publishing);
+    let progress = source.progress();
+    assert!(progress.reconnects >= 1 && progress.restarts >= 1, "{progress:?}");
+    assert_eq!(progress.lag, 0);
+    source.stop();
+    assert_eq!(source.join().unwrap().state, State::Ended);
+}
+
+#[cfg(feature = "metrics")]
+mod recorder {
     use metrics::{
         Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     };
@@ -75,7 +119,7 @@ fn a_recorder_gets_each_series_by_stream() {
 
     /// Keeps the last value of every series.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<BTreeMap<String, f64>>>);
+    pub struct Kept(pub Arc<Mutex<BTreeMap<String, f64>>>);
     struct Series(Kept, String);
     impl metrics::CounterFn for Series {
         fn increment(&self, _: u64) {}
@@ -111,7 +155,13 @@ fn a_recorder_gets_each_series_by_stream() {
             Histogram::noop()
         }
     }
+}
 
+#[cfg(feature = "metrics")]
+#[test]
+fn a_recorder_gets_each_series_by_stream() {
+    let _watched = watched();
+    use recorder::Kept;
     let Some(server) = server() else { return };
     let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     feed(&mut tx, 500).unwrap();
@@ -154,4 +204,44 @@ fn a_recorder_gets_each_series_by_stream() {
     metrics::with_local_recorder(&kept, || counters.export(STREAM));
     let kept = kept.0.lock().unwrap();
     assert_eq!(kept[&format!("slipring_nats_publishing stream={STREAM}")], 0.0);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_recorder_gets_each_series_of_a_source() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store(&server, 500);
+    let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
+    let (tx, mut rx) = ring(100, 64);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    until("a full ring", || source.progress().next > 164 - 16);
+    let (kept, progress) = (recorder::Kept::default(), source.progress());
+    metrics::with_local_recorder(&kept, || progress.export(STREAM));
+    let check = |publishing: u64, progress: &slipring_nats::Progress| {
+        let kept = kept.0.lock().unwrap();
+        for (series, number) in [
+            ("events_total", progress.events),
+            ("messages_total", progress.messages),
+            ("bytes_total", progress.bytes),
+            ("passed_over_total", progress.passed_over),
+            ("holes_total", 0),
+            ("reconnects_total", 0),
+            ("restarts_total", 0),
+            ("next_position", progress.next),
+            ("lag_events", progress.lag),
+            ("publishing", publishing),
+        ] {
+            let name = format!("slipring_nats_source_{series} stream={STREAM}");
+            assert_eq!(kept.get(&name), Some(&(number as f64)), "{name}: {kept:?}");
+        }
+        assert_eq!(kept.len(), 10);
+    };
+    check(1, &progress);
+    assert_eq!((progress.events + 100, progress.lag), (progress.next, 500 - progress.next));
+    source.stop();
+    while rx.poll(64, |_, _| ()).is_ok() {}
+    let progress = source.join().unwrap();
+    metrics::with_local_recorder(&kept, || progress.export(STREAM));
+    check(0, &progress);
 }

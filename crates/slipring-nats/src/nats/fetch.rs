@@ -43,6 +43,8 @@ pub struct Fetched {
     /// The header [`DESCRIPTION`].
     pub description: Option<String>,
     pub payload: Bytes,
+    /// Number of messages behind it, when the server sent it.
+    pub behind: u64,
 }
 
 /// An open request for messages.
@@ -223,7 +225,8 @@ impl Fetch {
             }
             return Ok(None);
         }
-        let Some((sequence, delivered)) = message.reply.as_ref().and_then(|r| place(r.as_str()))
+        let Some((sequence, delivered, behind)) =
+            message.reply.as_ref().and_then(|r| place(r.as_str()))
         else {
             return Ok(None);
         };
@@ -241,18 +244,19 @@ impl Fetch {
         }
         let description = message.headers.as_ref().and_then(|headers| headers.get(DESCRIPTION));
         let description = description.map(|value| value.as_str().to_string());
-        Ok(Some(Fetched { sequence, description, payload: message.payload }))
+        Ok(Some(Fetched { sequence, description, payload: message.payload, behind }))
     }
 }
 
-/// Returns a message's sequence in its stream, and its number among the consumer's messages, which
-/// its reply subject has.
-fn place(reply: &str) -> Option<(u64, u64)> {
+/// Returns a message's sequence in its stream, its number among the consumer's messages, and the
+/// number of messages behind it, which its reply subject has.
+fn place(reply: &str) -> Option<(u64, u64, u64)> {
     let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     // stream.consumer.deliveries.sequence.number.time.pending, with domain and account in front in
     // the newer form.
     let front = if words.len() == 7 { 0 } else { 2 };
-    Some((words.get(front + 3)?.parse().ok()?, words.get(front + 4)?.parse().ok()?))
+    let number = |at: usize| words.get(front + at)?.parse().ok();
+    Some((number(3)?, number(4)?, number(6)?))
 }
 
 #[cfg(test)]
@@ -291,8 +295,8 @@ mod tests {
 
     #[test]
     fn both_forms_of_a_reply_subject_are_read() {
-        assert_eq!(place("$JS.ACK.ORDERS.c.1.17.5.1700000000.3"), Some((17, 5)));
-        assert_eq!(place("$JS.ACK.hub.hash.ORDERS.c.1.17.5.1700000000.3.x"), Some((17, 5)));
+        assert_eq!(place("$JS.ACK.ORDERS.c.1.17.5.1700000000.3"), Some((17, 5, 3)));
+        assert_eq!(place("$JS.ACK.hub.hash.ORDERS.c.1.17.5.1700000000.3.x"), Some((17, 5, 3)));
         assert_eq!(place("_INBOX.1"), None);
     }
 }

@@ -233,6 +233,11 @@ impl Connection {
         self.client.server_info().cluster.is_some()
     }
 
+    /// Returns how often the client had to connect again.
+    pub fn reconnects(&self) -> u64 {
+        self.client.statistics().connects.load(Relaxed).saturating_sub(1)
+    }
+
     /// Whether the client has no connection at present.
     fn is_away(&self) -> bool {
         self.client.connection_state() != State::Connected

@@ -15,12 +15,15 @@ use tokio::sync::Notify;
 use self::find::Extent;
 pub use self::ring::Feed;
 use self::run::Run;
+use crate::counters::State;
 use crate::encoding::Decoding;
 use crate::errors::Error;
 use crate::frame::Id;
 use crate::nats::{Connection, Patience, Server};
 use crate::runtime::{Background, panic_text};
 
+/// Time between two looks at the end of a stream.
+const LOOK: Duration = Duration::from_secs(2);
 /// Name of the source's thread.
 const THREAD: &str = "slipring-source";
 
@@ -243,6 +246,8 @@ impl OpenSource {
         let shared = Arc::new(Shared::default());
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
         let journal = settings.journal.or(journal);
+        let stream = settings.stream.clone();
+        shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
         let body = move || {
             let shared = for_thread;
@@ -259,6 +264,7 @@ impl OpenSource {
                         biased;
                         () = shared.stop.notified() => Ok(()),
                         ended = run.run() => ended,
+                        () = shared.look_at_end(&stream) => Ok(()),
                     }
                 })
             }));
@@ -267,6 +273,7 @@ impl OpenSource {
                 Err(Error::Function { stage, seq, why: panic_text(&*panic) })
             });
             run.end(ended.is_err());
+            shared.change(|progress| progress.state = State::Ended);
             runtime.run_here(run.forget());
             drop(runtime);
             ended
@@ -281,11 +288,48 @@ impl OpenSource {
 pub(crate) struct Shared {
     stop: Notify,
     progress: Mutex<Progress>,
+    /// A handle of the source's connection.
+    requests: Mutex<Option<Connection>>,
 }
 
 impl Shared {
     pub fn change(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn progress(&self) -> Progress {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Progress { lag: progress.end.saturating_sub(progress.next), ..progress }
+    }
+
+    /// Takes note of the source's connection.
+    pub fn connected(&self, connection: &Connection) {
+        let requests = connection.requests();
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests);
+    }
+
+    /// Returns a handle of the source's connection.
+    fn requests(&self) -> Option<Connection> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.as_ref().map(Connection::requests)
+    }
+
+    /// Looks where the stream ends, now and then, while the source is behind. A source that waits
+    /// for a message is at the end.
+    async fn look_at_end(&self, stream: &str) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if !self.progress().is_behind {
+                continue;
+            }
+            let Some(requests) = self.requests() else { continue };
+            // What is wrong with the last message is told when it has its turn.
+            if let Ok(Some(last)) = requests.last(stream).await
+                && let Ok(header) = last.header()
+            {
+                self.change(|progress| progress.end = progress.end.max(header.end()));
+            }
+        }
     }
 }
 
@@ -295,20 +339,34 @@ impl Shared {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
+    /// What the source is doing.
+    pub state: State,
     /// The position behind the last event that the source has published.
     pub next: u64,
+    /// Number of positions from there to the end of the stream, as far as the source knows: a
+    /// source that is behind asks for the end every two seconds. While the server is away, it does
+    /// not grow.
+    pub lag: u64,
     /// Events that it has published.
     pub events: u64,
     /// Messages that it has read.
     pub messages: u64,
+    /// Bytes of these messages: payloads with frames' headers.
+    pub bytes: u64,
     /// Messages that it has passed over, because the ring had their events.
     pub passed_over: u64,
     /// Positions without events.
     pub holes: u64,
+    /// Times that the connection was lost, or left for another server, and there is one again.
+    pub reconnects: u64,
     /// Times that it had to begin anew at the server.
     pub restarts: u64,
     /// Why it did so the last time. Empty if it never did.
     pub last_doubt: String,
+    /// The position behind the stream's last event, as far as it is known.
+    pub(crate) end: u64,
+    /// Whether there is a message that the source has not published.
+    pub(crate) is_behind: bool,
 }
 
 /// A source that fills its ring.
@@ -327,7 +385,7 @@ impl RunningSource {
     ///
     /// Example: [`Source`].
     pub fn progress(&self) -> Progress {
-        self.shared.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.progress()
     }
 
     /// Returns whether the source has ended.

@@ -13,6 +13,7 @@ use slipring::ClaimError;
 use super::find;
 use super::ring::Feed;
 use super::{Settings, Shared, THREAD};
+use crate::counters::State;
 use crate::encoding::Decoding;
 use crate::errors::Error;
 use crate::frame::{Bad, Events, Header, Id};
@@ -66,7 +67,12 @@ impl<P: Feed> Run<P> {
         shared: Arc<Shared>,
     ) -> Run<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
-        shared.change(|progress| progress.next = producer.next());
+        shared.connected(&connection);
+        shared.change(|progress| {
+            progress.state = State::Asking;
+            progress.next = producer.next();
+            progress.is_behind = progress.end > progress.next;
+        });
         let producer = Some(producer);
         let (consumer, may_delete) = (None, true);
         Run {
@@ -137,6 +143,11 @@ impl<P: Feed> Run<P> {
                 Ok(fetch) => {
                     // The server has answered, maybe without an event.
                     (away, losses) = (None, Losses::default());
+                    let reconnects = self.connection.reconnects();
+                    self.shared.change(|progress| {
+                        progress.state = State::Publishing;
+                        progress.reconnects = reconnects;
+                    });
                     match self.follow(fetch).await {
                         Ok(()) => return Ok(()),
                         Err(stopped) => stopped,
@@ -156,7 +167,10 @@ impl<P: Feed> Run<P> {
                 }
                 Stopped::Away(why) => why,
             };
-            self.shared.change(|progress| progress.last_doubt.clone_from(&why));
+            self.shared.change(|progress| {
+                progress.state = State::Away;
+                progress.last_doubt.clone_from(&why);
+            });
             let since = away.map_or_else(Instant::now, |away| away.since);
             away = Some(Away { since, why });
         }
@@ -176,7 +190,10 @@ impl<P: Feed> Run<P> {
         while self.connection.notices.try_recv().is_ok() {}
         if self.connection.notices.is_closed() {
             match Connection::open(&self.settings.server).await {
-                Ok(connection) => self.connection = connection,
+                Ok(connection) => {
+                    self.shared.connected(&connection);
+                    self.connection = connection;
+                }
                 Err(error @ Error::Option { .. }) => return Err(error),
                 Err(_) => {} // the next attempt
             }
@@ -195,7 +212,15 @@ impl<P: Feed> Run<P> {
             };
             step!("source-fetched");
             let (sequence, expected) = (fetched.sequence, self.next());
-            match self.take(fetched).await? {
+            let (bytes, is_behind) = (fetched.payload.len() as u64, fetched.behind > 0);
+            self.shared.change(|progress| progress.is_behind = true);
+            let taken = self.take(fetched).await?;
+            self.shared.change(|progress| {
+                progress.bytes += bytes;
+                progress.is_behind = is_behind;
+                progress.end = progress.end.max(progress.next);
+            });
+            match taken {
                 Step::Next => {}
                 // What is missing here may have been lost on the way: the search asks the leader.
                 Step::Missing { found } if asked_again == Some(sequence) => {
