@@ -34,7 +34,7 @@ pub use cluster::Cluster;
 pub use jetstream::{ApiError, Purge, Stored};
 pub use options::Options;
 pub use proxy::{Counts, Direction, Proxy, Traffic};
-pub use server::Server;
+pub use server::{Server, has_namespaces};
 pub use wire::Message;
 
 /// The host that all servers and proxies listen on.

@@ -29,6 +29,8 @@ pub struct Options {
     pub(crate) port: Option<u16>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) keep_dir: bool,
+    pub(crate) detached: bool,
+    pub(crate) disk: Option<u64>,
     pub(crate) cluster: Option<Routes>,
 }
 
@@ -72,6 +74,8 @@ impl Default for Options {
             port: None,
             dir: None,
             keep_dir: false,
+            detached: false,
+            disk: None,
             cluster: None,
         }
     }
@@ -190,6 +194,21 @@ impl Options {
     /// Keeps the folder when the server is dropped.
     pub fn keep_dir(mut self) -> Self {
         self.keep_dir = true;
+        self
+    }
+
+    /// Lets the server and its folder outlive the handle and this process, whatever ends it: an
+    /// interrupt of the terminal does not reach the server either.
+    pub fn detached(mut self) -> Self {
+        (self.detached, self.keep_dir) = (true, true);
+        self
+    }
+
+    /// Gives the store a disk of this many bytes: a file system in memory, which is in a namespace
+    /// of the server's own and is empty after each start. Needs Linux, and namespaces for users
+    /// ([`has_namespaces`](crate::has_namespaces)).
+    pub fn disk(mut self, bytes: u64) -> Self {
+        self.disk = Some(bytes);
         self
     }
 

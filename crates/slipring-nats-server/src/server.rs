@@ -19,8 +19,9 @@ const PORTS: usize = 5;
 
 /// A running server, or one that was killed and can be started again.
 ///
-/// Dropping it kills the process and deletes the folder. If the test process is killed itself, a
-/// shell that waits for its end kills the server; the folder is left.
+/// Dropping it kills the process and deletes the folder, unless [`Options`] say otherwise. If the
+/// test process is killed itself, a shell that waits for its end kills the server; the folder is
+/// left.
 ///
 /// ```no_run
 /// use slipring_nats_server::{Client, Options, Server};
@@ -151,7 +152,8 @@ impl Server {
         }
         fs::create_dir(&ports)?;
         let log = File::create(self.dir.join("server.log"))?;
-        let child = Command::new(&self.program)
+        let mut command = self.command()?;
+        let child = command
             .arg("-c")
             .arg(&config)
             .args(["-n", &self.name, "-a", HOST, "-p", &self.port.to_string()])
@@ -163,7 +165,7 @@ impl Server {
             .spawn()?;
         let pid = child.id();
         self.child = Some(child);
-        self.guard = guard(pid);
+        self.guard = if self.options.detached { None } else { guard(pid) };
         let ready = wait_for(&format!("start of nats-server {pid}"), LIMIT, || {
             if !self.is_running() {
                 return Ok(false);
@@ -181,6 +183,27 @@ impl Server {
         let why = ready.err().map_or("it ended by itself".to_owned(), |error| error.to_string());
         self.kill()?;
         Err(io::Error::other(format!("nats-server did not start: {why}\n{}", tail(&self.log()))))
+    }
+
+    /// Returns the command without its arguments.
+    fn command(&self) -> io::Result<Command> {
+        let mut command = match self.options.disk {
+            None => Command::new(&self.program),
+            Some(bytes) => {
+                let store = self.dir.join("store");
+                fs::create_dir_all(&store)?;
+                let script = "mount -t tmpfs -o size=$0 tmpfs \"$1\" && shift && exec \"$@\"";
+                let mut command = Command::new("unshare");
+                command.args(["-rm", "sh", "-c", script, &bytes.to_string()]);
+                command.arg(&store).arg(&self.program);
+                command
+            }
+        };
+        #[cfg(unix)]
+        if self.options.detached {
+            std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        }
+        Ok(command)
     }
 
     /// Checks that this server answers at the port.
@@ -316,8 +339,19 @@ fn guard(pid: u32) -> Option<Child> {
         .ok()
 }
 
+/// Returns whether this user may make the namespaces that [`Options::disk`] needs.
+pub fn has_namespaces() -> bool {
+    let mut command = Command::new("unshare");
+    let script = ["-rm", "sh", "-c", "mount -t tmpfs tmpfs /tmp"];
+    command.args(script).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.options.detached {
+            return;
+        }
         let _ = self.kill();
         if !self.options.keep_dir {
             let _ = fs::remove_dir_all(&self.dir);

@@ -5,13 +5,15 @@
 //! cargo run --release -p slipring-nats --example replay -- URL    in another terminal
 //! ```
 //!
-//! Without an address, the program starts a nats-server of its own, which it finds or installs
-//! (`cargo xtask nats`), and prints its address. Its options:
+//! Without an address, the program starts a nats-server, which it finds or installs (`cargo xtask
+//! nats`), and prints its address. The server runs on when the program ends; the program says how
+//! to end it. The options:
 //!
 //! - `--events N`: ends after N events. Unless given, it goes on until it is killed.
 //! - `--rate N`: events a second, 100,000 unless given.
 //!
-//! Kill it and start it again with the same address: it goes on where the stream ends.
+//! Kill it and start it again with the same address: it goes on where the stream ends. While the
+//! server is away, the program waits.
 
 #[path = "orders/mod.rs"]
 mod orders;
@@ -20,8 +22,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use orders::{Order, Shown, arguments};
-use slipring::Graph;
+use slipring::{ClaimError, Graph, WaitError};
 use slipring_nats::{Encoding, RunningSink, Server, Sink, StreamSettings};
+use slipring_nats_server::Options;
 
 fn main() -> ExitCode {
     orders::ended(run())
@@ -29,14 +32,9 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = arguments()?;
-    let own = match &arguments.url {
-        Some(_) => None,
-        None => Some(slipring_nats_server::Server::start(Default::default())?),
-    };
-    let url = match (&arguments.url, &own) {
-        (Some(url), _) => url.clone(),
-        (None, Some(own)) => own.url(),
-        (None, None) => unreachable!("a server was given or started"),
+    let url = match arguments.url {
+        Some(url) => url,
+        None => start_server()?,
     };
     println!("journal at {url}");
 
@@ -58,7 +56,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         let due = first + (started.elapsed().as_secs_f64() * arguments.rate as f64) as u64;
         while tx.next_seq() < due.min(end) {
             let seq = tx.next_seq();
-            tx.publish(|order| *order = Order::at(seq))?;
+            match tx.try_publish(|order| *order = Order::at(seq)) {
+                Ok(_) => {}
+                Err(ClaimError::Wait(ended)) => return Err(failed(sink, ended)),
+                Err(_) => break, // the ring is full
+            }
         }
         if shown.is_due() {
             show(&sink);
@@ -72,9 +74,25 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Starts a server that outlives this program, and returns its address.
+fn start_server() -> std::io::Result<String> {
+    let server = slipring_nats_server::Server::start(Options::new().detached())?;
+    println!(
+        "started a nats-server that outlives this program; end it: kill {} && rm -r {}",
+        server.pid().unwrap_or_default(),
+        server.dir().display()
+    );
+    Ok(server.url())
+}
+
+/// Returns what the sink ended with. The ring only tells that a stage failed.
+fn failed(sink: RunningSink, ended: WaitError) -> Box<dyn std::error::Error> {
+    sink.join().map_or_else(Into::into, |_| ended.into())
+}
+
 fn show(sink: &RunningSink) {
     let now = sink.counters();
-    println!(
+    print!(
         "{:>10} acknowledged, {:>6} behind, {:>2} frames in flight, {:>6.1} events a frame, \
          p50 {:>6.2} ms, p99 {:>6.2} ms  {:?}",
         now.acknowledged,
@@ -85,4 +103,5 @@ fn show(sink: &RunningSink) {
         now.latency_p99.as_secs_f64() * 1e3,
         now.state,
     );
+    orders::end_line(now.state, &now.last_doubt);
 }

@@ -5,17 +5,19 @@
 //! cargo run --release -p slipring-nats --example replay -- URL
 //! ```
 //!
-//! It follows the stream until it is killed. With `--until-end` it ends behind the last order that
-//! the stream has when it starts; with `--events N` after N orders.
+//! It follows the stream until it is killed, and waits while the server is away. With `--until-end`
+//! it ends behind the last order that the stream has when it starts; with `--events N` after N
+//! orders.
 
 #[path = "orders/mod.rs"]
 mod orders;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use orders::{Order, Shown, arguments};
-use slipring::{Graph, WaitError};
-use slipring_nats::{Decoding, Server, Source};
+use slipring::{BatchError, Graph, WaitError};
+use slipring_nats::{Decoding, RunningSource, Server, Source};
 
 fn main() -> ExitCode {
     orders::ended(run())
@@ -41,9 +43,16 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let (mut count, mut sum, mut shown) = (0, 0, Shown::new());
     let end = arguments.events.unwrap_or(u64::MAX);
     let ended = loop {
-        let batch = match check.batch(4096) {
+        if shown.is_due() {
+            show(&source, count);
+        }
+        let batch = match check.try_batch(4096) {
             Ok(batch) => batch,
-            Err(ended) => break ended,
+            Err(BatchError::Wait(ended)) => break ended,
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(1)); // no order has come
+                continue;
+            }
         };
         let seqs = batch.first_seq()..;
         let left = usize::try_from(end - count).unwrap_or(usize::MAX);
@@ -55,9 +64,6 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             count += 1;
         }
         batch.release();
-        if shown.is_due() {
-            println!("{count:>10} orders, {} in the ring", check.next_seq());
-        }
         if count == end {
             source.stop();
             break WaitError::Closed;
@@ -71,4 +77,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{count} events up to {}, sum {sum:016x}", first + count);
     Ok(())
+}
+
+fn show(source: &RunningSource, count: u64) {
+    let now = source.progress();
+    print!("{count:>10} orders, {:>8} behind the stream  {:?}", now.lag, now.state);
+    orders::end_line(now.state, &now.last_doubt);
 }

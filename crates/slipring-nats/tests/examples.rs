@@ -2,8 +2,9 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use common::*;
@@ -51,6 +52,89 @@ fn what_the_journal_publishes_comes_out_of_the_replay() {
     let first = [server.url(), "--events".into(), "40000".into()];
     let replayed = text(&example("replay").args(&first).output().unwrap());
     assert!(last(&replayed).starts_with("40000 events up to 40000, "), "{replayed}");
+}
+
+/// A program that is killed when the test ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lines that an example prints.
+struct Lines(BufReader<ChildStdout>);
+
+impl Lines {
+    fn of(command: &mut Command) -> (Killed, Lines) {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        (Killed(child), Lines(lines))
+    }
+
+    /// Reads up to a line with this part, and returns the line. The watchdog ends a wait.
+    fn until(&mut self, part: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the program ended before {part:?}");
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+}
+
+/// The server that `journal` has started: ended with its folder when the test ends.
+struct Left {
+    pid: Option<String>,
+    folder: String,
+}
+
+impl Left {
+    fn end(&mut self) {
+        if let Some(pid) = self.pid.take() {
+            let _ = Command::new("kill").args(["-9", &pid]).status();
+        }
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.end();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_server_of_a_killed_journal_serves_the_next_one_and_its_absence_is_told() {
+    let _watched = watched();
+    if !has_server() {
+        return;
+    }
+    let (mut journal, mut lines) = Lines::of(&mut example("journal"));
+    let line = lines.until("kill ");
+    let mut words = line.split_whitespace().skip_while(|word| *word != "kill").skip(1);
+    let pid = words.next().unwrap().to_string();
+    let mut left = Left { pid: Some(pid), folder: words.last().unwrap().to_string() };
+    let url = lines.until("journal at ").split_whitespace().last().unwrap().to_string();
+    lines.until("acknowledged, ");
+    journal.0.kill().unwrap();
+    journal.0.wait().unwrap();
+
+    let (_journal, mut lines) = Lines::of(example("journal").arg(&url));
+    let line = lines.until("begins at ");
+    let first: u64 = line["begins at ".len()..].split(';').next().unwrap().parse().unwrap();
+    assert!(first > 0, "{line}");
+    lines.until("Publishing");
+    let (_replay, mut replayed) = Lines::of(example("replay").arg(&url));
+    replayed.until("Publishing");
+    left.end();
+    for lines in [&mut lines, &mut replayed] {
+        assert!(lines.until("Away: ").len() > "Away: \n".len());
+    }
 }
 
 #[test]

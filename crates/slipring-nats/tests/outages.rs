@@ -6,13 +6,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use checks::{refused, until, until_next, until_state};
+use checks::{refused, says, until, until_next, until_state};
 use common::*;
 use slipring::{Producer, WaitError};
 use slipring_nats::{
     Decoding, Error, Outage, RunningSource, Server as At, Sink, Source, State, StreamSettings,
 };
-use slipring_nats_server::{Options, Proxy, Server, free_port};
+use slipring_nats_server::{Options, Proxy, Server, free_port, has_namespaces};
 
 /// A short time without an acknowledgement.
 const SHORT: Duration = Duration::from_millis(200);
@@ -114,6 +114,32 @@ fn a_source_waits_on_request_for_a_server_that_starts_later() {
     assert!(!opening.is_finished());
     server.restart().unwrap();
     assert_eq!(opening.join().unwrap().unwrap().end(), Some(10));
+}
+
+#[test]
+fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full() {
+    let _watched = watched();
+    if !has_server() || !has_namespaces() {
+        eprintln!("\nSKIPPED: this needs a server, and namespaces for users");
+        return;
+    }
+    let options = Options::new().disk(4 << 20).max_file_store(1 << 30);
+    let server = Server::start(options).unwrap();
+    let sink = || sink(&server.url()).ack_timeout(SHORT);
+    let open = sink().outage(Outage::FailAfter(Duration::from_secs(2))).open(numbers()).unwrap();
+    let (mut tx, running) = start(open, 1 << 16);
+    // A megabyte more than the disk has.
+    let fed = feed(&mut tx, 5 << 17);
+    assert!(fed.is_err() || running.counters().acknowledged < 5 << 17);
+    assert!(server.log().contains("no space left on device"), "{}", server.log());
+    let words = ["acknowledgement", "disk is full", "restart it", "log"];
+    let error = running.join().unwrap_err();
+    assert!(matches!(error, Error::Away { .. }), "{error:?}");
+    says(&error, &words);
+    // A sink that begins then finds no other words. Takes 15 s, the time limit of a takeover.
+    let error = sink().open(numbers()).unwrap_err();
+    assert!(matches!(error, Error::Away { .. }), "{error:?}");
+    says(&error, &words);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use slipring_nats::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub const STREAM: &str = "ORDERS";
@@ -84,6 +85,14 @@ pub fn arguments() -> Result<Arguments, String> {
         }
     }
     Ok(arguments)
+}
+
+/// Ends a line: with the reason, if a side does not get on.
+pub fn end_line(state: State, why: &str) {
+    match state {
+        State::Publishing | State::Ended => println!(),
+        _ => println!(": {why}"),
+    }
 }
 
 /// Says once a second that it is time for a line.

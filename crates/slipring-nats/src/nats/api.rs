@@ -26,6 +26,8 @@ pub const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 pub const STORE_FAILED: u64 = 10077;
 /// The server or the account has no room left.
 pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
+/// The server has not all messages of an atomic batch.
+pub const INCOMPLETE_BATCH: u64 = 10176;
 /// The message is greater than the stream takes.
 pub const MESSAGE_TOO_LARGE: u64 = 10054;
 /// JetStream is off, for the server or for the account.

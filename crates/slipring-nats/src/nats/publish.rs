@@ -11,11 +11,17 @@ use futures_util::StreamExt as _;
 use serde::Deserialize;
 
 use super::api::{
-    MESSAGE_TOO_LARGE, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
+    INCOMPLETE_BATCH, MESSAGE_TOO_LARGE, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
     WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT,
 };
 use super::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
+
+/// Why a sink is in doubt whose oldest append was neither acknowledged nor refused. A server whose
+/// disk is full sends no answer to a message, and refuses a batch as incomplete. It stores nothing
+/// until it is started again (nats-server 2.15.1).
+pub const UNACKNOWLEDGED: &str = "an acknowledgement is missing; if the server's disk is full, as \
+                                  its log then says, make room there and restart it";
 
 /// What one append carries.
 #[derive(Clone, Debug)]
@@ -205,6 +211,7 @@ fn refusal(error: Refusal) -> Outcome {
         WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => Outcome::WrongLastSequence,
         STORE_FAILED => Outcome::Full(why),
         code if NO_RESOURCES.contains(&code) => Outcome::Full(why),
+        INCOMPLETE_BATCH => Outcome::Later(UNACKNOWLEDGED.into()),
         SEALED | OTHER_STREAM | MESSAGE_TOO_LARGE => Outcome::Never(why),
         code => Outcome::Later(format!("{why} ({code})")),
     }

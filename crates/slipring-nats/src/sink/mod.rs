@@ -31,8 +31,9 @@ const MESSAGE_HEADERS: usize = 512;
 /// What a sink does while the engine is away, or the stream is full.
 ///
 /// The time begins when the sink notices: at once if the connection ends or the server refuses, and
-/// otherwise with the first acknowledgement that is late ([`Sink::ack_timeout`]). A loss in a
-/// cluster is asked about for 12 s before it counts, so a shorter time ends with [`Error::Away`].
+/// otherwise with the first acknowledgement that is late ([`Sink::ack_timeout`]). A server whose
+/// disk is full answers questions, and acknowledges nothing: it counts as away. A loss in a cluster
+/// is asked about for 12 s before it counts, so a shorter time ends with [`Error::Away`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// It waits. The ring fills, and the producers then wait by their own strategy.

@@ -9,7 +9,7 @@ use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
 use crate::message;
-use crate::nats::publish::{Body, Outcome, Publisher, Single};
+use crate::nats::publish::{Body, Outcome, Publisher, Single, UNACKNOWLEDGED};
 use crate::nats::stream::Stream;
 use crate::nats::{Connection, Fault, Patience, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
@@ -203,7 +203,8 @@ impl<E> Opened<E> {
                     why = reason;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-                _ => {}
+                Err(_) => why = UNACKNOWLEDGED.into(),
+                Ok(_) => {}
             }
         }
         Err(Error::Away { waited: asking.elapsed(), why })

@@ -28,7 +28,7 @@ use crate::counters::{Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, LENGTH};
-use crate::nats::publish::Outcome;
+use crate::nats::publish::{Outcome, UNACKNOWLEDGED};
 use crate::nats::{Fault, Notice, REQUEST};
 use crate::resume::Begun;
 use crate::runtime::panic_text;
@@ -327,7 +327,7 @@ impl<S: Stage> Run<S> {
         let now = Instant::now();
         let oldest = self.window.oldest().map(|unit| unit.sent + ack_timeout);
         if oldest.is_some_and(|moment| now >= moment) {
-            return Woken::Doubt("an acknowledgement did not come in time".into());
+            return Woken::Doubt(UNACKNOWLEDGED.into());
         }
         let full = self.window.len() >= self.opened.window as usize && !self.ready.is_empty();
         let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
@@ -407,6 +407,12 @@ impl<S: Stage> Run<S> {
                 self.pause = Duration::ZERO;
                 self.count_lag();
                 Ok(())
+            }
+            // A refusal of a later one follows from what happened to the oldest.
+            Outcome::WrongLastSequence
+                if self.window.oldest().is_some_and(|unit| unit.number != number) =>
+            {
+                self.resolve(Doubt::Lost, UNACKNOWLEDGED.into()).await
             }
             Outcome::WrongLastSequence => {
                 self.resolve(Doubt::Lost, "the stream's last sequence is another one".into()).await
