@@ -52,6 +52,13 @@ pub enum Error {
         /// The stream's name.
         stream: String,
     },
+    /// The stream has no consumer of this name.
+    NoConsumer {
+        /// The stream's name.
+        stream: String,
+        /// The consumer's name.
+        name: String,
+    },
     /// The stream's settings do not suit a journal.
     WrongStream {
         /// The stream's name.
@@ -221,6 +228,11 @@ impl Error {
             Error::NoStream { stream } => write!(
                 f,
                 "there is no stream {stream}: create it, or ask the sink to do so (Sink::create)"
+            ),
+            Error::NoConsumer { stream, name } => write!(
+                f,
+                "the stream {stream} has no consumer {name}: check the name, or open it before \
+                 (NamedConsumer::open)"
             ),
             Error::WrongStream { stream, wrong } => write!(
                 f,

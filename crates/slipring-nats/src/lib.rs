@@ -53,6 +53,12 @@
 //! Nothing rests on message ids, or on the server's window for duplicates. [`frames`] describes the
 //! bytes to programs in other languages.
 //!
+//! # Where a reader is, and what can go
+//!
+//! A source keeps no note: its ring's position says where it goes on, and [`Progress`] how far it
+//! is behind. A [`NamedConsumer`] notes at the server what a program has done with, and [`trim`]
+//! removes what all named consumers have acknowledged.
+//!
 //! # What survives what
 //!
 //! [`Durability`] lists it. By default JetStream acknowledges before it syncs to disk.
@@ -77,6 +83,7 @@ mod step;
 #[doc = include_str!("../FRAMES.md")]
 pub mod frames {}
 
+mod consumer;
 mod counters;
 mod encoding;
 mod errors;
@@ -92,6 +99,7 @@ mod source;
 #[doc(hidden)]
 pub use step::on_each_step;
 
+pub use consumer::{NamedConsumer, Trim, trim};
 pub use counters::{Counters, State};
 pub use encoding::{Decoding, Encoding};
 pub use errors::Error;

@@ -10,6 +10,7 @@
 //!   before. Nothing here rests on the contrary: each message carries its condition.
 
 pub mod api;
+pub mod consumer;
 pub mod fetch;
 pub mod power;
 pub mod publish;

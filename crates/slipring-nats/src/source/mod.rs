@@ -1,6 +1,6 @@
 //! Sources: producers that fill a ring from a stream.
 
-mod find;
+pub(crate) mod find;
 mod ring;
 mod run;
 

@@ -1,0 +1,333 @@
+//! Named consumers: notes at the server of what programs have done with a stream's events, and the
+//! removal of what all of them have done with.
+//!
+//! Invariants
+//! - I1: a note never says more than was acknowledged. It counts whole messages, and a message of
+//!   which only a part was acknowledged is not acknowledged.
+//! - I2: what a note says is kept by the stream's own consumer, and is gone with the stream: a
+//!   stream that is made anew has no notes of the old one.
+
+use std::fmt;
+
+use crate::errors::Error;
+use crate::nats::api::State;
+use crate::nats::consumer::{Consumer, OLDEST};
+use crate::nats::{Connection, Fault, Server};
+use crate::runtime::Background;
+use crate::source::find;
+
+/// A name under which a program notes at the server how far it is with a stream's events.
+///
+/// A source keeps no note: its ring says where it goes on. A program whose ring ends with it needs
+/// one, and so does [`trim`], which removes what all named consumers have done with. The note is a
+/// durable consumer of the stream (`nats consumer info ORDERS billing` shows it). It says what was
+/// acknowledged, and delivers nothing.
+///
+/// ```
+/// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+/// # let nats = slipring_nats_server::Server::start(Default::default())?;
+/// # let url = nats.url();
+/// # let sink = slipring_nats::Sink::to(slipring_nats::Server::at(nats.url()), "ORDERS")
+/// #     .create(slipring_nats::StreamSettings::new("orders"))
+/// #     .max_frame(104 + 8)
+/// #     .open(slipring_nats::Encoding::<u64>::plain("order", 1))?;
+/// # let (mut tx, orders) = slipring::unicast(8, || 0)?;
+/// # let running = sink.start(orders)?;
+/// # for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+/// # tx.close();
+/// # running.join()?;
+/// use slipring_nats::{Decoding, NamedConsumer, Server, Source, trim};
+///
+/// let server = Server::at(url);
+/// let mut billing = NamedConsumer::open(server.clone(), "ORDERS", "billing")?;
+/// let first = billing.next_seq().unwrap_or(0); // where it goes on
+/// let source = Source::of(server.clone(), "ORDERS").until_end().open()?;
+/// let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(first);
+/// let key = graph.reader("bill");
+/// let ring = graph.build()?;
+/// let (tx, mut bill) = (ring.producer(), ring.reader(key));
+/// let source = source.start(Decoding::plain("order", 1), tx)?;
+/// while let Ok(batch) = bill.batch(1024) {
+///     let end = batch.first_seq() + batch.len() as u64;
+///     // ... write the bills to disk, and then:
+///     batch.release();
+///     billing.acknowledge(end)?;
+/// }
+/// source.join()?;
+///
+/// // Now and then, in any program:
+/// let trimmed = trim(server, "ORDERS", &["billing"])?;
+/// assert!(trimmed.messages > 0 && trimmed.oldest == Some(2)); // the last message stays
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What it promises
+///
+/// - Events that were not acknowledged come again: a program that is killed between its work and
+///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). So do up to a message
+///   of acknowledged ones, because the note counts whole messages. A program that must not do its
+///   work twice keeps the position beside its work, and uses the note for [`trim`] alone.
+/// - The note is as durable as the stream: a consumer has the stream's storage and replicas.
+/// - A name belongs to one program at a time. Two that use it overwrite each other's notes.
+/// - A note can be moved back, so that a program can go through events again. What is trimmed
+///   already is gone, also if `trim` has begun before.
+/// - A name that is not used any more is [removed](NamedConsumer::remove), or left out of the call
+///   of `trim`. `nats consumer rm` removes it, too.
+///
+/// Needs nats-server 2.14, and the permission for `$JS.API.CONSUMER.{INFO,CREATE,RESET,DELETE}`.
+pub struct NamedConsumer {
+    runtime: Background,
+    connection: Connection,
+    stream: String,
+    name: String,
+    /// The sequence up to which all was acknowledged.
+    floor: u64,
+    next: Option<u64>,
+}
+
+impl NamedConsumer {
+    /// Opens the note `name` of the stream. A new one begins in front of the oldest event.
+    ///
+    /// Example: [`NamedConsumer`].
+    ///
+    /// # Errors
+    /// Each of [`Error`]'s that tells of the server or the stream, and [`Error::Option`]: the name
+    /// has a character that no consumer's name has, is that of a consumer that delivers messages to
+    /// another program, or the server is older than 2.14.
+    pub fn open(
+        server: Server,
+        stream: impl Into<String>,
+        name: impl Into<String>,
+    ) -> Result<NamedConsumer, Error> {
+        let (stream, name) = (stream.into(), name.into());
+        check_name(&name)?;
+        let runtime = Background::new()?;
+        let (connection, floor, next) = runtime.run(async {
+            let connection = Connection::open(&server).await?;
+            connection.stream(&stream, None, None).await?;
+            check_version(&connection, &server)?;
+            let failed = |fault| connection.failed(&stream, fault);
+            let found = connection.consumer(&stream, &name).await.map_err(failed)?;
+            let consumer = match found {
+                Some(consumer) => consumer,
+                None => connection.make_consumer(&stream, &name).await.map_err(failed)?,
+            };
+            if !consumer.is_ours() {
+                let what = format!(
+                    "the stream {stream} has a consumer {name} of another kind: choose another \
+                     name (NamedConsumer::open)"
+                );
+                return Err(Error::Option { what });
+            }
+            let floor = consumer.floor();
+            let next = position(&connection, &stream, floor).await.map_err(failed)??;
+            Ok((connection, floor, next))
+        })?;
+        Ok(NamedConsumer { runtime, connection, stream, name, floor, next })
+    }
+
+    /// Returns the position of the next event that was not acknowledged. After
+    /// [`open`](NamedConsumer::open) it may be up to a message before the one that was given to
+    /// [`acknowledge`](NamedConsumer::acknowledge) last. `None`: the stream has no message.
+    ///
+    /// Example: [`NamedConsumer`].
+    pub fn next_seq(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Notes that the program has done with all events before position `next`, and with none from
+    /// there on: `next` may also be less than before.
+    ///
+    /// Takes some requests to the server, which are milliseconds, and blocks for that time. Call it
+    /// each second or each 100,000 events, say, rather than for each event.
+    ///
+    /// Example: [`NamedConsumer`].
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: the server does not answer. The note is then as before, or as asked
+    /// for; a later call says it anew. [`Error::Trimmed`]: the stream has no events from there on
+    /// any more. [`Error::LostAcknowledged`]: the stream ends before that position.
+    /// [`Error::NoConsumer`]: the note was removed meanwhile.
+    pub fn acknowledge(&mut self, next: u64) -> Result<(), Error> {
+        let (connection, stream, name) = (&self.connection, &self.stream, &self.name);
+        let (before, floor) = (self.next, self.floor);
+        let floor = self.runtime.run(async {
+            let failed = |fault| connection.failed(stream, fault);
+            let state = connection.info(stream).await.map_err(failed)?.state;
+            // Going on, the search begins at the last message that was acknowledged.
+            let low = if before.is_some_and(|before| before <= next) { floor } else { 0 };
+            let state = State { first_seq: state.first_seq.max(low), ..state };
+            let found = find::find(connection, (stream, &state), (next, None), None).await;
+            let sequence = found.map_err(failed)??; // I1
+            match connection.reset_consumer((stream, name), sequence).await {
+                Ok(()) => Ok(sequence - 1),
+                // The server does not answer if there is no such consumer.
+                Err(fault) => match consumer(connection, stream, name).await {
+                    Err(error @ Error::NoConsumer { .. }) => Err(error),
+                    _ => Err(failed(fault)),
+                },
+            }
+        })?;
+        (self.floor, self.next) = (floor, Some(next));
+        Ok(())
+    }
+
+    /// Removes the note. [`trim`] then refuses the name.
+    ///
+    /// ```
+    /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+    /// # let nats = slipring_nats_server::Server::start(Default::default())?;
+    /// # let server = slipring_nats::Server::at(nats.url());
+    /// # slipring_nats::Sink::to(server.clone(), "ORDERS")
+    /// #     .create(slipring_nats::StreamSettings::new("orders"))
+    /// #     .open(slipring_nats::Encoding::<u64>::plain("order", 1))?;
+    /// use slipring_nats::{Error, NamedConsumer, trim};
+    /// NamedConsumer::open(server.clone(), "ORDERS", "abandoned")?.remove()?;
+    /// let error = trim(server, "ORDERS", &["abandoned"]).unwrap_err();
+    /// assert!(matches!(error, Error::NoConsumer { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Each of [`Error`]'s that tells of the server or the stream.
+    pub fn remove(self) -> Result<(), Error> {
+        let NamedConsumer { runtime, connection, stream, name, .. } = self;
+        runtime.run(async {
+            connection.delete_consumer(&stream, &name).await;
+            match consumer(&connection, &stream, &name).await {
+                Err(Error::NoConsumer { .. }) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => {
+                    let why = format!("the consumer {name} is still there");
+                    Err(connection.denied().unwrap_or(Error::Server { why }))
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for NamedConsumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("NamedConsumer");
+        shown.field("stream", &self.stream).field("name", &self.name).field("next", &self.next);
+        shown.finish()
+    }
+}
+
+/// What [`trim`] has done.
+///
+/// Example: [`NamedConsumer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trim {
+    /// Number of messages that were removed.
+    pub messages: u64,
+    /// The oldest position that the stream has now. `None`: it has no message.
+    pub oldest: Option<u64>,
+    /// The consumer that has acknowledged least, and so holds what is left.
+    pub held_by: String,
+}
+
+/// Removes the messages of a stream that all consumers of these names have acknowledged. The names
+/// are those of [`NamedConsumer`]s, or of durable consumers of programs in other languages that
+/// acknowledge each message.
+///
+/// The stream's last message stays, because it tells a sink where to go on. A sink may publish
+/// meanwhile. A consumer that exists and has acknowledged nothing holds all. Consumers that are not
+/// named hold nothing, and a source that needs what was removed ends with [`Error::Trimmed`].
+///
+/// The stream's own limits (`max_age`, for instance) do not wait for consumers. The user needs the
+/// permission for `$JS.API.CONSUMER.INFO` and `$JS.API.STREAM.PURGE`.
+///
+/// Example: [`NamedConsumer`].
+///
+/// # Errors
+/// Each of [`Error`]'s that tells of the server or the stream; [`Error::NoConsumer`]: there is
+/// none of a name, and so nothing is removed; [`Error::Option`]: no name is given, or one is that
+/// of a consumer that acknowledges nothing.
+pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error> {
+    if names.is_empty() {
+        let what = "no consumer is named, and all events would be removed: name those that must \
+                    have acknowledged (trim)";
+        return Err(Error::Option { what: what.into() });
+    }
+    for name in names {
+        check_name(name)?;
+    }
+    Background::new()?.run(async {
+        let connection = Connection::open(&server).await?;
+        connection.stream(stream, None, None).await?;
+        let failed = |fault| connection.failed(stream, fault);
+        let mut least: Option<(u64, &str)> = None;
+        for &name in names {
+            let consumer = consumer(&connection, stream, name).await?;
+            if !consumer.acknowledges() {
+                let what = format!(
+                    "the consumer {name} of the stream {stream} acknowledges nothing (ack_policy \
+                     none): name others (trim)"
+                );
+                return Err(Error::Option { what });
+            }
+            let floor = consumer.floor();
+            if least.is_none_or(|(other, _)| floor < other) {
+                least = Some((floor, name));
+            }
+        }
+        let (floor, held_by) = least.unwrap_or_default();
+        let messages = connection.purge_below(stream, floor + 1).await.map_err(failed)?;
+        let extent = find::extent(&connection, stream).await.map_err(failed)??;
+        let oldest = extent.positions.map(|(oldest, _)| oldest);
+        Ok(Trim { messages, oldest, held_by: held_by.into() })
+    })
+}
+
+/// Returns the consumer of this name.
+async fn consumer(connection: &Connection, stream: &str, name: &str) -> Result<Consumer, Error> {
+    match connection.consumer(stream, name).await {
+        Ok(Some(consumer)) => Ok(consumer),
+        Ok(None) => Err(Error::NoConsumer { stream: stream.into(), name: name.into() }),
+        Err(fault) => Err(connection.failed(stream, fault)),
+    }
+}
+
+/// Returns the position behind the message of sequence `floor`, or that in front of the next one
+/// that is left.
+async fn position(
+    connection: &Connection,
+    stream: &str,
+    floor: u64,
+) -> Result<Result<Option<u64>, Error>, Fault> {
+    if let Some(next) = connection.next_from(stream, floor + 1).await? {
+        return Ok(next.header().map(|header| Some(header.after)));
+    }
+    let last = connection.last(stream).await?;
+    Ok(last.map(|last| last.header().map(|header| header.end())).transpose())
+}
+
+/// Refuses names that no consumer can have.
+fn check_name(name: &str) -> Result<(), Error> {
+    let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
+    if name.is_empty() || name.len() > 255 || name.contains(bad) {
+        let what = format!(
+            "{name:?} is no name of a consumer: it has 1 to 255 characters, without blanks and \
+             . * > / \\"
+        );
+        return Err(Error::Option { what });
+    }
+    Ok(())
+}
+
+/// Refuses a server that cannot move a note.
+fn check_version(connection: &Connection, server: &Server) -> Result<(), Error> {
+    let (text, version) = connection.version();
+    if version.is_some_and(|version| version < OLDEST) {
+        let what = format!(
+            "named consumers need nats-server {}.{}, and the one at {} is {text}: update it",
+            OLDEST.0,
+            OLDEST.1,
+            server.address()
+        );
+        return Err(Error::Option { what });
+    }
+    Ok(())
+}
