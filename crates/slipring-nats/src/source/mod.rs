@@ -249,15 +249,11 @@ impl OpenSource {
         let stream = settings.stream.clone();
         shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
+        // What it knows is told as soon as this call returns.
+        let mut run =
+            Run::new(producer, decoding, (connection, settings), (until, journal), shared.clone());
         let body = move || {
             let shared = for_thread;
-            let mut run = Run::new(
-                producer,
-                decoding,
-                (connection, settings),
-                (until, journal),
-                shared.clone(),
-            );
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 runtime.run_here(async {
                     tokio::select! {
