@@ -14,7 +14,7 @@ use crate::nats::api::State;
 use crate::nats::consumer::{Consumer, OLDEST};
 use crate::nats::{Connection, Fault, Server};
 use crate::runtime::Background;
-use crate::source::find;
+use crate::source::find::{self, Wanted};
 
 /// A name under which a program notes at the server how far it is with a stream's events.
 ///
@@ -157,8 +157,9 @@ impl NamedConsumer {
             // Going on, the search begins at the last message that was acknowledged.
             let low = if before.is_some_and(|before| before <= next) { floor } else { 0 };
             let state = State { first_seq: state.first_seq.max(low), ..state };
-            let found = find::find(connection, (stream, &state), (next, None), None).await;
-            let sequence = found.map_err(failed)??; // I1
+            let wanted = Wanted { next, until: None, journal: None, seen: 0 };
+            let found = find::find(connection, (stream, &state), &wanted).await;
+            let sequence = found.map_err(failed)??.sequence; // I1
             match connection.reset_consumer((stream, name), sequence).await {
                 Ok(()) => Ok(sequence - 1),
                 // The server does not answer if there is no such consumer.

@@ -101,12 +101,17 @@ pub enum Error {
         /// The oldest position that the stream has.
         oldest: u64,
     },
-    /// The server acknowledged positions that the stream does not have any more.
+    /// The server acknowledged positions that the stream does not have any more, or messages at the
+    /// stream's end are gone, which may have had such positions.
     LostAcknowledged {
-        /// The last position that was acknowledged.
-        acknowledged: u64,
+        /// The last position that is known to be acknowledged and lost. `None`: none is known, and
+        /// messages are gone.
+        acknowledged: Option<u64>,
         /// The position behind the last event that the stream has.
         found: u64,
+        /// The first and the last sequence of the messages that are gone at the stream's end.
+        /// `None`: the server knows of none.
+        gone: Option<(u64, u64)>,
     },
     /// A message of the stream is none of ours.
     Foreign {
@@ -134,9 +139,10 @@ pub enum Error {
         /// The position behind the stream's last event.
         stream: u64,
     },
-    /// The stream's events are of another journal than the source expects.
+    /// The stream's events are of another journal than the source or the sink expects: the stream
+    /// was made anew, or a sink went on where the stream had lost its end.
     OtherJournal {
-        /// Number of the journal that the source expects.
+        /// Number of the journal that is expected.
         expected: [u8; 16],
         /// Number of the stream's journal.
         found: [u8; 16],
@@ -263,12 +269,38 @@ impl Error {
                 "the stream has no positions before {oldest} any more, and the source needs \
                  {wanted}: make its ring with first_seq({oldest}) or later, and raise the stream's limits"
             ),
-            Error::LostAcknowledged { acknowledged, found } => write!(
-                f,
-                "the server acknowledged position {acknowledged}, and its stream now ends before \
-                 position {found}: restore the stream, or start anew and accept the loss \
-                 (Sink::accept_loss)"
-            ),
+            Error::LostAcknowledged { acknowledged, found, gone } => {
+                let found = match found {
+                    0 => "has no event".into(),
+                    found => format!("ends before position {found}"),
+                };
+                match (acknowledged, gone) {
+                    (Some(acknowledged), _) => write!(
+                        f,
+                        "the server acknowledged position {acknowledged}, and its stream now {found}"
+                    )?,
+                    (None, _) => write!(
+                        f,
+                        "the stream now {found}, and later positions may have been acknowledged"
+                    )?,
+                }
+                match gone {
+                    Some((one, last)) if one == last => {
+                        write!(f, " (its message of sequence {one} is gone)")?;
+                    }
+                    Some((first, last)) => {
+                        write!(f, " (its messages of sequences {first} to {last} are gone)")?;
+                    }
+                    None => {}
+                }
+                f.write_str(
+                    ": restore the stream, or start anew and accept the loss (Sink::accept_loss)",
+                )?;
+                match acknowledged {
+                    Some(_) => Ok(()),
+                    None => f.write_str("; or say that no event is lost (Sink::resume_at)"),
+                }
+            }
             Error::Foreign { sequence } => write!(
                 f,
                 "the message of sequence {sequence} is none of ours: a stream belongs to one ring; \
@@ -292,8 +324,9 @@ impl Error {
             ),
             Error::OtherJournal { expected, found } => write!(
                 f,
-                "the stream has the journal {}, and the source expects {}: it was made anew; read it \
-                 into a new ring, and expect its number (Source::expect_journal)",
+                "the stream has the journal {}, and {} is expected: it was made anew, or lost its end \
+                 and went on; read it into a new ring, and expect its number (Source::expect_journal, \
+                 Sink::journal)",
                 Id(*found),
                 Id(*expected)
             ),

@@ -32,6 +32,8 @@ pub const USUAL_FRAME: usize = 511 * 1024;
 pub const LENGTH: usize = 4;
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
+/// Greatest incarnation of a sink, behind which another one has a number left.
+pub const MAX_INCARNATION: u64 = u64::MAX - 1;
 
 /// A frame's header as its bytes lie in the message. All numbers are little-endian.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,7 +51,7 @@ struct Layout {
     ring: [u8; 16],
     /// Number of the ring: random, and another one for each ring made.
     epoch: [u8; 16],
-    /// Number of sinks that took over the stream before this one, plus 1.
+    /// Number of the sink: higher than that of each sink before.
     incarnation: U64,
     /// Random number of the sink, which tells two sinks of one incarnation apart.
     writer: U64,
@@ -219,7 +221,7 @@ impl Header {
             return Err(Bad::Damaged("its positions are out of order"));
         }
         // The next sink has the next incarnation, and begins by as many messages.
-        if self.incarnation == u64::MAX || self.window > MAX_WINDOW {
+        if self.incarnation > MAX_INCARNATION || self.window > MAX_WINDOW {
             return Err(Bad::Damaged("no sink has its incarnation and window"));
         }
         Ok(())

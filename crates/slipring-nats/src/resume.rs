@@ -13,13 +13,20 @@
 //!   behind each one that the other sink has predicted, and makes each of its conditions false. A
 //!   single begin message would not: it could itself take the sequence that a condition names.
 //! - I3: where a sink goes on is the end of the stream's last message, and never a note of its own.
-//!   Its notes only decide which error it ends with. One exception: an emptied stream, whose last
-//!   sequence is still the one that was acknowledged last, ended where the sink knows.
+//!   Its notes only decide which error it ends with. One exception: a stream whose last sequence is
+//!   still the one that was acknowledged last ended where the sink knows, whatever was removed.
+//! - I4: a stream whose last message has a lower sequence than the stream's last one has lost its
+//!   end. Nothing tells what was there: another sink may have written events, and may be alive. So
+//!   a sink that begins there begins by as many messages as any sink may have in flight, and by an
+//!   incarnation that is higher than each that those messages can have had.
+//! - I5: a position has one event under one number of the journal. A ring that cannot say which
+//!   positions had events begins under another number. It draws one for each attempt: an attempt
+//!   whose answer is lost may have been stored, and others may have written under its number.
 
 use std::time::{Duration, Instant};
 
 use crate::errors::Error;
-use crate::frame::{Header, Id, MAX_WINDOW};
+use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
 
 /// How often a loss is asked about again before it counts as one: a server that just started may
 /// answer with less than it has.
@@ -47,6 +54,11 @@ impl Losses {
         tells_loss && !self.are_sure(in_cluster)
     }
 
+    /// Returns whether the last answer said so.
+    pub fn are_told(&self) -> bool {
+        self.number > 0
+    }
+
     /// Notes a loss. Returns whether it counts.
     fn are_sure(&mut self, in_cluster: bool) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -60,8 +72,17 @@ impl Losses {
 pub struct Tail {
     /// Sequence of the last message that the stream ever had (0: none).
     pub last_sequence: u64,
-    /// The last message that the stream still has.
-    pub last: Option<Header>,
+    /// The last message that the stream still has, and its sequence.
+    pub last: Option<(u64, Header)>,
+}
+
+impl Tail {
+    /// Returns the first and the last sequence of the messages that are gone behind the last one
+    /// that the stream still has (I4). All of an emptied stream's are.
+    pub fn gone(&self) -> Option<(u64, u64)> {
+        let first = self.last.map_or(0, |(sequence, _)| sequence) + 1;
+        (first <= self.last_sequence).then_some((first, self.last_sequence))
+    }
 }
 
 /// A sink, as far as its decisions go.
@@ -75,22 +96,23 @@ pub struct Party {
     pub fingerprint: u64,
 }
 
-/// What a sink knows of its ring when it starts.
+/// What a sink knows of its ring when it starts, and what its user says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Start {
-    /// The ring is not made yet: it begins at the position that the engine names. `at`: the
-    /// position if the engine cannot name one.
-    New {
-        /// From [`Sink::resume_at`](crate::Sink::resume_at).
-        at: Option<u64>,
-    },
-    /// The ring is there, and has released the positions before this one.
-    Surviving {
-        /// The first position that the ring has not released.
-        released: u64,
-        /// Whether the sink goes on, with a hole, if the stream has lost acknowledged positions.
-        accepts_loss: bool,
-    },
+pub struct Start {
+    /// Whether the ring is there already. A ring that is made next begins where the sink says.
+    pub survives: bool,
+    /// The first position that a surviving ring has not released, or the position of
+    /// [`Sink::resume_at`](crate::Sink::resume_at).
+    pub at: Option<u64>,
+    /// Whether the sink goes on if the stream has lost acknowledged positions
+    /// ([`Sink::accept_loss`](crate::Sink::accept_loss)).
+    pub accepts_loss: bool,
+    /// The number of the journal that the user names
+    /// ([`Sink::journal`](crate::Sink::journal)).
+    pub journal: Option<Id>,
+    /// The number of a journal that begins: that of a surviving ring, which has its events, or a
+    /// random one for each attempt (I5).
+    pub number: Id,
 }
 
 /// Where a sink goes on.
@@ -110,54 +132,57 @@ pub struct Point {
     pub messages: u32,
 }
 
-/// Returns where a sink begins: with a message without events, of the next incarnation.
-pub fn begin(tail: &Tail, party: &Party, start: Start) -> Result<Point, Error> {
-    let expected = tail.last_sequence;
-    let Some(last) = tail.last else {
-        // An earlier sink may be alive, and no message is left that tells its window.
-        let messages = if expected == 0 { 1 } else { MAX_WINDOW };
-        let at = match start {
-            _ if expected == 0 => match start {
-                Start::New { at } => at.unwrap_or(0),
-                Start::Surviving { released, .. } => released,
-            },
-            Start::New { at: Some(at) } => at,
-            Start::Surviving { released, accepts_loss: true } => released,
-            _ => return Err(Error::Emptied { last_sequence: expected }),
-        };
-        return Ok(Point {
-            expected,
-            after: at,
-            next: at,
-            ring: party.epoch,
-            incarnation: 1,
-            messages,
-        });
+/// Returns where a sink begins: with messages without events, of the next incarnation.
+pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> {
+    let gone = tail.gone();
+    let number = gone.map_or(0, |(first, last)| last - first + 1);
+    let known = tail.last.map(|(_, header)| header);
+    let messages = match (gone, known) {
+        (Some(_), _) => MAX_WINDOW, // I4
+        (None, Some(last)) => last.window.max(1),
+        (None, None) => 1,
+    };
+    let incarnation = known.map_or(0, |last| last.incarnation).saturating_add(number + 1);
+    let incarnation = incarnation.min(MAX_INCARNATION);
+    let point = |after, next, ring| Point {
+        expected: tail.last_sequence,
+        after,
+        next,
+        ring,
+        incarnation,
+        messages,
+    };
+    let Some(last) = known else {
+        return match (gone, start.at) {
+            (None, at) => Ok(at.unwrap_or(0)),
+            (Some(_), Some(at)) if !start.survives || start.accepts_loss => Ok(at),
+            _ => Err(Error::Emptied { last_sequence: tail.last_sequence }),
+        }
+        .map(|at| point(at, at, start.journal.unwrap_or(start.number)));
     };
     check_type(&last, party)?;
     let end = last.end();
-    let point = Point {
-        expected,
-        after: end,
-        next: end,
-        ring: last.ring,
-        incarnation: last.incarnation + 1,
-        messages: last.window.max(1),
-    };
-    match start {
-        Start::Surviving { released, accepts_loss } if released != end => {
-            if last.epoch != party.epoch {
-                Err(Error::WrongEpoch { ring: released, stream: end })
-            } else if released < end {
-                Ok(point)
-            } else if accepts_loss {
-                Ok(Point { next: released, ..point })
-            } else {
-                Err(Error::LostAcknowledged { acknowledged: released - 1, found: end })
-            }
-        }
-        _ => Ok(point),
+    // The user says that what is gone had no events.
+    let says_end = !start.survives && start.at == Some(end);
+    let is_sure = gone.is_none() || start.survives || says_end;
+    if let Some(expected) = start.journal.filter(|number| is_sure && *number != last.ring) {
+        return Err(Error::OtherJournal { expected: expected.0, found: last.ring.0 });
     }
+    let at = start.at.unwrap_or(end);
+    if start.survives && at != end && last.epoch != party.epoch {
+        return Err(Error::WrongEpoch { ring: at, stream: end });
+    }
+    let loses = at > end || (gone.is_some() && !says_end);
+    if loses && !start.accepts_loss {
+        let acknowledged = (at > end).then(|| at - 1);
+        return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
+    }
+    // A surviving ring still has the events of the positions at which it goes on. The user who
+    // names the position and the number says that no event had a later position (I5).
+    let keeps = !loses || start.survives;
+    let says = start.journal.filter(|_| start.at.is_some_and(|at| at > end));
+    let ring = if keeps { last.ring } else { says.unwrap_or(start.number) };
+    Ok(point(end, at.max(end), ring))
 }
 
 /// What a sink that has begun knows of itself.
@@ -185,25 +210,29 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         incarnation: begun.incarnation,
         messages: 0,
     };
-    let Some(last) = tail.last else {
-        // No message was appended since, so the removed ones end at the acknowledged position.
-        return match tail.last_sequence == begun.sequence {
+    // If no message was appended since, the removed ones end at the acknowledged position (I3).
+    let is_as_left = tail.last_sequence == begun.sequence;
+    let Some((_, last)) = tail.last else {
+        return match is_as_left {
             true => Ok(going_on(begun.acknowledged)),
             false => Err(Error::Emptied { last_sequence: tail.last_sequence }),
         };
     };
     check_type(&last, party)?;
-    let end = last.end();
+    let (end, gone) = (last.end(), tail.gone());
     if last.ring != begun.ring {
         return Err(Error::WrongEpoch { ring: begun.acknowledged, stream: end });
+    }
+    if is_as_left && gone.is_some() && end == begun.acknowledged {
+        return Ok(going_on(end));
     }
     let ours = last.writer == party.writer && last.epoch == party.epoch;
     if !ours && last.incarnation >= begun.incarnation {
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
-    if !ours || end < begun.acknowledged {
-        let acknowledged = begun.acknowledged.saturating_sub(1);
-        return Err(Error::LostAcknowledged { acknowledged, found: end });
+    if !ours || end < begun.acknowledged || gone.is_some() {
+        let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);
+        return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
     }
     if end > begun.sent {
         return Err(Error::WrongEpoch { ring: begun.sent, stream: end });
@@ -214,9 +243,10 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
 /// Returns whether the sink's own begin message is the stream's last one. After a lost
 /// acknowledgement of that message, the sink has begun if it is.
 pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
-    tail.last.is_some_and(|last| {
-        last.writer == party.writer && last.incarnation == point.incarnation && last.count == 0
-    })
+    tail.gone().is_none()
+        && tail.last.is_some_and(|(_, last)| {
+            last.writer == party.writer && last.incarnation == point.incarnation && last.count == 0
+        })
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 mod checks;
 mod common;
 
-use checks::until;
+use checks::{refused, until, until_next};
 use common::*;
 use serde_json::json;
 use slipring::Graph;
-use slipring_nats::{Decoding, Error, Server as At, Source};
+use slipring_nats::{Decoding, Error, Server as At, Sink, Source};
 use slipring_nats_server::{Purge, Server};
 
 #[test]
@@ -31,7 +31,7 @@ fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
     let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
     assert_eq!(begun, 1 + 8 + 8);
     // Each ring has an epoch of its own, and all are of one journal.
-    assert!(frames.iter().all(|frame| frame.ring == frames[0].epoch));
+    assert!(frames.iter().all(|frame| frame.ring == frames[0].ring));
     assert!(frames[0].epoch != frames.last().unwrap().epoch);
 }
 
@@ -207,4 +207,70 @@ fn a_chain_whose_sink_is_stopped_fails_with_the_stages_name() {
         })
         .unwrap_err();
     assert!(error.to_string().contains("`journal` failed"), "{error}");
+}
+
+/// Stores the events up to position `end` in a ring that a sink opens.
+fn store_by(sink: Sink, end: u64) {
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, end).unwrap();
+    tx.close();
+    running.join().unwrap();
+}
+
+#[test]
+fn a_journal_keeps_its_number_by_its_users_word() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let to = || sink(&server.url());
+    let source = || Source::of(At::at(server.url()), STREAM);
+    store_by(to(), 100);
+    let journal = source().open().unwrap().journal().unwrap();
+    let (tx, mut rx) = ring(0, 1024);
+    let open = source().expect_journal(journal).open().unwrap();
+    let following = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    until_next(&following, 100);
+    let mut client = client(&server);
+    for end in [200, 300] {
+        client.purge(STREAM, Purge::All).unwrap();
+        store_by(to().resume_at(end - 100).journal(journal), end);
+        until_next(&following, end);
+    }
+    // So does the stream's own word.
+    store_by(to().journal(journal), 400);
+    until_next(&following, 400);
+    assert_eq!(following.progress().journal, Some(journal));
+    refused!(
+        to().journal([7; 16]).open(numbers()).unwrap_err(),
+        Error::OtherJournal { .. },
+        "07".repeat(16),
+        "Sink::journal"
+    );
+    // Without a word the number is another one.
+    client.purge(STREAM, Purge::All).unwrap();
+    store_by(to().resume_at(400), 500);
+    until("the end", || following.is_finished());
+    refused!(following.join().unwrap_err(), Error::OtherJournal { .. }, "Source::expect_journal");
+    assert!(rx.for_each(|_, _| ()).is_err(), "the ring halts");
+}
+
+#[test]
+fn a_source_that_is_opened_before_the_first_event_learns_the_journals_number() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let config = serde_json::json!({ "name": STREAM, "subjects": [SUBJECT], "allow_atomic": true });
+    client(&server).create_stream(config).unwrap();
+    let start = || {
+        let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
+        let number = open.journal();
+        let (tx, rx) = ring(0, 64);
+        (open.start(Decoding::<u64>::plain("number", 1), tx).unwrap(), number, rx)
+    };
+    let (early, number, _rx) = start();
+    assert_eq!((number, early.progress().journal), (None, None));
+    let open = sink(&server.url()).open(numbers()).unwrap();
+    until("the number", || early.progress().journal.is_some());
+    assert_eq!(early.progress().journal, Some(open.journal()));
+    // A sink has begun, and there is no event yet.
+    let (later, number, _rx) = start();
+    assert_eq!((number, later.progress().journal), (Some(open.journal()), number));
 }

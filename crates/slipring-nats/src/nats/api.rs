@@ -109,6 +109,13 @@ pub struct State {
     pub has_stored: bool,
 }
 
+impl State {
+    /// Returns the sequence of the last message that the stream ever had (0: none).
+    pub fn last_stored(&self) -> u64 {
+        if self.has_stored || self.messages > 0 { self.last_seq } else { 0 }
+    }
+}
+
 /// Returns whether a time is that of something: the server's zero is the year 1.
 fn is_moment<'de, D: serde::Deserializer<'de>>(time: D) -> Result<bool, D::Error> {
     Ok(!String::deserialize(time)?.starts_with("0001-"))
@@ -284,9 +291,10 @@ impl Connection {
     /// were removed at the end, that is not the end, and no condition that names it holds.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         match self.get(stream, json!({ "last_by_subj": ">" })).await? {
-            Some(last) => Ok(last
-                .header()
-                .map(|header| Tail { last_sequence: last.sequence, last: Some(header) })),
+            Some(last) => Ok(last.header().map(|header| Tail {
+                last_sequence: last.sequence,
+                last: Some((last.sequence, header)),
+            })),
             None => self.tail(stream).await,
         }
     }
@@ -312,7 +320,8 @@ impl Connection {
             if last.sequence >= before.last_seq
                 || self.info(stream).await?.state.last_seq == before.last_seq
             {
-                return Ok(last.header().map(|header| Tail { last_sequence, last: Some(header) }));
+                let last = last.header().map(|header| (last.sequence, header));
+                return Ok(last.map(|last| Tail { last_sequence, last: Some(last) }));
             }
         }
     }

@@ -31,8 +31,8 @@ const PULLS: usize = 4;
 const EXPIRES: Duration = Duration::from_secs(20);
 /// Time between two signs of life while no message comes.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Time without a message after which the stream's leader is asked for the next one: the server
-/// that has the consumer may have lost the others, and gives signs of life all the same.
+/// Time without a message after which the stream's leader is asked whether there are more: the
+/// server that has the consumer may have lost the others, and gives signs of life all the same.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time after which the server forgets the consumer of a source that is gone.
 const INACTIVE: Duration = Duration::from_secs(60);
@@ -76,7 +76,8 @@ pub struct Fetch {
     /// Length of the messages so far, in bytes, of which the last count most.
     length: u64,
     heard: Instant,
-    /// Sequence of the last message, or of that before the first one.
+    /// Sequence of the last message, or of that before the first one. Behind it the stream may have
+    /// more.
     last: u64,
 }
 
@@ -136,13 +137,18 @@ impl Fetch {
         let (mut checked, mut quiet, mut undelivered) = (self.heard, QUIET, None);
         loop {
             if checked.elapsed() >= quiet {
-                let next = connection.next_from(&self.stream, self.last + 1).await?;
+                let last = connection.info(&self.stream).await?.state.last_seq;
+                let has_more = last > self.last;
+                let next = match has_more {
+                    true => connection.next_from(&self.stream, self.last + 1).await?,
+                    false => None,
+                };
                 let next = next.map(|message| message.sequence);
                 match next {
                     Some(sequence) if undelivered == next => {
                         return Err(Fault::Away(format!("message {sequence} was not delivered")));
                     }
-                    None if ends => {
+                    None if ends || has_more => {
                         return Err(Fault::Away("the messages to come are gone".into()));
                     }
                     _ => {}

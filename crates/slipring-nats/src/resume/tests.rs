@@ -20,37 +20,51 @@ fn message(writer: u64, incarnation: u64, first: u64, count: u32) -> Header {
 }
 
 fn tail(last: Header) -> Tail {
-    Tail { last_sequence: 40, last: Some(last) }
+    Tail { last_sequence: 40, last: Some((40, last)) }
+}
+
+/// The end of a stream whose last message has a lower sequence than the stream's last one.
+fn cut(last: Header, sequence: u64) -> Tail {
+    Tail { last_sequence: 40, last: Some((sequence, last)) }
 }
 
 fn begun() -> Begun {
     Begun { ring: Id([1; 16]), incarnation: 2, acknowledged: 100, sent: 130, sequence: 39 }
 }
 
-const NEW: Start = Start::New { at: None };
+/// The number of a journal that begins.
+const NUMBER: Id = Id([3; 16]);
+const NEW: Start =
+    Start { survives: false, at: None, accepts_loss: false, journal: None, number: NUMBER };
+
+fn at(seq: u64) -> Start {
+    Start { at: Some(seq), ..NEW }
+}
 
 fn surviving(released: u64, accepts_loss: bool) -> Start {
-    Start::Surviving { released, accepts_loss }
+    Start { survives: true, at: Some(released), accepts_loss, ..NEW }
 }
 
 #[test]
 fn an_unused_stream_begins_where_the_user_says() {
     let unused = Tail { last_sequence: 0, last: None };
-    let point = begin(&unused, &US, NEW).unwrap();
+    let point = begin(&unused, &US, &NEW).unwrap();
     assert_eq!((point.next, point.incarnation, point.messages), (0, 1, 1));
-    assert_eq!(begin(&unused, &US, Start::New { at: Some(9) }).unwrap().next, 9);
-    assert_eq!(begin(&unused, &US, surviving(5, false)).unwrap().next, 5);
+    assert_eq!(begin(&unused, &US, &at(9)).unwrap().next, 9);
+    assert_eq!(begin(&unused, &US, &surviving(5, false)).unwrap().next, 5);
 }
 
 #[test]
 fn an_emptied_stream_tells_no_position_and_no_window() {
     let emptied = Tail { last_sequence: 40, last: None };
     for start in [NEW, surviving(5, false)] {
-        assert!(matches!(begin(&emptied, &US, start), Err(Error::Emptied { last_sequence: 40 })));
+        assert!(matches!(begin(&emptied, &US, &start), Err(Error::Emptied { last_sequence: 40 })));
     }
-    for start in [Start::New { at: Some(5) }, surviving(5, true)] {
-        let point = begin(&emptied, &US, start).unwrap();
+    for start in [at(5), surviving(5, true)] {
+        let point = begin(&emptied, &US, &start).unwrap();
         assert_eq!((point.expected, point.next, point.messages), (40, 5, MAX_WINDOW));
+        // As high as if each message had begun a sink.
+        assert_eq!((point.incarnation, point.ring), (41, NUMBER));
     }
     assert!(matches!(resume(&emptied, &US, &begun()), Err(Error::Emptied { .. })));
     // Nothing was appended since the last acknowledgement.
@@ -60,24 +74,27 @@ fn an_emptied_stream_tells_no_position_and_no_window() {
 
 #[test]
 fn a_sink_begins_with_as_many_messages_as_the_one_before_has_in_flight() {
-    let point = begin(&tail(message(8, 4, 90, 10)), &US, NEW).unwrap();
+    let point = begin(&tail(message(8, 4, 90, 10)), &US, &NEW).unwrap();
     assert_eq!((point.expected, point.next, point.incarnation, point.messages), (40, 100, 5, 5));
 }
 
 #[test]
 fn a_surviving_ring_goes_on_behind_the_stream_or_says_what_is_lost() {
     let last = tail(message(8, 4, 90, 10));
-    assert_eq!(begin(&last, &US, surviving(95, false)).unwrap().next, 100);
-    assert_eq!(begin(&last, &US, surviving(100, false)).unwrap().next, 100);
-    let lost = begin(&last, &US, surviving(103, false));
-    assert!(matches!(lost, Err(Error::LostAcknowledged { acknowledged: 102, found: 100 })));
-    let hole = begin(&last, &US, surviving(103, true)).unwrap();
+    assert_eq!(begin(&last, &US, &surviving(95, false)).unwrap().next, 100);
+    assert_eq!(begin(&last, &US, &surviving(100, false)).unwrap().next, 100);
+    let lost = begin(&last, &US, &surviving(103, false));
+    assert!(matches!(
+        lost,
+        Err(Error::LostAcknowledged { acknowledged: Some(102), found: 100, gone: None })
+    ));
+    let hole = begin(&last, &US, &surviving(103, true)).unwrap();
     assert_eq!((hole.after, hole.next), (100, 103));
     let other = tail(Header { epoch: Id([2; 16]), ..message(8, 4, 90, 10) });
-    let wrong = begin(&other, &US, surviving(95, false));
+    let wrong = begin(&other, &US, &surviving(95, false));
     assert!(matches!(wrong, Err(Error::WrongEpoch { ring: 95, stream: 100 })));
     // A ring that was made behind the stream's end, and whose sink has not begun yet.
-    assert_eq!(begin(&other, &US, surviving(100, false)).unwrap().next, 100);
+    assert_eq!(begin(&other, &US, &surviving(100, false)).unwrap().next, 100);
 }
 
 #[test]
@@ -89,12 +106,12 @@ fn a_sink_in_doubt_goes_on_behind_its_own_last_message() {
 #[test]
 fn a_sink_in_doubt_ends_by_the_name_of_what_happened() {
     let ends = |last: Header| resume(&tail(last), &US, &begun()).unwrap_err();
-    let lost = Error::LostAcknowledged { acknowledged: 99, found: 90 };
+    let lost = |found| Error::LostAcknowledged { acknowledged: Some(99), found, gone: None };
     for (last, expected) in [
         (message(8, 3, 120, 0), Error::Fenced { ours: 2, theirs: 3 }),
         (message(8, 2, 120, 0), Error::Fenced { ours: 2, theirs: 2 }),
-        (message(7, 2, 80, 10), lost),
-        (message(8, 1, 90, 5), Error::LostAcknowledged { acknowledged: 99, found: 95 }),
+        (message(7, 2, 80, 10), lost(90)),
+        (message(8, 1, 90, 5), lost(95)),
         (message(7, 2, 130, 10), Error::WrongEpoch { ring: 130, stream: 140 }),
         (
             Header { ring: Id([9; 16]), ..message(8, 3, 120, 0) },
@@ -109,6 +126,110 @@ fn a_sink_in_doubt_ends_by_the_name_of_what_happened() {
     }
 }
 
+/// The end that is gone may have had events, of this journal or of a sink that is alive.
+#[test]
+fn a_sink_that_begins_names_an_end_that_is_gone() {
+    let tail = cut(message(8, 4, 90, 10), 38);
+    let lost = |start| match begin(&tail, &US, &start) {
+        Err(Error::LostAcknowledged { acknowledged, found: 100, gone: Some((39, 40)) }) => {
+            acknowledged
+        }
+        other => panic!("{other:?}"),
+    };
+    for start in [NEW, at(90), surviving(90, false), surviving(100, false)] {
+        assert_eq!(lost(start), None, "{start:?}");
+    }
+    for start in [at(120), surviving(120, false)] {
+        assert_eq!(lost(start), Some(119), "{start:?}");
+    }
+    assert!(!has_begun(&tail, &Party { writer: 8, ..US }, &begin_at(4)));
+}
+
+fn begin_at(incarnation: u64) -> Point {
+    let (expected, after, next, ring, messages) = (30, 100, 100, Id([1; 16]), 5);
+    Point { expected, after, next, ring, incarnation, messages }
+}
+
+#[test]
+fn a_sink_that_accepts_the_loss_of_the_end_goes_on_under_another_number() {
+    let (old, own) = (Id([9; 16]), NUMBER);
+    let tail = cut(Header { ring: old, ..message(8, 4, 90, 10) }, 38);
+    let says = |at, journal| Start { at, journal, accepts_loss: true, ..NEW };
+    for (start, next, ring) in [
+        (says(None, None), 100, own),
+        (says(Some(120), None), 120, own),
+        (says(Some(120), Some(old)), 120, old),
+        (says(Some(100), None), 100, old),
+        (at(100), 100, old),
+        // The position that the user names is in front of the end, and so not the last one.
+        (says(Some(99), Some(old)), 100, own),
+        (says(None, Some(old)), 100, own),
+        // A ring that is there has the events of the positions at which it goes on.
+        (surviving(120, true), 120, old),
+    ] {
+        let point = begin(&tail, &US, &start).unwrap();
+        assert_eq!((point.after, point.next, point.ring), (100, next, ring), "{start:?}");
+        let begins = (point.expected, point.incarnation, point.messages);
+        assert_eq!(begins, (40, 7, MAX_WINDOW), "two sinks more may have begun");
+    }
+}
+
+#[test]
+fn a_position_that_the_user_has_noted_tells_a_loss() {
+    let last = tail(message(8, 4, 90, 10));
+    assert_eq!(begin(&last, &US, &at(99)).unwrap().next, 100);
+    let lost = begin(&last, &US, &at(103));
+    assert!(matches!(
+        lost,
+        Err(Error::LostAcknowledged { acknowledged: Some(102), found: 100, gone: None })
+    ));
+    let accepted = begin(&last, &US, &Start { accepts_loss: true, ..at(103) }).unwrap();
+    assert_eq!((accepted.after, accepted.next, accepted.ring), (100, 103, NUMBER));
+}
+
+#[test]
+fn a_journal_has_the_number_that_the_user_names() {
+    let number = Some(Id([5; 16]));
+    let unused = Tail { last_sequence: 0, last: None };
+    let emptied = Tail { last_sequence: 40, last: None };
+    for tail in [unused, emptied] {
+        let point = begin(&tail, &US, &Start { journal: number, ..at(5) }).unwrap();
+        assert_eq!(point.ring, Id([5; 16]));
+    }
+    for start in [NEW, at(100), surviving(100, false)] {
+        let last = tail(message(8, 4, 90, 10));
+        let other = begin(&last, &US, &Start { journal: number, ..start });
+        assert!(matches!(other, Err(Error::OtherJournal { .. })), "{start:?}");
+        begin(&last, &US, &Start { journal: Some(Id([1; 16])), ..start }).unwrap();
+    }
+}
+
+#[test]
+fn a_sink_in_doubt_names_an_end_that_is_gone_unless_it_knows_what_was_there() {
+    // Nothing was appended since the last acknowledgement.
+    let as_left = Begun { sequence: 40, ..begun() };
+    for last in [message(7, 2, 90, 10), message(8, 1, 90, 10)] {
+        let point = resume(&cut(last, 38), &US, &as_left).unwrap();
+        assert_eq!((point.expected, point.next, point.incarnation), (40, 100, 2));
+    }
+    for (last, begun, expected) in [
+        (message(7, 2, 85, 10), as_left, Some(99)),
+        (message(7, 2, 85, 10), begun(), Some(99)),
+        // It has the sink's own frames in flight, or those of another one, or both.
+        (message(7, 2, 110, 10), begun(), None),
+        (message(8, 1, 90, 10), begun(), None),
+    ] {
+        let Err(Error::LostAcknowledged { acknowledged, gone, .. }) =
+            resume(&cut(last, 38), &US, &begun)
+        else {
+            panic!("{last:?}")
+        };
+        assert_eq!((acknowledged, gone), (expected, Some((39, 40))), "{last:?}");
+    }
+    let fenced = resume(&cut(message(8, 3, 110, 0), 38), &US, &begun());
+    assert!(matches!(fenced, Err(Error::Fenced { .. })));
+}
+
 /// Between servers, a leader that was replaced answers with what it knew for some seconds.
 #[test]
 fn a_loss_counts_when_it_was_told_often_enough() {
@@ -119,7 +240,7 @@ fn a_loss_counts_when_it_was_told_often_enough() {
     assert_eq!(told(false), Some(9));
     assert_eq!(told(true), None, "all at once");
     for (error, is_excused) in [
-        (Error::LostAcknowledged { acknowledged: 9, found: 5 }, true),
+        (Error::LostAcknowledged { acknowledged: Some(9), found: 5, gone: None }, true),
         (Error::Emptied { last_sequence: 9 }, true),
         (Error::NoStream { stream: "ORDERS".into() }, true),
         (Error::WrongEpoch { ring: 10, stream: 5 }, true),

@@ -59,6 +59,14 @@ pub enum Outage {
 /// | one of three replicas' machines loses power | kept | kept, unless it becomes the leader before it has caught up | kept |
 /// | all replicas' machines lose power at once | **lost** | **up to 2 minutes lost** | kept |
 /// | the only replica's disk is lost | **lost** | **lost** | **lost** |
+/// | the stream's last messages are damaged, cut off or deleted | **lost**, and named | **lost**, and named | **lost**, and named |
+/// | the server comes back with an earlier state: a copy of its disk, an index made anew from what is left | **lost** | **lost** | **lost** |
+///
+/// In the last case the server's last sequence is an earlier one, too, and no sink that begins can
+/// know that there was more. A running sink, a surviving ring ([`Sink::attach`]), a source whose
+/// ring has more than the stream, and a new ring whose program has noted the position
+/// ([`Sink::resume_at`]) name it as [`Error::LostAcknowledged`]. Without any of them, a new ring
+/// begins where the stream ends, and its events get the positions of the lost ones.
 ///
 /// JetStream acknowledges before it syncs to disk: it syncs each 2 minutes (`sync_interval`) unless
 /// told otherwise. Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
@@ -90,6 +98,7 @@ pub(crate) struct Settings {
     pub linger: Duration,
     pub ack_timeout: Duration,
     pub resume_at: Option<u64>,
+    pub journal: Option<Id>,
     pub accept_loss: bool,
     pub wait: Duration,
 }
@@ -159,6 +168,7 @@ impl Sink {
                 linger: Duration::from_millis(1),
                 ack_timeout: Duration::from_secs(5),
                 resume_at: None,
+                journal: None,
                 accept_loss: false,
                 wait: Duration::ZERO,
             },
@@ -267,16 +277,66 @@ impl Sink {
     /// The position at which a new ring begins if the stream cannot tell: it is unused, or
     /// [emptied](Error::Emptied). 0 unless called, and no position if it is emptied.
     ///
-    /// Example: [`Sink`].
+    /// It is behind each position that an earlier ring's events had, as far as you know: behind
+    /// what sinks counted as acknowledged ([`Counters::acknowledged`]), or further on. A stream
+    /// that ends before it has lost events, and is refused ([`Error::LostAcknowledged`]). So a
+    /// program that notes the position finds a loss that the server does not know of. If the
+    /// stream's last messages are gone and it ends right here, they had no events, by your word: an
+    /// administrator has removed a message of another program, for instance.
+    ///
+    /// Example: [`Sink::journal`].
     pub fn resume_at(mut self, seq: u64) -> Sink {
         self.settings.resume_at = Some(seq);
         self
     }
 
-    /// Goes on although the stream has lost positions that the ring has released
-    /// ([`Error::LostAcknowledged`]), or all of its messages ([`Error::Emptied`]). The stream then
-    /// tells a hole. A stream that never had a message is none that has lost some: a ring that has
-    /// released positions goes on in it, whether this is called or not.
+    /// The number of the journal, as [`OpenSink::journal`] or a source's
+    /// [`Progress::journal`](crate::Progress::journal) tells it. An unused or
+    /// [emptied](Error::Emptied) stream gets this number; a stream with another one is refused
+    /// ([`Error::OtherJournal`]). Unless called, such a stream gets a new number, and a source that
+    /// has read the earlier one ends.
+    ///
+    /// Under one number a position has one event. So an emptied stream goes on under its number if
+    /// [`resume_at`](Sink::resume_at) names the right position, too.
+    ///
+    /// ```
+    /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
+    /// # let nats = slipring_nats_server::Server::start(Default::default())?;
+    /// # let url = nats.url();
+    /// use slipring_nats::{Encoding, Server, Sink, Source, StreamSettings};
+    /// let sink = || Sink::to(Server::at(&url), "ORDERS").create(StreamSettings::new("orders"));
+    /// let orders = || Encoding::<u64>::plain("order", 1);
+    ///
+    /// let open = sink().open(orders())?;
+    /// let number = open.journal(); // to be noted
+    /// let (mut tx, orders_in) = slipring::unicast(8, || 0)?;
+    /// let running = open.start(orders_in)?;
+    /// tx.publish(|slot| *slot = 7)?;
+    /// tx.close();
+    /// let next = running.join()?.acknowledged; // to be noted
+    /// # let mut client = slipring_nats_server::Client::connect(nats.port(), None)?;
+    /// # client.purge("ORDERS", slipring_nats_server::Purge::All)?;
+    ///
+    /// // Retention has removed all messages.
+    /// let open = sink().resume_at(next).journal(number).open(orders())?;
+    /// assert_eq!((open.next_seq(), open.journal()), (1, number));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn journal(mut self, number: [u8; 16]) -> Sink {
+        self.settings.journal = Some(Id(number));
+        self
+    }
+
+    /// Goes on although the stream has lost acknowledged positions, or may have
+    /// ([`Error::LostAcknowledged`]), or all of its messages ([`Error::Emptied`]). A stream that
+    /// never had a message is none that has lost some: a ring that has released positions goes on
+    /// in it, whether this is called or not.
+    ///
+    /// A ring that is there goes on at the first position that it has not released, and the stream
+    /// tells a hole. A new ring goes on at [`resume_at`](Sink::resume_at), or behind what the
+    /// stream still has, and under a new number of the journal: its events may have positions that
+    /// lost ones had. It keeps the number only if [`journal`](Sink::journal) names it, and
+    /// `resume_at` a position behind the stream's end.
     ///
     /// It counts when the sink begins. A running sink ends with the error.
     ///
@@ -320,7 +380,7 @@ impl Sink {
     /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or
     /// an event that is too large.
     pub fn open<E: Send + 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
-        let start = Start::New { at: self.settings.resume_at };
+        let start = self.start(false, self.settings.resume_at);
         self.open_at(encoding, Id::random(), start)
     }
 
@@ -363,9 +423,13 @@ impl Sink {
         stage: S,
         epoch: [u8; 16],
     ) -> Result<RunningSink, Error> {
-        let released = stage.next();
-        let start = Start::Surviving { released, accepts_loss: self.settings.accept_loss };
+        let start = self.start(true, Some(stage.next()));
         self.open_at(encoding, Id(epoch), start)?.spawn(stage)
+    }
+
+    fn start(&self, survives: bool, at: Option<u64>) -> Start {
+        let Settings { accept_loss: accepts_loss, journal, .. } = self.settings;
+        Start { survives, at, accepts_loss, journal, number: Id::random() }
     }
 
     fn open_at<E: Send + 'static>(
@@ -427,6 +491,13 @@ impl<E: Send + 'static> OpenSink<E> {
     /// Example: [`Sink`].
     pub fn next_seq(&self) -> u64 {
         self.opened.point.next
+    }
+
+    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    ///
+    /// Example: [`Sink::journal`].
+    pub fn journal(&self) -> [u8; 16] {
+        self.opened.point.ring.0
     }
 
     /// Returns what acknowledged events survive, as far as the sink could find out.

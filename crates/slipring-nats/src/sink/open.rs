@@ -107,7 +107,7 @@ impl<E> Opened<E> {
 
     /// Begins: publishes a message without events, of the next incarnation. From then on the server
     /// refuses what an earlier sink has in flight.
-    async fn take_over(&mut self, start: Start, time: Duration) -> Result<(), Error> {
+    async fn take_over(&mut self, mut start: Start, time: Duration) -> Result<(), Error> {
         let until = Instant::now().checked_add(time);
         let name = self.stream.name.clone();
         let mut why = String::from("no answer in time");
@@ -124,9 +124,9 @@ impl<E> Opened<E> {
             self.publisher.begin_attempt();
             // An earlier sink may append as fast as it can, so the time between the question and
             // the begin message is short.
-            let tail = match attempt % 4 {
-                0 => self.connection.tail(&name).await,
-                _ => self.connection.quick_tail(&name).await,
+            let tail = match attempt % 4 == 0 || losses.are_told() {
+                true => self.connection.tail(&name).await,
+                false => self.connection.quick_tail(&name).await,
             };
             let tail = match tail {
                 Ok(tail) => tail?,
@@ -157,7 +157,8 @@ impl<E> Opened<E> {
                     Err(fault) => return Err(self.connection.failed(&name, fault)),
                 }
             }
-            let mut point = match resume::begin(&begins, &self.party, start) {
+            start.number = if start.survives { self.party.epoch } else { Id::random() };
+            let mut point = match resume::begin(&begins, &self.party, &start) {
                 Ok(point) => point,
                 Err(error) if losses.excuse(&error, self.connection.is_in_cluster()) => {
                     why = error.to_string();
@@ -169,7 +170,7 @@ impl<E> Opened<E> {
             losses = Losses::default();
             point.expected = tail.last_sequence;
             if point.messages > 1 && !self.stream.atomic {
-                if tail.last.is_some() {
+                if tail.last.is_some_and(|(_, last)| last.window > 1) {
                     return Err(self.no_longer_atomic());
                 }
                 point.messages = 1; // no sink has more in flight on such a stream
@@ -217,7 +218,8 @@ impl<E> Opened<E> {
             return Ok(());
         }
         let name = &self.stream.name;
-        let from = point.expected.saturating_sub(point.messages.into()) + 1;
+        // The first of them follows the message in front of it, too.
+        let from = point.expected.saturating_sub(point.messages.into());
         let asking = Instant::now();
         loop {
             match self.connection.check_chain(name, (from, point.expected), None).await {

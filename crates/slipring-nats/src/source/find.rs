@@ -5,69 +5,127 @@ use crate::frame::{Header, Id};
 use crate::nats::api::State;
 use crate::nats::{Connection, Fault};
 
-/// The positions that a stream has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a stream has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// The position of the oldest event, and that behind the newest. `None`: it has no message.
     pub positions: Option<(u64, u64)>,
+    /// Sequence of the last message.
+    pub sequence: u64,
+    /// Numbers of the journals of the first message and of the last one. They differ if a sink went
+    /// on where the stream had lost its end.
+    pub journals: Option<(Id, Id)>,
 }
 
-/// Returns which positions the stream has.
+/// Returns what the stream has.
 pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Extent, Error>, Fault> {
     let state = connection.info(stream).await?.state;
     let first = match state.messages {
         0 => None,
         _ => connection.next_from(stream, state.first_seq).await?,
     };
-    let Some(first) = first else { return Ok(Ok(Extent { positions: None })) };
-    let Some(last) = connection.last(stream).await? else {
-        return Ok(Ok(Extent { positions: None }));
-    };
+    let Some(first) = first else { return Ok(Ok(Extent::default())) };
+    let Some(last) = connection.last(stream).await? else { return Ok(Ok(Extent::default())) };
+    let sequence = last.sequence;
     let (first, last) = match (first.header(), last.header()) {
         (Ok(first), Ok(last)) => (first, last),
         (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
     };
-    Ok(Ok(Extent { positions: Some((first.first, last.end())) }))
+    let (positions, journals) = (Some((first.first, last.end())), Some((first.ring, last.ring)));
+    Ok(Ok(Extent { positions, sequence, journals }))
 }
 
-/// Returns the sequence of the first message that has something behind position `wanted`, or of the
-/// next message to come, of a stream in this state. Refuses a message of another journal than
-/// `journal`, and a stream that has lost its end at `until` and is wanted up to there.
+/// What a source needs of a stream, and what it knows of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The ring's next position.
+    pub next: u64,
+    /// The position at which the source ends.
+    pub until: Option<u64>,
+    /// Number of the journal, if it is known.
+    pub journal: Option<Id>,
+    /// Greatest sequence of a message that the stream was seen to have.
+    pub seen: u64,
+}
+
+/// Where a source goes on.
+#[derive(Debug)]
+pub struct Found {
+    /// The sequence of the first message that has something behind the ring's position, or of the
+    /// next message to come.
+    pub sequence: u64,
+    /// The messages at the stream's end that are gone, as the error that says so. The source has
+    /// none to read, and waits.
+    pub doubt: Option<Error>,
+}
+
+/// Returns where in a stream of this state a source goes on. Refuses a message of another journal,
+/// a stream that has less than the ring, and, if the source ends, one that has lost its end.
 pub async fn find(
     connection: &Connection,
     (stream, state): (&str, &State),
-    (wanted, until): (u64, Option<u64>),
-    journal: Option<Id>,
-) -> Result<Result<u64, Error>, Fault> {
-    if let Some(until) = until.filter(|until| *until > wanted) {
-        let end = match connection.last(stream).await?.map(|last| last.header()) {
-            Some(Ok(last)) => last.end(),
-            Some(Err(error)) => return Ok(Err(error)),
-            None if !state.has_stored => 0,
-            None => return Ok(Err(Error::Emptied { last_sequence: state.last_seq })),
-        };
-        if end < until {
-            return Ok(Err(Error::LostAcknowledged { acknowledged: until - 1, found: end }));
-        }
-    }
-    let mut search = Search::new(wanted, state.first_seq.max(1), state.last_seq + 1);
-    while let Some(from) = search.next() {
-        let message = connection.next_from(stream, from).await?;
-        let header = match &message {
-            Some(message) => match message.header() {
-                Ok(header) => Some((message.sequence, header)),
-                Err(error) => return Ok(Err(error)),
-            },
+    wanted: &Wanted,
+) -> Result<Result<Found, Error>, Fault> {
+    let is_shorter = state.last_stored() < wanted.seen;
+    if wanted.until.is_some() || is_shorter {
+        let last = match connection.last(stream).await?.map(|last| (last.sequence, last.header())) {
+            Some((sequence, Ok(header))) => Some((sequence, header)),
+            Some((_, Err(error))) => return Ok(Err(error)),
             None => None,
         };
-        if let (Some(expected), Some((_, header))) = (journal, header)
-            && let Err(error) = check_journal(expected, header.ring)
-        {
+        if let Err(error) = wanted.check_end(state, last) {
             return Ok(Err(error));
         }
+    }
+    // A stream that was written is not unused.
+    let is_known = wanted.until.is_some() || wanted.journal.is_some();
+    if state.last_stored() == 0 && wanted.next > 0 && is_known {
+        return Ok(Err(lost(wanted.next, 0, None)));
+    }
+    let mut search = Search::new(wanted.next, state.first_seq.max(1), state.last_seq + 1);
+    while let Some(from) = search.next() {
+        let message = connection.next_from(stream, from).await?;
+        let header = match message.map(|message| (message.sequence, message.header())) {
+            Some((sequence, Ok(header))) => Some((sequence, header)),
+            Some((_, Err(error))) => return Ok(Err(error)),
+            None => None,
+        };
         search.found(from, header);
     }
-    Ok(search.place())
+    Ok(search.check_journal(wanted.journal).and_then(|()| search.place()))
+}
+
+impl Wanted {
+    /// Refuses a stream of this state and with this last message whose end is gone.
+    fn check_end(&self, state: &State, last: Option<(u64, Header)>) -> Result<(), Error> {
+        if let (Some(expected), Some((_, last))) = (self.journal, last) {
+            check_journal(expected, last.ring)?;
+        }
+        let needs = self.until.unwrap_or(0).max(self.next);
+        let (sequence, end) = last.map_or((0, 0), |(sequence, last)| (sequence, last.end()));
+        let stored = state.last_stored();
+        if last.is_none() && stored > 0 && stored >= self.seen {
+            // Retention may have removed all that the ring has.
+            return match self.until.is_some_and(|until| until > self.next) {
+                true => Err(Error::Emptied { last_sequence: stored }),
+                false => Ok(()),
+            };
+        }
+        let gone = (sequence + 1, stored.max(self.seen));
+        let gone = (gone.0 <= gone.1).then_some(gone);
+        match end < needs {
+            true => Err(lost(needs, end, gone)),
+            false if gone.is_some() => {
+                Err(Error::LostAcknowledged { acknowledged: None, found: end, gone })
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Names the loss of positions before `needs` in a stream that ends at `found`.
+fn lost(needs: u64, found: u64, gone: Option<(u64, u64)>) -> Error {
+    Error::LostAcknowledged { acknowledged: needs.checked_sub(1), found, gone }
 }
 
 /// A search by the messages' own positions, which grow with their sequences. Each message is asked
@@ -80,8 +138,8 @@ struct Search {
     low: u64,
     /// The messages from it on end behind `wanted`.
     high: u64,
-    /// The end of a message before `low`, the last that was looked at.
-    ended: Option<u64>,
+    /// A message before `low`, the last that was looked at.
+    before: Option<Header>,
     /// The message that was looked at last from `high` on.
     behind: Option<(u64, Header)>,
     looked: u32,
@@ -91,7 +149,7 @@ struct Search {
 
 impl Search {
     fn new(wanted: u64, low: u64, to_come: u64) -> Search {
-        Search { wanted, low, high: to_come, ended: None, behind: None, looked: 0, to_come }
+        Search { wanted, low, high: to_come, before: None, behind: None, looked: 0, to_come }
     }
 
     /// Returns the sequence from which on a message is to be looked at. `None`: the search has
@@ -111,7 +169,7 @@ impl Search {
 
     /// Returns where the position is if all messages between the known ones are equally long.
     fn guess(&self) -> Option<u64> {
-        let (from, (sequence, behind)) = (self.ended?, self.behind?);
+        let (from, (sequence, behind)) = (self.before?.end(), self.behind?);
         let share = |whole: u64| {
             let part = u128::from(whole) * u128::from(self.wanted.checked_sub(from)?);
             u64::try_from(part.checked_div(u128::from(behind.after.checked_sub(from)?))?).ok()
@@ -123,7 +181,7 @@ impl Search {
     fn found(&mut self, from: u64, message: Option<(u64, Header)>) {
         match message {
             Some((sequence, header)) if header.end() <= self.wanted => {
-                self.ended = Some(header.end());
+                self.before = Some(header);
                 self.low = sequence + 1;
             }
             Some((sequence, header)) => {
@@ -135,17 +193,32 @@ impl Search {
         }
     }
 
+    /// Refuses another journal of the message that was found, or of the last one.
+    fn check_journal(&self, expected: Option<Id>) -> Result<(), Error> {
+        let found = self.behind.map(|(_, header)| header).or(self.before);
+        match (expected, found) {
+            (Some(expected), Some(found)) => check_journal(expected, found.ring),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns what the search has found.
-    fn place(self) -> Result<u64, Error> {
-        match (self.behind, self.ended) {
+    fn place(self) -> Result<Found, Error> {
+        let sequence = self.low.max(self.to_come);
+        match (self.behind, self.before.map(|header| header.end())) {
             (Some((_, header)), None) if header.after > self.wanted => {
                 Err(Error::Trimmed { wanted: self.wanted, oldest: header.first })
             }
-            (Some((sequence, _)), _) => Ok(sequence),
-            (None, Some(end)) if end < self.wanted => {
-                Err(Error::LostAcknowledged { acknowledged: self.wanted - 1, found: end })
+            (Some((sequence, _)), _) => Ok(Found { sequence, doubt: None }),
+            (None, Some(found)) => {
+                let gone = (self.low < self.to_come).then_some((self.low, self.to_come - 1));
+                if found < self.wanted {
+                    return Err(lost(self.wanted, found, gone));
+                }
+                let lost = |gone| Error::LostAcknowledged { acknowledged: None, found, gone };
+                Ok(Found { sequence, doubt: gone.map(|gone| lost(Some(gone))) })
             }
-            (None, _) => Ok(self.low.max(self.to_come)),
+            (None, None) => Ok(Found { sequence, doubt: None }),
         }
     }
 }

@@ -81,9 +81,20 @@ pub(crate) struct Settings {
 /// # A stream that lost events
 ///
 /// A ring that has more than the stream ends its source with [`Error::LostAcknowledged`], after
-/// some seconds. If sinks have meanwhile stored other events at the lost positions, the ring's
-/// older ones stay: no message tells that they were replaced. The losses that each level allows are
-/// at [`Durability`](crate::Durability).
+/// some seconds. So does a stream whose last messages are gone, by the server's own word, if the
+/// source [ends](Source::until_end) there; another source waits for the next message, and says so
+/// ([`Progress::last_doubt`]).
+///
+/// A new ring that goes on where the end was lost ([`Sink::accept_loss`](crate::Sink::accept_loss))
+/// begins another journal in the same stream: its events may have positions that lost ones had. A
+/// source ends with [`Error::OtherJournal`] where the number changes, with all events before in the
+/// ring. Another source goes on there, with the same ring or a new one. If the ring has positions
+/// behind the change, it may have events that were lost and replaced. Only
+/// [`expect_journal`](Source::expect_journal) finds that: a source without it, opened behind the
+/// change, does not know which journal the ring's events are of.
+///
+/// If the server lowers its last sequence, too, no message tells that events were replaced. The
+/// losses that each level allows are at [`Durability`](crate::Durability).
 ///
 /// # The end
 ///
@@ -125,8 +136,11 @@ impl Source {
         self
     }
 
-    /// Refuses messages of another journal than `number`, which [`OpenSource::journal`] returns: if
-    /// the stream was removed and made again, with other events at the same positions.
+    /// Refuses messages of another journal than `number`: if the stream was removed and made again,
+    /// or lost its end and went on, with other events at the same positions.
+    /// [`OpenSource::journal`], [`Progress::journal`] and
+    /// [`OpenSink::journal`](crate::OpenSink::journal) tell the number. A stream without any
+    /// message is refused, too, if the ring has a position ([`Error::LostAcknowledged`]).
     ///
     /// Example: [`Source`].
     pub fn expect_journal(mut self, number: [u8; 16]) -> Source {
@@ -164,34 +178,31 @@ impl Source {
                 }
             }
         })?;
-        let (connection, extent, journal) = opened;
-        if let (Some(found), Some(expected)) = (journal, self.settings.journal) {
+        let (connection, extent) = opened;
+        if let (Some((_, found)), Some(expected)) = (extent.journals, self.settings.journal) {
             find::check_journal(expected, found)?;
         }
-        Ok(OpenSource { runtime, connection, settings: self.settings, extent, journal })
+        Ok(OpenSource { runtime, connection, settings: self.settings, extent })
     }
 }
 
 /// Connects, and looks at the stream.
-async fn connect(settings: &Settings) -> Result<(Connection, Extent, Option<Id>), Error> {
+async fn connect(settings: &Settings) -> Result<(Connection, Extent), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     let asking = Instant::now();
     loop {
         let found = look(&connection, &settings.stream).await;
         if !connection.waits_for_leader(found.as_ref().err(), asking).await {
-            return found.map(|(extent, journal)| (connection, extent, journal));
+            return found.map(|extent| (connection, extent));
         }
     }
 }
 
-/// Returns which positions the stream has, and the number of its journal.
-async fn look(connection: &Connection, stream: &str) -> Result<(Extent, Option<Id>), Error> {
+/// Returns what the stream has.
+async fn look(connection: &Connection, stream: &str) -> Result<Extent, Error> {
     connection.stream(stream, None, None).await?;
-    let failed = |fault| connection.failed(stream, fault);
-    let extent = find::extent(connection, stream).await.map_err(failed)??;
-    let last = connection.last(stream).await.map_err(failed)?;
-    let journal = last.map(|last| last.header()).transpose()?.map(|header| header.ring);
-    Ok((extent, journal))
+    let extent = find::extent(connection, stream).await;
+    extent.map_err(|fault| connection.failed(stream, fault))?
 }
 
 /// A source that is connected, and waits for its ring.
@@ -202,7 +213,6 @@ pub struct OpenSource {
     connection: Connection,
     settings: Settings,
     extent: Extent,
-    journal: Option<Id>,
 }
 
 impl OpenSource {
@@ -222,11 +232,13 @@ impl OpenSource {
         self.extent.positions.map(|(_, end)| end)
     }
 
-    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    /// Returns the number of the journal, which all rings that follow each other on a stream share:
+    /// that of the last message. `None`: the stream has no message. A source that was opened before
+    /// the first one learns the number while it runs ([`Progress::journal`]).
     ///
     /// Example: [`Source`].
     pub fn journal(&self) -> Option<[u8; 16]> {
-        self.journal.map(|id| id.0)
+        self.extent.journals.map(|(_, last)| last.0)
     }
 
     /// Fills the ring of `producer`, from its next position on, on a thread of its own
@@ -242,16 +254,13 @@ impl OpenSource {
         decoding: Decoding<P::Event>,
         producer: P,
     ) -> Result<RunningSource, Error> {
-        let OpenSource { runtime, connection, settings, extent, journal } = self;
+        let OpenSource { runtime, connection, settings, extent } = self;
         let shared = Arc::new(Shared::default());
-        let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
-        let journal = settings.journal.or(journal);
         let stream = settings.stream.clone();
         shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
         // What it knows is told as soon as this call returns.
-        let mut run =
-            Run::new(producer, decoding, (connection, settings), (until, journal), shared.clone());
+        let mut run = Run::new(producer, decoding, (connection, settings), &extent, shared.clone());
         let body = move || {
             let shared = for_thread;
             let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -357,8 +366,13 @@ pub struct Progress {
     pub reconnects: u64,
     /// Times that it had to begin anew at the server.
     pub restarts: u64,
-    /// Why it did so the last time. Empty if it never did.
+    /// Why it did so the last time, or what is gone at the stream's end. Empty if it never did, and
+    /// the stream has its end.
     pub last_doubt: String,
+    /// Number of the journal: that of the messages that it has read, or of all that the stream had
+    /// when the source was opened. The first message of a journal is written by a sink that opens,
+    /// in front of the first event.
+    pub journal: Option<[u8; 16]>,
     /// The position behind the stream's last event, as far as it is known.
     pub(crate) end: u64,
     /// Whether there is a message that the source has not published.

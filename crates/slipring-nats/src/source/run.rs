@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use slipring::ClaimError;
 
-use super::find;
+use super::find::{self, Extent, Wanted};
 use super::ring::Feed;
 use super::{Settings, Shared, THREAD};
 use crate::counters::State;
@@ -40,6 +40,8 @@ pub struct Run<P: Feed> {
     until: Option<u64>,
     /// Number of the journal, once it is known.
     journal: Option<Id>,
+    /// Greatest sequence of a message that the stream was seen to have.
+    seen: u64,
     shared: Arc<Shared>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
@@ -63,15 +65,20 @@ impl<P: Feed> Run<P> {
         producer: P,
         decoding: Decoding<P::Event>,
         (connection, settings): (Connection, Settings),
-        (until, journal): (Option<u64>, Option<Id>),
+        extent: &Extent,
         shared: Arc<Shared>,
     ) -> Run<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.connected(&connection);
+        let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
+        // A stream of several journals is read as far as one of them goes.
+        let one = extent.journals.filter(|(first, last)| first == last);
+        let journal = settings.journal.or(one.map(|(number, _)| number));
         shared.change(|progress| {
             progress.state = State::Asking;
             progress.next = producer.next();
             progress.is_behind = progress.end > progress.next;
+            progress.journal = journal.map(|number| number.0);
         });
         let producer = Some(producer);
         let (consumer, may_delete) = (None, true);
@@ -82,6 +89,7 @@ impl<P: Feed> Run<P> {
             settings,
             until,
             journal,
+            seen: extent.sequence,
             shared,
             chunk,
             consumer,
@@ -237,20 +245,24 @@ impl<P: Feed> Run<P> {
 
     /// Finds the ring's position in the stream, and returns a fetch that begins there.
     async fn fetch(&mut self) -> Result<Fetch, Stopped> {
-        let (stream, range) = (self.settings.stream.clone(), (self.next(), self.until));
+        let stream = self.settings.stream.clone();
+        let (next, until, journal, seen) = (self.next(), self.until, self.journal, self.seen);
         let info = self.connection.info(&stream).await.map_err(|fault| self.stopped(fault))?;
         let of = (stream.as_str(), &info.state);
-        let found = find::find(&self.connection, of, range, self.journal).await;
-        let sequence = match found {
-            Ok(sequence) => sequence.map_err(Stopped::Failed)?,
+        let found = find::find(&self.connection, of, &Wanted { next, until, journal, seen }).await;
+        let found = match found {
+            Ok(found) => found.map_err(Stopped::Failed)?,
             Err(fault) => return Err(self.stopped(fault)),
         };
+        if let Some(doubt) = found.doubt {
+            self.shared.change(|progress| progress.last_doubt = doubt.to_string());
+        }
         step!("source-found");
         self.forget().await;
         let consumer = format!("slipring-{:016x}", fastrand::u64(..));
         self.consumer = Some(consumer.clone());
         let (names, limit) = ((stream.as_str(), consumer.as_str()), info.inactive_limit());
-        let fetch = Fetch::new(&self.connection, names, sequence, limit).await;
+        let fetch = Fetch::new(&self.connection, names, found.sequence, limit).await;
         fetch.map_err(|fault| self.stopped(fault))
     }
 
@@ -277,7 +289,11 @@ impl<P: Feed> Run<P> {
         let description = fetched.description.as_deref();
         let (header, mut events) = message::read(description, &fetched.payload).map_err(bad)?;
         self.check(&header)?;
-        self.shared.change(|progress| progress.messages += 1);
+        self.seen = self.seen.max(sequence);
+        self.shared.change(|progress| {
+            progress.messages += 1;
+            progress.journal = Some(header.ring.0);
+        });
         let next = self.next();
         if header.end() <= next {
             self.shared.change(|progress| progress.passed_over += 1);

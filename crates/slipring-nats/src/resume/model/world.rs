@@ -7,10 +7,12 @@ use std::fmt;
 use super::super::{Begun, Party, Point, Start, Tail, begin, has_begun, resume};
 use super::{Model, NO_BATCHES, Twin};
 use crate::errors::Error;
-use crate::frame::{Header, Id};
+use crate::frame::{Header, Id, MAX_WINDOW};
 
 /// Greatest number of events in a frame.
 const FRAME: u8 = 2;
+/// Stands for [`MAX_WINDOW`]: no sink of a model has more frames in flight.
+const WIDEST: u32 = 3;
 /// Indices of the two sinks. Sink B is the successor.
 pub(super) const A: usize = 0;
 pub(super) const B: usize = 1;
@@ -80,6 +82,8 @@ enum Phase {
     Fenced,
     /// The sink ended because another sink has its place in the ring.
     Gone,
+    /// The sink ended because messages were removed.
+    Lost,
 }
 
 /// One sink, the messages on its connection, and its replies.
@@ -105,7 +109,12 @@ struct Sink {
 /// The server, the network and the two sinks.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct World {
+    /// All messages that were ever stored.
     log: Vec<Message>,
+    /// The messages of the log that were removed, a bit each.
+    gone: u32,
+    /// Number of times that messages are removed yet.
+    removals: u8,
     sinks: [Sink; 2],
     /// Messages of earlier attempts that may still be stored.
     held: Vec<Message>,
@@ -118,12 +127,29 @@ pub(super) struct World {
 /// What leads from one state to the next.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    Starts { sink: usize },
-    Delivered { message: Message, held: bool, outcome: Outcome },
-    Acknowledged { sink: usize },
-    Refused { sink: usize },
-    TimesOut { sink: usize, recognized: bool },
+    Starts {
+        sink: usize,
+    },
+    Delivered {
+        message: Message,
+        held: bool,
+        outcome: Outcome,
+    },
+    Acknowledged {
+        sink: usize,
+    },
+    Refused {
+        sink: usize,
+    },
+    TimesOut {
+        sink: usize,
+        recognized: bool,
+    },
     WindowPasses,
+    /// Messages of the stream's end are removed: those behind the first `left`.
+    Removed {
+        left: u8,
+    },
 }
 
 /// What the server did with a message.
@@ -151,6 +177,8 @@ impl fmt::Display for Step {
             Step::Refused { sink } => write!(f, "{} gets a refusal and asks", name(sink)),
             Step::TimesOut { sink, .. } => write!(f, "{} times out and asks", name(sink)),
             Step::WindowPasses => f.write_str("the duplicate window passes"),
+            Step::Removed { left: 0 } => f.write_str("all messages are removed"),
+            Step::Removed { left } => write!(f, "the messages behind sequence {left} are removed"),
         }
     }
 }
@@ -173,7 +201,8 @@ impl World {
         };
         let sinks = [sink(model.timeouts[A]), sink(model.timeouts[B])];
         let (log, held) = (Vec::new(), Vec::new());
-        let idle = World { log, sinks, held, ids: 0, passes: model.passes };
+        let (gone, removals) = (0, model.removals);
+        let idle = World { log, gone, removals, sinks, held, ids: 0, passes: model.passes };
         let mut next = Next::new();
         idle.ask(model, A, Step::Starts { sink: A }, &mut next);
         match next.pop() {
@@ -234,14 +263,55 @@ impl World {
             (world.passes, world.ids) = (self.passes - 1, 0);
             world.settle(model, Step::WindowPasses, &mut next);
         }
+        if self.removals > 0 {
+            for left in (0..self.log.len()).filter(|at| self.has(*at)) {
+                let mut world = self.clone();
+                world.removals -= 1;
+                world.gone |= u32::MAX << left & !(u32::MAX << self.log.len());
+                world.settle(model, Step::Removed { left: left as u8 }, &mut next);
+            }
+        }
         next
+    }
+
+    /// Returns whether the stream still has this message of the log.
+    fn has(&self, at: usize) -> bool {
+        self.gone >> at & 1 == 0
     }
 
     /// Returns the end of the stream after its first `stored` messages. The last sequence is always
     /// that of the whole stream.
     fn tail(&self, model: &Model, stored: usize) -> Tail {
-        let last = stored.checked_sub(1).map(|last| self.log[last].header(model));
-        Tail { last_sequence: self.log.len() as u64, last }
+        let last_sequence = self.log.len() as u64;
+        let last = (0..stored).rev().find(|at| self.has(*at));
+        let last = last.map(|last| {
+            // What is read from a replica says nothing of what is gone.
+            let is_told = matches!(model.twin, Twin::DirectGet | Twin::TailIgnored);
+            let sequence = if is_told { last_sequence } else { last as u64 + 1 };
+            (sequence, self.log[last].header(model))
+        });
+        Tail { last_sequence, last }
+    }
+
+    /// Returns what a sink knows when it starts.
+    fn start(&self, model: &Model, sink: usize) -> Start {
+        let (survives, accepts_loss) = (model.one_ring, model.accepts_loss);
+        let released = model.one_ring.then(|| self.sinks[sink].released.into());
+        // The user names the right position, and the number of the first journal.
+        let says = sink == B && model.says;
+        let end = || self.log.iter().map(Message::end).max().unwrap_or(0).into();
+        let journal = says.then(|| self.log.last().map(|last| id(last.ring))).flatten();
+        let at = released.or_else(|| says.then(end));
+        // Of two attempts behind the same message, one is stored.
+        let number = if survives { id(model.epoch(sink)) } else { self.number(model, sink) };
+        Start { survives, at, accepts_loss, journal, number }
+    }
+
+    /// Returns the number of a journal that a new ring begins.
+    fn number(&self, model: &Model, sink: usize) -> Id {
+        let is_drawn_once = model.twin == Twin::OneNumber;
+        let attempt = if is_drawn_once { 0 } else { self.log.len() as u8 };
+        id(64 * (sink as u8 + 1) + attempt)
     }
 
     /// Returns the position behind the events that were acknowledged to a sink.
@@ -296,7 +366,7 @@ impl World {
         let party = model.party(at);
         let point = match self.sinks[at].phase {
             Phase::Beginning(point) if has_begun(tail, &party, &point) => {
-                let end = tail.last.map(|last| last.end());
+                let end = tail.last.map(|(_, last)| last.end());
                 if end != Some(point.next) {
                     let reason = format!("{} begins at {} and not {end:?}", name(at), point.next);
                     return next.push((step, Err(reason)));
@@ -307,21 +377,18 @@ impl World {
             // Without begin messages, the stream's last message may be the predecessor's.
             Phase::Running(begun)
                 if model.twin == Twin::NoTakeover
-                    && tail.last.is_some_and(|last| last.writer < party.writer) =>
+                    && tail.last.is_some_and(|(_, last)| last.writer < party.writer) =>
             {
-                let released = begun.acknowledged;
-                begin(tail, &party, Start::Surviving { released, accepts_loss: false })
+                let start = self.start(model, at);
+                let at = Some(begun.acknowledged);
+                begin(tail, &party, &Start { survives: true, at, ..start })
             }
             Phase::Running(begun) => resume(tail, &party, &begun),
             _ if model.twin != Twin::HandleUnchecked && self.is_gone(model, at) => {
                 self.end(at, Phase::Gone);
                 return self.settle(model, step, next);
             }
-            _ if model.one_ring => {
-                let released = self.sinks[at].released.into();
-                begin(tail, &party, Start::Surviving { released, accepts_loss: false })
-            }
-            _ => begin(tail, &party, Start::New { at: None }),
+            _ => begin(tail, &party, &self.start(model, at)),
         };
         let mut point = match point {
             Ok(point) => point,
@@ -333,6 +400,12 @@ impl World {
                     return next.push((step, Err(format!("{} is fenced by none", name(at)))));
                 }
                 self.end(at, Phase::Fenced);
+                return self.settle(model, step, next);
+            }
+            Err(
+                Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::WrongEpoch { .. },
+            ) if self.gone != 0 => {
+                self.end(at, Phase::Lost);
                 return self.settle(model, step, next);
             }
             Err(error) => {
@@ -356,8 +429,15 @@ impl World {
         if model.twin == Twin::NoTakeover && at == B {
             return self.run(model, at, &point, step, next);
         }
+        if point.messages == MAX_WINDOW {
+            point.messages = if model.windows == NO_BATCHES { 1 } else { WIDEST };
+        }
         if model.twin == Twin::OneBegin {
             point.messages = 1;
+        }
+        if model.twin == Twin::KeptNumber {
+            let last = tail.last.map_or(point.ring, |(_, last)| last.ring);
+            point.ring = last;
         }
         if point.messages > 1 && model.windows == NO_BATCHES {
             return next.push((step, Err(format!("{} begins by a batch", name(at)))));
@@ -382,7 +462,7 @@ impl World {
             incarnation: point.incarnation,
             acknowledged: point.next,
             sent: point.next,
-            sequence: 0,
+            sequence: point.expected,
         });
         self.fill(model, at, step, next);
     }
@@ -398,7 +478,7 @@ impl World {
         let sink = &mut self.sinks[at];
         let Phase::Running(begun) = &mut sink.phase else { unreachable!("the sink has begun") };
         let end = point.next as u8;
-        begun.acknowledged = point.next;
+        (begun.acknowledged, begun.sequence) = (point.next, point.expected);
         sink.window.retain(|frame| frame.end() > end);
         sink.expected = expected;
         if model.twin == Twin::Reframed {
@@ -438,6 +518,7 @@ impl World {
                     return next.push((step, Err("an acknowledgement out of order".to_owned())));
                 }
                 begun.acknowledged = frame.end().into();
+                begun.sequence = sequence.into();
                 if world.is_gone(model, at) {
                     world.end(at, Phase::Gone);
                 }
@@ -517,8 +598,8 @@ impl Model {
 
     /// Returns the greatest number of messages in the log: events, and begin messages.
     fn longest(&self) -> usize {
-        let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B]);
-        2 * usize::from(self.events) + begins * self.windows[A].max(self.windows[B]) as usize
+        let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B] + self.removals);
+        2 * usize::from(self.events) + begins * WIDEST as usize
     }
 }
 

@@ -203,7 +203,7 @@ impl<S: Stage> Run<S> {
                 Ok(tail) => tail,
                 Err(error) => return Ok(Err(error)),
             };
-            let ours = tail.last.is_some_and(|last| last.writer == party.writer);
+            let ours = tail.last.is_some_and(|(_, last)| last.writer == party.writer);
             if !ours || tail.last_sequence == begun.sequence {
                 return Ok(Ok(tail));
             }

@@ -7,7 +7,8 @@ impl World {
     pub(in super::super) fn check(&self, model: &Model) -> Result<(), String> {
         let (mut end, mut incarnation, mut writer) = (0, 0, 0);
         for stored in &self.log {
-            let begins = model.twin == Twin::None || !stored.begins();
+            // A sink that begins behind a loss goes on at another position than the log ends.
+            let begins = !stored.begins() || (model.twin == Twin::None && self.gone == 0);
             if begins && (stored.after != end || stored.first != end) {
                 return Err(format!("{stored} is stored behind position {end}"));
             }
@@ -19,8 +20,9 @@ impl World {
                 ));
             }
             (incarnation, writer) = (stored.incarnation, stored.writer);
-            end = end.max(stored.end());
+            end = if self.gone == 0 { end.max(stored.end()) } else { stored.end() };
         }
+        self.check_positions()?;
         if self.log.len() > model.longest() {
             return Err(format!("the stream has {} messages", self.log.len()));
         }
@@ -37,6 +39,21 @@ impl World {
                 return Err(format!("{name} released position {position}, which is not stored"));
             }
             self.check_quiet(model, at, usize::from(writer))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that under one number of the journal a position has one event, also of messages that
+    /// are gone: a source may have read them.
+    fn check_positions(&self) -> Result<(), String> {
+        let mut events = std::collections::BTreeMap::new();
+        for stored in &self.log {
+            for position in stored.first..stored.end() {
+                let first = events.entry((stored.ring, position)).or_insert(stored.epoch);
+                if *first != stored.epoch {
+                    return Err(format!("{stored} replaces the event of position {position}"));
+                }
+            }
         }
         Ok(())
     }
@@ -63,11 +80,13 @@ impl World {
         }
     }
 
-    /// Returns whether a sink ended as fenced, ended without its place, or has all events stored.
-    pub(in super::super) fn ends(&self, sink: usize) -> [bool; 3] {
+    /// Returns whether a sink ended as fenced, ended without its place, has all events stored, or
+    /// ended because of a loss.
+    pub(in super::super) fn ends(&self, sink: usize) -> [bool; 4] {
         let state = &self.sinks[sink];
         let all =
             matches!(state.phase, Phase::Running(_)) && self.acknowledged(sink) == state.events.1;
-        [state.phase == Phase::Fenced, state.phase == Phase::Gone, all]
+        let lost = state.phase == Phase::Lost;
+        [state.phase == Phase::Fenced, state.phase == Phase::Gone, all, lost]
     }
 }

@@ -1,0 +1,241 @@
+//! Streams whose end is gone, by the server's own word.
+
+#[path = "common/checks.rs"]
+mod checks;
+mod common;
+
+use std::path::PathBuf;
+
+use checks::{refused, until, until_next};
+use common::*;
+use slipring_nats::{Decoding, Error, Progress, RunningSource, Server as At, Source};
+use slipring_nats_server::{Client, Direction, Proxy, Server};
+
+/// The file of the stream's last messages.
+fn last_block(server: &Server) -> PathBuf {
+    let folder = server.dir().join("store/jetstream/$G/streams").join(STREAM).join("msgs");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|name| name == "blk")).max().unwrap()
+}
+
+/// Stores the events up to position 1000, in frames of 8 events at most.
+fn store_1000(server: &Server) {
+    let sink = sink(&server.url()).max_frame(HEADER + 8 * 8);
+    let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
+    feed(&mut tx, 1000).unwrap();
+    tx.close();
+    running.join().unwrap();
+}
+
+fn last_sequence(client: &mut Client) -> u64 {
+    client.stream_info(STREAM).unwrap()["state"]["last_seq"].as_u64().unwrap()
+}
+
+type Way = fn(&mut Server);
+/// Ways in which the last messages go.
+const WAYS: [(&str, Way); 3] = [
+    ("an administrator deletes the last message", |server| {
+        let mut client = client(server);
+        let last = last_sequence(&mut client);
+        client.delete_message(STREAM, last).unwrap();
+    }),
+    ("the last block is cut off", |server| {
+        server.stop().unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(last_block(server)).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 300).unwrap();
+        server.restart().unwrap();
+    }),
+    ("a byte of the last message is flipped", |server| {
+        server.stop().unwrap();
+        let block = last_block(server);
+        let mut bytes = std::fs::read(&block).unwrap();
+        let at = bytes.len() - 30;
+        bytes[at] ^= 1;
+        std::fs::write(&block, bytes).unwrap();
+        server.restart().unwrap();
+    }),
+];
+
+/// Returns the position behind the last event that can be read, and the first and the last sequence
+/// of what is gone behind it.
+fn end(server: &Server) -> (u64, u64, u64) {
+    let mut client = client(server);
+    let last = last_sequence(&mut client);
+    let message = (1..=last).rev().find_map(|at| client.get_message(STREAM, at).ok().flatten());
+    let frame = frame(&message.unwrap());
+    assert!(frame.sequence < last && frame.end() < 1000, "nothing is gone");
+    (frame.end(), frame.sequence + 1, last)
+}
+
+fn source(server: &Server) -> Source {
+    Source::of(At::at(server.url()), STREAM)
+}
+
+/// Fills a ring of a thousand slots from `first` on, and reads it.
+fn fill(source: Source, first: u64) -> (RunningSource, std::thread::JoinHandle<u64>) {
+    let (tx, mut rx) = ring(first, 1024);
+    let running = source.open().unwrap().start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    let reading = std::thread::spawn(move || {
+        let _ = rx.for_each(|number, at| assert_eq!(*number, event(at.seq)));
+        rx.next_seq()
+    });
+    (running, reading)
+}
+
+/// Returns what a source into a ring that begins at `first` ends with.
+fn ends(source: Source, first: u64) -> Result<Progress, Error> {
+    let (running, reading) = fill(source, first);
+    let ended = running.join();
+    reading.join().unwrap();
+    ended
+}
+
+#[test]
+fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
+    let _watched = watched();
+    for (name, way) in WAYS {
+        let Some(mut server) = server() else { return };
+        println!("{name}");
+        store_1000(&server);
+        let journal = source(&server).open().unwrap().journal().unwrap();
+        // A consumer has read all, and goes on later.
+        assert_eq!(ends(source(&server).until_end(), 0).unwrap().next, 1000);
+        way(&mut server);
+        let (end, first, last) = end(&server);
+        let numbers_of = |error| {
+            refused!(
+                error,
+                Error::LostAcknowledged { gone: Some(_), .. },
+                format!("position {end}"),
+                format!("of sequence{}", if first == last { "" } else { "s" }),
+                format!(" {first} "),
+                format!(" {last} "),
+                "gone",
+                "Sink::accept_loss"
+            );
+        };
+        numbers_of(sink(&server.url()).open(numbers()).unwrap_err());
+        numbers_of(sink(&server.url()).resume_at(end - 1).open(numbers()).unwrap_err());
+        let noted = sink(&server.url()).resume_at(1000).open(numbers()).unwrap_err();
+        assert!(noted.to_string().contains("acknowledged position 999"), "{noted}");
+        numbers_of(noted);
+        // No source takes the rest for the whole.
+        for first in [0, end, 1000] {
+            numbers_of(ends(source(&server).until_end(), first).unwrap_err());
+        }
+        let consumer = || source(&server).expect_journal(journal);
+        let (follower, reading) = fill(consumer(), end);
+        until("a word of it", || follower.progress().last_doubt.contains("gone): restore"));
+        assert!(!follower.is_finished());
+
+        // The user accepts the loss.
+        let open = sink(&server.url()).accept_loss().open(numbers()).unwrap();
+        assert_eq!(open.next_seq(), end);
+        let other = open.journal();
+        assert!(other != journal, "sources must notice");
+        let (mut tx, running) = start(open, 64);
+        feed(&mut tx, 1100).unwrap();
+        tx.close();
+        running.join().unwrap();
+        let is_other = |error| refused!(error, Error::OtherJournal { .. }, "lost its end");
+        is_other(follower.join().unwrap_err());
+        assert_eq!(reading.join().unwrap(), end);
+        is_other(consumer().open().unwrap_err());
+        // Each journal is read by itself: the first up to the loss, and the other from there on.
+        is_other(ends(source(&server).until_end(), 0).unwrap_err());
+        let goes_on = source(&server).until_end().expect_journal(other);
+        let progress = ends(goes_on.clone(), end).unwrap();
+        assert_eq!((progress.next, progress.journal), (1100, Some(other)));
+        is_other(ends(goes_on, 0).unwrap_err());
+        assert_eq!(ends(source(&server).until_end(), end).unwrap().next, 1100);
+        // The stream has its end again.
+        assert_eq!(sink(&server.url()).open(numbers()).unwrap().next_seq(), 1100);
+    }
+}
+
+/// Takes ten seconds, after which a source that gets nothing asks whether there is more.
+#[test]
+fn a_source_that_has_read_what_is_left_says_what_is_gone() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    store_1000(&server);
+    (WAYS[0].1)(&mut server);
+    let (end, ..) = end(&server);
+    let (follower, reading) = fill(source(&server), 0);
+    until_next(&follower, end);
+    until("a word of it", || follower.progress().last_doubt.contains("is gone"));
+    let restarts = follower.progress().restarts;
+    assert!(!follower.is_finished());
+    follower.stop();
+    assert_eq!(follower.join().unwrap().restarts, restarts);
+    assert_eq!(reading.join().unwrap(), end);
+}
+
+#[test]
+fn a_ring_keeps_the_journal_by_its_users_word() {
+    let _watched = watched();
+    let Some(mut server) = server() else { return };
+    store_1000(&server);
+    let journal = source(&server).open().unwrap().journal().unwrap();
+    (WAYS[0].1)(&mut server);
+    let (end, ..) = end(&server);
+    let accepts = || sink(&server.url()).accept_loss().journal(journal);
+    let open = accepts().resume_at(1000).open(numbers()).unwrap();
+    assert_eq!((open.next_seq(), open.journal()), (1000, journal));
+    let (mut tx, running) = start(open, 64);
+    feed(&mut tx, 1100).unwrap();
+    tx.close();
+    running.join().unwrap();
+    // The consumer that has read all goes on, and the stream tells the hole to others.
+    let progress = ends(source(&server).until_end().expect_journal(journal), 1000).unwrap();
+    assert_eq!((progress.events, progress.holes), (100, 0));
+    let behind = ends(source(&server).until_end(), 0).unwrap_err();
+    assert!(matches!(behind, Error::Hole { from, to: 1000 } if from == end), "{behind}");
+}
+
+#[test]
+fn a_sink_in_doubt_names_an_end_that_is_gone() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let door = Proxy::to(server.port()).unwrap();
+    let (mut tx, running) = start(sink(&door.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 10).unwrap();
+    until("the events", || running.counters().acknowledged == 10);
+    door.swallow(Direction::ToClient, true);
+    feed(&mut tx, 20).unwrap();
+    let mut client = client(&server);
+    until("a frame", || client.messages(STREAM).unwrap().iter().map(frame).any(|f| f.end() == 20));
+    // Another program may have appended it, as far as the sink knows.
+    let sequence = last_sequence(&mut client);
+    client.delete_message(STREAM, sequence).unwrap();
+    door.swallow(Direction::ToClient, false);
+    door.cut_now();
+    until("the end", || running.is_finished());
+    refused!(
+        running.join().unwrap_err(),
+        Error::LostAcknowledged { acknowledged: None, found: 10.., gone: Some(_) },
+        "is gone",
+        "Sink::accept_loss"
+    );
+}
+
+/// What is gone was there when the sink had its last acknowledgement, so it knows what it was.
+#[test]
+fn a_sink_goes_on_behind_begin_messages_that_are_gone() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store_1000(&server);
+    let door = Proxy::to(server.port()).unwrap();
+    let (mut tx, running) = start(sink(&door.url()).open(numbers()).unwrap(), 64);
+    let mut client = client(&server);
+    let last = last_sequence(&mut client);
+    for sequence in last - 7..=last {
+        client.delete_message(STREAM, sequence).unwrap();
+    }
+    door.cut_now();
+    until("another connection", || running.counters().reconnects > 0);
+    feed(&mut tx, 1100).unwrap();
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, 1100);
+    assert_eq!(scan(&mut client).last().unwrap().end(), 1100);
+}
