@@ -31,7 +31,8 @@ pub enum State {
 pub struct Counters {
     /// What the sink is doing.
     pub state: State,
-    /// Number of the sink's takeover of the stream.
+    /// Number of the sink: higher than that of each sink before, and higher again when it begins
+    /// anew.
     pub incarnation: u64,
     /// The position behind the last event that the engine has acknowledged.
     pub acknowledged: u64,

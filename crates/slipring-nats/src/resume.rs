@@ -237,7 +237,16 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if end > begun.sent {
         return Err(Error::WrongEpoch { ring: begun.sent, stream: end });
     }
-    Ok(going_on(end))
+    // It may have begun anew, and not know it yet.
+    Ok(Point { incarnation: last.incarnation, ..going_on(end) })
+}
+
+/// Returns where a sink begins anew that has up to `window` frames in flight, and would go on at
+/// `point`. Once its begin messages are stored, no condition of these frames holds (I2), so it may
+/// divide their events anew.
+pub fn anew(point: &Point, window: u32) -> Point {
+    let incarnation = point.incarnation.saturating_add(1).min(MAX_INCARNATION);
+    Point { incarnation, messages: window, ..*point }
 }
 
 /// Returns whether the sink's own begin message is the stream's last one. After a lost

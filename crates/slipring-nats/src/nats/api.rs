@@ -28,8 +28,6 @@ pub const STORE_FAILED: u64 = 10077;
 pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
 /// The server has not all messages of an atomic batch.
 pub const INCOMPLETE_BATCH: u64 = 10176;
-/// The message is greater than the stream takes.
-pub const MESSAGE_TOO_LARGE: u64 = 10054;
 /// JetStream is off, for the server or for the account.
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
 /// The status of an answer to a request that is itself at fault.
@@ -74,6 +72,11 @@ impl Info {
     pub fn inactive_limit(&self) -> Option<Duration> {
         let nanos = self.config["consumer_limits"]["inactive_threshold"].as_u64();
         nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
+    /// Greatest message that the stream takes, in bytes (0: as the server).
+    pub fn max_message(&self) -> u64 {
+        self.config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64)
     }
 
     /// Whether the stream never had a message. Its last sequence is then the one before its first

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use serde::Deserialize;
 
 use super::api::{
-    INCOMPLETE_BATCH, MESSAGE_TOO_LARGE, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
+    INCOMPLETE_BATCH, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
     WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT,
 };
 use super::{Connection, Fault};
@@ -212,7 +212,7 @@ fn refusal(error: Refusal) -> Outcome {
         STORE_FAILED => Outcome::Full(why),
         code if NO_RESOURCES.contains(&code) => Outcome::Full(why),
         INCOMPLETE_BATCH => Outcome::Later(UNACKNOWLEDGED.into()),
-        SEALED | OTHER_STREAM | MESSAGE_TOO_LARGE => Outcome::Never(why),
+        SEALED | OTHER_STREAM => Outcome::Never(why),
         code => Outcome::Later(format!("{why} ({code})")),
     }
 }

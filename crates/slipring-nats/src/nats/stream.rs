@@ -245,7 +245,7 @@ impl Connection {
         let config = &info.config;
         Ok(Stream {
             name: name.into(),
-            max_message: config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64),
+            max_message: info.max_message(),
             in_memory: config["storage"] == "memory",
             asynchronous: config["persist_mode"] == "async",
             atomic: config["allow_atomic"] == true,

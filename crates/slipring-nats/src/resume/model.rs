@@ -43,6 +43,8 @@
 //! - A doubt leaves the messages of the attempt to the network, which holds them back: each may be
 //!   stored at any later moment, or never. Their conditions alone keep them in order. The replies
 //!   of the attempt are lost.
+//! - A sink that has asked may begin anew, [`Model::anews`] times. Once its begin messages are
+//!   stored, it divides the frames in flight anew.
 //! - Sink B may start at any moment, with each released position up to the last one that was
 //!   acknowledged to sink A.
 //! - The stream's last messages are removed at any moment, [`Model::removals`] times: some or all
@@ -129,6 +131,9 @@ enum Twin {
     TailIgnored,
     /// A new ring that goes on behind a loss keeps the number of the journal.
     KeptNumber,
+    /// A sink that begins anew sends frames behind its begin messages before these are
+    /// acknowledged.
+    Unacknowledged,
     /// A new ring draws one number of a journal for all of its attempts.
     OneNumber,
 }
@@ -156,6 +161,8 @@ struct Model {
     successor: bool,
     /// Number of times that the server forgets the ids it knows.
     passes: u8,
+    /// Number of times that each sink begins anew.
+    anews: [u8; 2],
     /// Number of times that messages are removed at the stream's end.
     removals: u8,
     /// Whether sinks accept a loss.
@@ -176,6 +183,8 @@ struct Explored {
     recognized: usize,
     /// Number of steps in which a sink asks because of a refusal.
     refusals: usize,
+    /// Number of steps in which a sink that has begun begins anew.
+    begun_anew: usize,
     /// Number of states in which each sink is fenced, has lost its place, has all events stored, or
     /// has ended because of a loss.
     ends: [[usize; 4]; 2],
@@ -193,6 +202,7 @@ impl Model {
             timeouts,
             successor,
             passes,
+            anews: [0, 0],
             removals,
             accepts_loss,
             says,
@@ -252,6 +262,7 @@ impl Model {
         assert!(found.refusals > 0, "{found:?}");
         assert!(found.held_stored > 0, "{found:?}");
         assert!(found.recognized > 0, "{found:?}");
+        assert_eq!(found.begun_anew > 0, self.anews != [0, 0], "{found:?}");
         let [[a_fenced, a_gone, a_all, _], [b_fenced, b_gone, b_all, _]] = found.ends;
         assert!(a_fenced > 0 && a_all > 0 && b_all > 0 && b_gone == 0, "{found:?}");
         assert_eq!((a_gone > 0, b_fenced > 0), (self.one_ring, !self.one_ring), "{found:?}");
@@ -278,6 +289,7 @@ impl Explored {
             Step::Delivered { held: true, outcome: Outcome::Stored, .. } => self.held_stored += 1,
             Step::TimesOut { recognized: true, .. } => self.recognized += 1,
             Step::Refused { .. } => self.refusals += 1,
+            Step::BeginsAnew { .. } => self.begun_anew += 1,
             _ => {}
         }
     }
@@ -504,4 +516,34 @@ fn a_number_that_is_drawn_once_may_be_the_one_that_others_write_under() {
         Model { removals: 1, accepts_loss: true, ..model }
             .fails(&["A's frame 0..1 replaces the event of position 0: ", "are removed; "]);
     }
+}
+
+/// Frames in flight are larger than what the server takes now, and are divided behind begin
+/// messages of the sink's own.
+#[test]
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn sinks_that_begin_anew_keep_each_event_once() {
+    for (one_ring, least) in [(RINGS_OF_THREADS, 15_000), (RING_OF_PROCESSES, 2_000)] {
+        for (windows, timeouts) in [(NO_BATCHES, [2, 1]), (BATCHES, [1, 1]), ([3, 2], [1, 0])] {
+            let model = Model::new(one_ring, windows, Twin::None);
+            Model { anews: [1, 0], timeouts, ..model }.passes(least);
+        }
+        let model = Model::new(one_ring, BATCHES, Twin::None);
+        Model { anews: [1, 0], timeouts: [1, 0], removals: 1, ..model }.holds();
+    }
+}
+
+/// The second frame of the attempt before names the sequence of the begin message.
+#[test]
+fn one_begin_message_lets_a_frame_of_the_attempt_before_slip_in() {
+    let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::OneBegin);
+    Model { successor: false, anews: [1, 0], ..model }
+        .fails(&["A's frame 1..2 is stored behind position 0: ", "A asks and begins anew; "]);
+}
+
+/// Sink B's begin messages take the sequences of sink A's, and sink A's frame follows them.
+#[test]
+fn frames_behind_begin_messages_that_may_not_be_stored_are_not_fenced() {
+    let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::Unacknowledged);
+    Model { anews: [1, 0], ..model }.fails(&["A's frame ", "A asks and begins anew; "]);
 }

@@ -247,7 +247,8 @@ impl Sink {
     }
 
     /// Greatest length of a frame, in bytes. 511 KiB unless called, and at most 512 KiB; less if
-    /// the server or the stream takes less. Clients read two messages of 511 KiB into a buffer of 1
+    /// the server or the stream takes less. If they take less while the sink runs, it begins anew,
+    /// and divides what it has in flight. Clients read two messages of 511 KiB into a buffer of 1
     /// MiB.
     ///
     /// Example: [`Sink`].
@@ -297,13 +298,15 @@ impl Sink {
     /// has read the earlier one ends.
     ///
     /// Under one number a position has one event. So an emptied stream goes on under its number if
-    /// [`resume_at`](Sink::resume_at) names the right position, too.
+    /// [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may have
+    /// stored more events than it counted, and a source may have read them: the right position is
+    /// behind all of these.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
     /// # let nats = slipring_nats_server::Server::start(Default::default())?;
     /// # let url = nats.url();
-    /// use slipring_nats::{Encoding, Server, Sink, Source, StreamSettings};
+    /// use slipring_nats::{Encoding, Server, Sink, StreamSettings};
     /// let sink = || Sink::to(Server::at(&url), "ORDERS").create(StreamSettings::new("orders"));
     /// let orders = || Encoding::<u64>::plain("order", 1);
     ///

@@ -17,7 +17,7 @@ use crate::resume::{self, Losses, Party, Point, Start};
 /// Time within which the takeover succeeds or fails.
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// Number of the begin message.
-const BEGIN: u64 = u64::MAX;
+pub const BEGIN: u64 = u64::MAX;
 /// Bytes that the server may count of a message beside its payload and the stream's name: headers,
 /// and their frame.
 const MESSAGE_OVERHEAD: usize = 256;
@@ -91,18 +91,30 @@ impl<E> Opened<E> {
 
     /// Returns what the header of each message says, but for its positions.
     pub fn template(&self) -> Header {
+        self.template_at(&self.point)
+    }
+
+    fn template_at(&self, point: &Point) -> Header {
         Header {
-            ring: self.point.ring,
+            ring: point.ring,
             epoch: self.party.epoch,
-            incarnation: self.point.incarnation,
+            incarnation: point.incarnation,
             writer: self.party.writer,
             fingerprint: self.party.fingerprint,
             event_size: self.encoding.size().unwrap_or(0),
-            after: self.point.after,
-            first: self.point.next,
+            after: point.after,
+            first: point.next,
             count: 0,
             window: self.window,
         }
+    }
+
+    /// Notes the greatest message that the stream takes now, and with it what the server takes.
+    pub fn learn_limit(&mut self, max_message: u64) -> Result<(), Error> {
+        self.stream.max_message = max_message;
+        let Opened { connection, stream, settings, encoding, .. } = self;
+        self.max_frame = max_frame(connection, stream, settings, encoding)?;
+        Ok(())
     }
 
     /// Begins: publishes a message without events, of the next incarnation. From then on the server
@@ -176,7 +188,7 @@ impl<E> Opened<E> {
                 point.messages = 1; // no sink has more in flight on such a stream
             }
             self.point = point;
-            let begin = self.begin_message();
+            let begin = self.begin_message(&point);
             let sent = self.publisher.send(&self.connection, BEGIN, &begin, point.expected);
             let patience = self.settings.ack_timeout.min(REQUEST); // then it asks whether it has begun
             match tokio::time::timeout(patience, sent).await {
@@ -239,11 +251,11 @@ impl<E> Opened<E> {
     }
 
     /// Returns the begin messages: as many as the sink before may have in flight (resume::I2).
-    fn begin_message(&self) -> Body {
-        let header = self.template();
+    pub fn begin_message(&self, point: &Point) -> Body {
+        let header = self.template_at(point);
         // The first one tells the hole, if there is one.
         let rest = self.without_events(&Header { after: header.first, ..header });
-        let mut messages = vec![rest; self.point.messages as usize];
+        let mut messages = vec![rest; point.messages as usize];
         if let Some(first) = messages.first_mut() {
             *first = self.without_events(&header);
         }

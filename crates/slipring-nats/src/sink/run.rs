@@ -8,6 +8,7 @@
 //!   producer no more than with a stage that polls. The loop polls the ring at each answer, and at
 //!   least once in the linger time.
 
+mod anew;
 mod doubt;
 
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use slipring::{BatchError, WaitError};
 
 use super::Settings;
-use super::open::Opened;
+use super::open::{BEGIN, Opened};
 use super::running::{Stop, Watch};
 use super::stage::Stage;
 use super::units::{Filling, Unit, Window};
@@ -30,7 +31,7 @@ use crate::errors::Error;
 use crate::frame::{HEADER, LENGTH};
 use crate::nats::publish::{Outcome, UNACKNOWLEDGED};
 use crate::nats::{Fault, Notice, REQUEST};
-use crate::resume::Begun;
+use crate::resume::{Begun, Point};
 use crate::runtime::panic_text;
 
 /// Time between two looks at the ring while the engine is away.
@@ -43,6 +44,8 @@ pub struct Run<S: Stage> {
     begun: Begun,
     /// The sequence that the next append expects.
     expected: u64,
+    /// Where the sink begins anew, while it waits for the acknowledgement (`run/anew.rs`).
+    anew: Option<Point>,
     filling: Filling,
     /// Units that are full, and for which the window has no room yet.
     ready: VecDeque<Unit>,
@@ -101,6 +104,7 @@ impl<S: Stage> Run<S> {
             stage,
             begun,
             expected: point.expected,
+            anew: None,
             filling: Filling::new(opened.template(), point.next, opened.max_frame),
             ready: VecDeque::new(),
             window: Window::default(),
@@ -289,6 +293,9 @@ impl<S: Stage> Run<S> {
 
     /// Sends what is to be sent now: full units, and one that is not full if it is time for it.
     async fn send(&mut self) -> Result<(), Fault> {
+        if self.anew.is_some() {
+            return Ok(());
+        }
         let limit = self.opened.window as usize;
         while self.window.len() < limit
             && let Some(unit) = self.ready.pop_front()
@@ -391,6 +398,18 @@ impl<S: Stage> Run<S> {
 
     async fn answer(&mut self, number: u64, outcome: Outcome) -> Result<(), Error> {
         match outcome {
+            Outcome::Stored { sequence } if number == BEGIN => {
+                let begun = self.anew.filter(|point| {
+                    sequence == point.expected + u64::from(point.messages) //
+                });
+                let Some(point) = begun else {
+                    let why = "an acknowledgement came out of order";
+                    return self.resolve(Doubt::Lost, why.into()).await;
+                };
+                (self.expected, self.begun.sequence) = (sequence, sequence);
+                (self.outage, self.pause) = (None, Duration::ZERO);
+                self.began_anew(point.incarnation)
+            }
             Outcome::Stored { sequence } => {
                 let behind: u64 = self.window.iter_mut().map(|unit| unit.body.messages()).sum();
                 let oldest = self.window.oldest().map(|unit| (unit.number, unit.body.messages()));

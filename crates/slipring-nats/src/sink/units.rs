@@ -71,6 +71,21 @@ impl Filling {
         self.count == 0
     }
 
+    /// Sets the greatest length of a unit, in bytes.
+    pub fn limit(&mut self, max: usize) {
+        self.max = max;
+    }
+
+    /// Whether what it has is longer than a unit may be.
+    pub fn is_long(&self) -> bool {
+        self.count != 0 && self.bytes.len() > self.max
+    }
+
+    /// Goes on behind position `after`, by other headers. It is empty.
+    pub fn begin_again(&mut self, template: Header, after: u64) {
+        (self.template, self.after) = (template, after);
+    }
+
     /// When the first event was taken from the ring.
     pub fn taken(&self) -> Instant {
         self.taken
@@ -221,6 +236,10 @@ impl Window {
 
     pub fn pop(&mut self) -> Option<Unit> {
         self.units.pop_front()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Unit> {
+        self.units.iter()
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Unit> {

@@ -187,6 +187,32 @@ fn a_sink_of_a_ring_of_processes_is_killed_at_each_step() {
     journal.finish();
 }
 
+/// Steps of a sink whose frames in flight are larger than what the stream takes now.
+const ANEW: [&str; 3] = ["sink-begin-again-sent", "sink-begun-again", "sink-resolved"];
+
+#[test]
+fn a_sink_that_begins_anew_to_divide_its_frames_is_killed() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let mut journal = Journal::new(&server);
+    let take = |client: &mut Client, size: i64| {
+        let mut config = client.stream_info(STREAM).unwrap()["config"].clone();
+        config["max_msg_size"] = size.into();
+        client.api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
+    };
+    for step in ANEW {
+        let values = [("NAME", journal.ring.name.as_str()), ("URL", &journal.url), ("FRAME", "64")];
+        let mut role = Role::start("sink", &values, Some((step, 1)));
+        assert_eq!(role.hear(), "runs");
+        take(&mut journal.client, 400); // headers, and a frame of four events
+        let way = Way::to(&server, Network::Good);
+        journal.feed_until_killed(role, way, step);
+        take(&mut journal.client, -1);
+    }
+    let frames = journal.finish();
+    assert!(frames.iter().any(|frame| frame.events.len() > 4));
+}
+
 /// Starts a sink's role that feeds its own ring up to position `end`.
 fn fed(role: &str, url: &str, end: u64, step: Option<(&str, u32)>) -> Role {
     Role::start(role, &[("URL", url), ("END", &end.to_string())], step)

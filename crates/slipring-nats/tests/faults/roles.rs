@@ -166,7 +166,8 @@ pub fn play() {
 }
 
 fn own_sink() -> Sink {
-    let sink = sink(&value("URL")).max_frame(HEADER + 8 * 4);
+    let events = std::env::var("FRAME").map_or(4, |events| events.parse().unwrap());
+    let sink = sink(&value("URL")).max_frame(HEADER + 8 * events);
     match std::env::var("ACK_MICROS") {
         Ok(micros) => sink.ack_timeout(Duration::from_micros(micros.parse().unwrap())),
         Err(_) => sink,

@@ -4,7 +4,7 @@ mod check;
 
 use std::fmt;
 
-use super::super::{Begun, Party, Point, Start, Tail, begin, has_begun, resume};
+use super::super::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, resume};
 use super::{Model, NO_BATCHES, Twin};
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_WINDOW};
@@ -98,6 +98,10 @@ struct Sink {
     window: Vec<Message>,
     /// The sequence that the next message expects.
     expected: u8,
+    /// Where the sink begins anew, while it has begun and waits for the acknowledgement.
+    anew: Option<Point>,
+    /// Number of times that the sink begins anew yet.
+    anews: u8,
     /// Number of further time-outs.
     timeouts: u8,
     /// Messages of the current attempt that have not reached the server.
@@ -150,6 +154,10 @@ pub(super) enum Step {
     Removed {
         left: u8,
     },
+    /// A sink that has asked begins anew, so as to divide its frames.
+    BeginsAnew {
+        sink: usize,
+    },
 }
 
 /// What the server did with a message.
@@ -177,6 +185,7 @@ impl fmt::Display for Step {
             Step::Refused { sink } => write!(f, "{} gets a refusal and asks", name(sink)),
             Step::TimesOut { sink, .. } => write!(f, "{} times out and asks", name(sink)),
             Step::WindowPasses => f.write_str("the duplicate window passes"),
+            Step::BeginsAnew { sink } => write!(f, "{} asks and begins anew", name(sink)),
             Step::Removed { left: 0 } => f.write_str("all messages are removed"),
             Step::Removed { left } => write!(f, "the messages behind sequence {left} are removed"),
         }
@@ -189,8 +198,10 @@ pub(super) type Next = Vec<(Step, Result<World, String>)>;
 impl World {
     /// Returns the state in which sink A has sent its first begin message.
     pub(super) fn first(model: &Model) -> World {
-        let sink = |timeouts| Sink {
+        let sink = |timeouts, anews| Sink {
             phase: Phase::Idle,
+            anew: None,
+            anews,
             released: 0,
             events: (0, 0),
             window: Vec::new(),
@@ -199,7 +210,7 @@ impl World {
             current: Vec::new(),
             replies: Vec::new(),
         };
-        let sinks = [sink(model.timeouts[A]), sink(model.timeouts[B])];
+        let sinks = [A, B].map(|at| sink(model.timeouts[at], model.anews[at]));
         let (log, held) = (Vec::new(), Vec::new());
         let (gone, removals) = (0, model.removals);
         let idle = World { log, gone, removals, sinks, held, ids: 0, passes: model.passes };
@@ -478,22 +489,62 @@ impl World {
         let sink = &mut self.sinks[at];
         let Phase::Running(begun) = &mut sink.phase else { unreachable!("the sink has begun") };
         let end = point.next as u8;
+        let begun_anew = point.incarnation != begun.incarnation;
         (begun.acknowledged, begun.sequence) = (point.next, point.expected);
         sink.window.retain(|frame| frame.end() > end);
         sink.expected = expected;
-        if model.twin == Twin::Reframed {
+        if model.twin == Twin::Reframed || begun_anew {
             sink.window.clear();
-            begun.sent = point.next;
+            (begun.sent, begun.incarnation) = (point.next, point.incarnation);
         }
         if sink.window.first().map_or(begun.sent, |frame| frame.first.into()) != point.next {
             let reason = format!("the stream ends within a frame of {}", name(at));
             return next.push((step, Err(reason)));
         }
+        if sink.anews > 0 && !sink.window.is_empty() {
+            self.clone().begin_anew(model, at, point, next);
+        }
+        let sink = &mut self.sinks[at];
         for frame in &mut sink.window {
             frame.expected = sink.expected;
             sink.expected += 1;
         }
         sink.current.clone_from(&sink.window);
+        self.fill(model, at, step, next);
+    }
+
+    /// Has a sink that has begun, and that has frames in flight, begin anew.
+    fn begin_anew(mut self, model: &Model, at: usize, point: &Point, next: &mut Next) {
+        let mut point = anew(point, model.windows[at]);
+        if model.twin == Twin::OneBegin {
+            point.messages = 1;
+        }
+        let step = Step::BeginsAnew { sink: at };
+        let sink = &mut self.sinks[at];
+        sink.anews -= 1;
+        sink.current.push(message(&model.party(at), &point, sink.expected));
+        if model.twin == Twin::Unacknowledged {
+            sink.expected += point.messages as u8;
+            self.began_anew(model, at, point.incarnation, step, next);
+        } else {
+            sink.anew = Some(point);
+            self.settle(model, step, next);
+        }
+    }
+
+    /// Has a sink divide its events anew that knows its begin messages to be stored.
+    fn began_anew(
+        mut self,
+        model: &Model,
+        at: usize,
+        incarnation: u64,
+        step: Step,
+        next: &mut Next,
+    ) {
+        let sink = &mut self.sinks[at];
+        let Phase::Running(begun) = &mut sink.phase else { unreachable!("the sink has begun") };
+        (begun.incarnation, begun.sent) = (incarnation, begun.acknowledged);
+        (sink.anew, sink.window) = (None, Vec::new());
         self.fill(model, at, step, next);
     }
 
@@ -512,7 +563,21 @@ impl World {
                 let place = Point { expected: sequence.into(), ..*point };
                 world.run(model, at, &place, step, next);
             }
+            // The answers to what was sent before belong to an earlier attempt.
+            Phase::Running(begun) if let Some(point) = sink.anew => {
+                let last = point.expected + u64::from(point.messages);
+                if u64::from(sequence) != last {
+                    return next.push((step, Err("an acknowledgement out of order".to_owned())));
+                }
+                begun.sequence = last;
+                sink.expected = sequence;
+                world.began_anew(model, at, point.incarnation, step, next);
+            }
             Phase::Running(begun) => {
+                if model.twin == Twin::Unacknowledged && sequence != sink.window[0].expected + 1 {
+                    // That of its begin messages.
+                    return world.settle(model, step, next);
+                }
                 let frame = sink.window.remove(0);
                 if model.twin.names_the_stream() && sequence != frame.expected + 1 {
                     return next.push((step, Err("an acknowledgement out of order".to_owned())));
@@ -532,6 +597,9 @@ impl World {
     fn fill(self, model: &Model, at: usize, step: Step, next: &mut Next) {
         let sink = &self.sinks[at];
         let Phase::Running(begun) = sink.phase else { return self.settle(model, step, next) };
+        if sink.anew.is_some() {
+            return self.settle(model, step, next);
+        }
         let left = sink.events.1.saturating_sub(begun.sent as u8);
         if sink.window.len() == model.windows[at] as usize || left == 0 || self.is_gone(model, at) {
             return self.settle(model, step, next);
@@ -561,6 +629,7 @@ impl World {
         let sink = &mut self.sinks[sink];
         self.held.append(&mut sink.current);
         sink.replies.clear();
+        sink.anew = None;
     }
 
     /// Ends a sink. Its messages live on.
@@ -598,7 +667,8 @@ impl Model {
 
     /// Returns the greatest number of messages in the log: events, and begin messages.
     fn longest(&self) -> usize {
-        let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B] + self.removals);
+        let anews = self.anews[A] + self.anews[B];
+        let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B] + self.removals + anews);
         2 * usize::from(self.events) + begins * WIDEST as usize
     }
 }

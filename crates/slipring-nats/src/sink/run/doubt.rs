@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: nothing is sent between the doubt and the engine's answer.
-//! - I2: the units of the window are sent again as they were: see `resume`.
+//! - I2: the units of the window are sent again as they were, or behind begin messages of the next
+//!   incarnation: see `resume`, and `run/anew.rs`.
 //! - I3: while the sink asks or waits, it looks at the ring, at the deadline and at a call to stop.
 
 use std::ops::ControlFlow::Continue;
@@ -41,6 +42,7 @@ impl<S: Stage> Run<S> {
         self.outage = Some((since, why));
         let mut losses = Losses::default();
         loop {
+            self.anew = None;
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
             // A stream is as full for the next server.
@@ -58,26 +60,37 @@ impl<S: Stage> Run<S> {
                     self.shared.change(|counters| counters.state = State::Away);
                     continue;
                 }
-                Asked::End(tail) => resume::resume(&tail, &self.opened.party, &self.begun),
+                Asked::End(tail, max_message) => {
+                    let point = resume::resume(&tail, &self.opened.party, &self.begun);
+                    point.map(|point| (point, max_message))
+                }
                 Asked::Failed(error) => Err(error),
             };
-            match ended {
-                Ok(point) => {
+            let anew = match ended {
+                Ok((point, max_message)) => {
                     step!("sink-asked");
                     losses = Losses::default();
                     (self.expected, self.begun.sequence) = (point.expected, point.expected);
                     if self.forget_stored(point.next)? {
                         (since, self.pause) = (Instant::now(), Duration::ZERO);
                     }
+                    if point.incarnation != self.begun.incarnation {
+                        self.began_anew(point.incarnation)?;
+                    }
                     step!("sink-resolved");
+                    self.fit(max_message)?.then_some(point)
                 }
                 Err(error) if losses.excuse(&error, self.opened.connection.is_in_cluster()) => {
                     self.outage = Some((since, error.to_string()));
                     continue;
                 }
                 Err(error) => return Err(error),
-            }
-            match self.send_again().await {
+            };
+            let sent = match anew {
+                Some(point) => self.begin_anew(&point).await,
+                None => self.send_again().await,
+            };
+            match sent {
                 Ok(()) => {
                     // Without units in flight nothing is left to be acknowledged.
                     let (outage, state) = match self.window.is_empty() {
@@ -199,20 +212,21 @@ impl<S: Stage> Run<S> {
         let requests = self.opened.connection.requests();
         let (party, begun) = (self.opened.party, self.begun);
         let asking = tokio::time::timeout(ASKING, async {
+            let max_message = requests.info(&name).await?.max_message();
             let tail = match requests.tail(&name).await? {
                 Ok(tail) => tail,
                 Err(error) => return Ok(Err(error)),
             };
             let ours = tail.last.is_some_and(|(_, last)| last.writer == party.writer);
             if !ours || tail.last_sequence == begun.sequence {
-                return Ok(Ok(tail));
+                return Ok(Ok((tail, max_message)));
             }
             let ends = (begun.sequence + 1, tail.last_sequence);
             let checked = requests.check_chain(&name, ends, Some(begun.acknowledged)).await?;
-            Ok::<_, Fault>(checked.map(|()| tail))
+            Ok::<_, Fault>(checked.map(|()| (tail, max_message)))
         });
         match self.watching(doubt, asking).await? {
-            Ok(Ok(Ok(tail))) => Ok(Asked::End(tail)),
+            Ok(Ok(Ok((tail, max_message)))) => Ok(Asked::End(tail, max_message)),
             Ok(Ok(Err(error))) => Ok(Asked::Failed(error)),
             Ok(Err(Fault::Away(why))) => Ok(Asked::Later(why)),
             Ok(Err(fault @ Fault::Refused { .. })) => {
@@ -258,7 +272,9 @@ impl<S: Stage> Run<S> {
 
 /// What the engine says, or why it says nothing.
 enum Asked {
-    End(resume::Tail),
+    /// The stream's end, and the greatest message that the stream takes, in bytes (0: as the
+    /// server).
+    End(resume::Tail, u64),
     Failed(Error),
     Later(String),
 }

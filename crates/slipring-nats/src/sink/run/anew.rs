@@ -1,0 +1,130 @@
+//! What a sink does when the server or the stream takes less than before: it divides its frames
+//! anew.
+//!
+//! Invariants
+//! - I1: frames that were sent are divided only behind begin messages of the sink's own next
+//!   incarnation, of which it knows that they are stored. There are as many of them as the sink may
+//!   have frames in flight, so no condition of the frames before holds any more (resume::I2).
+//! - I2: nothing is sent behind begin messages that may not be stored. Another sink could take
+//!   their sequences, and what follows would be stored behind its begin messages.
+
+use std::time::Instant;
+
+use super::{Run, in_time};
+use crate::errors::Error;
+use crate::frame::{Events, HEADER, Header, LENGTH};
+use crate::nats::Fault;
+use crate::nats::publish::Body;
+use crate::resume::{self, Point};
+use crate::sink::MESSAGE_HEADERS;
+use crate::sink::open::BEGIN;
+use crate::sink::stage::Stage;
+use crate::sink::units::Unit;
+
+impl<S: Stage> Run<S> {
+    /// Notes how long messages of the stream can be now, and divides what was not sent yet, if it
+    /// is longer. Returns whether frames in flight are.
+    pub(super) fn fit(&mut self, max_message: u64) -> Result<bool, Error> {
+        self.opened.learn_limit(max_message)?;
+        let limit = self.opened.max_frame;
+        self.filling.limit(limit);
+        self.window.iter().chain(&self.ready).try_for_each(|unit| check(unit, limit))?;
+        let is_long = |unit: &Unit| matches!(&unit.body, Body::Frame(frame) if frame.len() > limit);
+        if self.ready.iter().any(is_long) || self.filling.is_long() {
+            let units = self.unsent();
+            self.divide(units, self.begun.sent)?;
+        }
+        Ok(self.window.iter().any(is_long))
+    }
+
+    /// Sends begin messages of the next incarnation, behind which the frames in flight may be
+    /// divided (I1).
+    pub(super) async fn begin_anew(&mut self, point: &Point) -> Result<(), Fault> {
+        let point = resume::anew(point, self.opened.window);
+        let begin = self.opened.begin_message(&point);
+        self.window.iter_mut().for_each(|unit| unit.sent = Instant::now());
+        self.anew = Some(point); // I2
+        let (publisher, connection) = (&self.opened.publisher, &self.opened.connection);
+        in_time(publisher.send(connection, BEGIN, &begin, point.expected)).await?;
+        step!("sink-begin-again-sent");
+        Ok(())
+    }
+
+    /// Divides all frames, behind the sink's begin messages of the incarnation `incarnation`.
+    pub(super) fn began_anew(&mut self, incarnation: u64) -> Result<(), Error> {
+        step!("sink-begun-again");
+        (self.anew, self.begun.incarnation) = (None, incarnation);
+        self.opened.point.incarnation = incarnation;
+        self.shared.change(|counters| {
+            counters.incarnation = incarnation;
+            counters.in_flight = 0;
+        });
+        let mut units: Vec<Unit> = std::iter::from_fn(|| self.window.pop()).collect();
+        units.extend(self.unsent());
+        self.begun.sent = self.begun.acknowledged;
+        self.divide(units, self.begun.acknowledged)
+    }
+
+    /// Takes the units that were not sent.
+    fn unsent(&mut self) -> Vec<Unit> {
+        if !self.filling.is_empty() {
+            self.ready.push_back(self.filling.seal());
+        }
+        self.ready.drain(..).collect()
+    }
+
+    /// Divides the frames of `units` behind position `after`. A hole at the ring's end is told when
+    /// all else is stored.
+    fn divide(&mut self, units: Vec<Unit>, after: u64) -> Result<(), Error> {
+        let (template, limit) = (self.opened.template(), self.opened.max_frame);
+        self.filling.begin_again(template, after);
+        for unit in units {
+            check(&unit, limit)?;
+            let frame = match unit.body {
+                Body::Frame(frame) => frame,
+                Body::Batch(_) if unit.events > 0 => {
+                    self.ready.push_back(unit); // each event has a message of its own
+                    continue;
+                }
+                Body::Batch(_) => continue,
+            };
+            let damaged = |bad| Error::Server { why: format!("a frame of this sink is {bad:?}") };
+            let (header, payload) = Header::read(&frame).map_err(damaged)?;
+            for (event, seq) in Events::of(&header, payload).zip(header.first..) {
+                let (event, is_plain) = (event.map_err(damaged)?, header.event_size > 0);
+                let is_full = match is_plain {
+                    true => self.filling.room(event.len()) == 0,
+                    false => self.filling.is_full_for(event.len()),
+                };
+                if !self.filling.is_empty() && (is_full || self.filling.is_behind_hole(seq)) {
+                    self.ready.push_back(self.filling.seal());
+                }
+                match is_plain {
+                    true => self.filling.plain(seq).extend_from_slice(event),
+                    false => self.filling.varied(seq, event),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an event that does not fit into a message of the length `limit`.
+fn check(unit: &Unit, limit: usize) -> Result<(), Error> {
+    let fits = |needs: usize| match needs <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLarge { needs: needs as u64, limit: limit as u64 }),
+    };
+    match &unit.body {
+        Body::Frame(frame) if frame.len() > limit => {
+            let Ok((header, payload)) = Header::read(frame) else { return Ok(()) };
+            let length = if header.event_size > 0 { 0 } else { LENGTH };
+            let mut events = Events::of(&header, payload).flatten();
+            events.try_for_each(|event| fits(HEADER + length + event.len()))
+        }
+        Body::Batch(list) if unit.events > 0 => {
+            list.iter().try_for_each(|single| fits(single.payload.len() + MESSAGE_HEADERS))
+        }
+        _ => Ok(()),
+    }
+}
