@@ -1,13 +1,14 @@
 //! The model's state, and the steps that lead from one state to the next.
 
 mod check;
+mod step;
 
-use std::fmt;
-
+use self::step::{Message, id, message, name};
+pub(super) use self::step::{Outcome, Step};
 use super::super::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, resume};
 use super::{Model, NO_BATCHES, Twin};
 use crate::errors::Error;
-use crate::frame::{Header, Id, MAX_WINDOW};
+use crate::frame::{Id, MAX_WINDOW};
 
 /// Greatest number of events in a frame.
 const FRAME: u8 = 2;
@@ -16,58 +17,6 @@ const WIDEST: u32 = 3;
 /// Indices of the two sinks. Sink B is the successor.
 pub(super) const A: usize = 0;
 pub(super) const B: usize = 1;
-
-/// A message: a begin message if `count` is 0, a frame otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Message {
-    /// The sequence that the message's condition names.
-    expected: u8,
-    /// Number of the stream's messages that this becomes: [`Point::messages`] for a begin message.
-    messages: u8,
-    ring: u8,
-    epoch: u8,
-    incarnation: u8,
-    writer: u8,
-    after: u8,
-    first: u8,
-    count: u8,
-}
-
-impl Message {
-    /// Returns the position behind the last event.
-    fn end(&self) -> u8 {
-        self.first + self.count
-    }
-
-    fn begins(&self) -> bool {
-        self.count == 0
-    }
-
-    fn header(&self, model: &Model) -> Header {
-        Header {
-            ring: id(self.ring),
-            epoch: id(self.epoch),
-            incarnation: self.incarnation.into(),
-            writer: self.writer.into(),
-            fingerprint: 0,
-            event_size: 8,
-            after: self.after.into(),
-            first: self.first.into(),
-            count: self.count.into(),
-            window: model.windows[usize::from(self.writer)],
-        }
-    }
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = name(self.writer.into());
-        match self.count {
-            0 => write!(f, "{name}'s begin message at {}", self.after),
-            _ => write!(f, "{name}'s frame {}..{}", self.first, self.end()),
-        }
-    }
-}
 
 /// How far a sink is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,70 +75,6 @@ pub(super) struct World {
     ids: u32,
     /// Number of times that the server will still forget all ids.
     passes: u8,
-}
-
-/// What leads from one state to the next.
-#[derive(Clone, Copy)]
-pub(super) enum Step {
-    Starts {
-        sink: usize,
-    },
-    Delivered {
-        message: Message,
-        held: bool,
-        outcome: Outcome,
-    },
-    Acknowledged {
-        sink: usize,
-    },
-    Refused {
-        sink: usize,
-    },
-    TimesOut {
-        sink: usize,
-        recognized: bool,
-    },
-    WindowPasses,
-    /// Messages of the stream's end are removed: those behind the first `left`.
-    Removed {
-        left: u8,
-    },
-    /// A sink that has asked begins anew, so as to divide its frames.
-    BeginsAnew {
-        sink: usize,
-    },
-}
-
-/// What the server did with a message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Stored,
-    Refused,
-    /// The server knows the message's id, and reports the message as stored.
-    Duplicate,
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Step::Starts { sink } => write!(f, "{} starts", name(sink)),
-            Step::Delivered { message, held, outcome } => {
-                let verb = match outcome {
-                    Outcome::Stored => "stored",
-                    Outcome::Refused => "refused",
-                    Outcome::Duplicate => "taken for a duplicate",
-                };
-                write!(f, "{}{message} is {verb}", if held { "held-back " } else { "" })
-            }
-            Step::Acknowledged { sink } => write!(f, "{} gets an ack", name(sink)),
-            Step::Refused { sink } => write!(f, "{} gets a refusal and asks", name(sink)),
-            Step::TimesOut { sink, .. } => write!(f, "{} times out and asks", name(sink)),
-            Step::WindowPasses => f.write_str("the duplicate window passes"),
-            Step::BeginsAnew { sink } => write!(f, "{} asks and begins anew", name(sink)),
-            Step::Removed { left: 0 } => f.write_str("all messages are removed"),
-            Step::Removed { left } => write!(f, "the messages behind sequence {left} are removed"),
-        }
-    }
 }
 
 /// The states that follow a state, each with its step. `Err` of a state: a sink ended wrongly.
@@ -671,27 +556,4 @@ impl Model {
         let begins = 2 + usize::from(self.timeouts[A] + self.timeouts[B] + self.removals + anews);
         2 * usize::from(self.events) + begins * WIDEST as usize
     }
-}
-
-/// Returns a begin message, or a frame that has no events yet.
-fn message(party: &Party, point: &Point, expected: u8) -> Message {
-    Message {
-        expected,
-        messages: point.messages as u8,
-        ring: point.ring.0[0],
-        epoch: party.epoch.0[0],
-        incarnation: point.incarnation as u8,
-        writer: party.writer as u8,
-        after: point.after as u8,
-        first: point.next as u8,
-        count: 0,
-    }
-}
-
-fn id(number: u8) -> Id {
-    Id([number; 16])
-}
-
-fn name(sink: usize) -> &'static str {
-    ["A", "B"][sink]
 }
