@@ -213,9 +213,14 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     // If no message was appended since, the removed ones end at the acknowledged position (I3).
     let is_as_left = tail.last_sequence == begun.sequence;
     let Some((_, last)) = tail.last else {
-        return match is_as_left {
-            true => Ok(going_on(begun.acknowledged)),
-            false => Err(Error::Emptied { last_sequence: tail.last_sequence }),
+        return if is_as_left {
+            Ok(going_on(begun.acknowledged))
+        } else if tail.last_sequence < begun.sequence {
+            // It is another stream of the same name, or an earlier state of this one.
+            let acknowledged = begun.acknowledged.checked_sub(1);
+            Err(Error::LostAcknowledged { acknowledged, found: 0, gone: None })
+        } else {
+            Err(Error::Emptied { last_sequence: tail.last_sequence })
         };
     };
     check_type(&last, party)?;
@@ -230,7 +235,8 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if !ours && last.incarnation >= begun.incarnation {
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
-    if !ours || end < begun.acknowledged || gone.is_some() {
+    let is_whole = ours && last.incarnation >= begun.incarnation && gone.is_none();
+    if !is_whole || end < begun.acknowledged {
         let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);
         return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
     }

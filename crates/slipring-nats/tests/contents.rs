@@ -416,6 +416,26 @@ fn a_stream_that_is_deleted_ends_its_sink_and_its_source() {
     assert!(rx.for_each(|_, _| ()).is_err(), "the ring halts");
 }
 
+#[test]
+fn a_stream_that_is_made_anew_without_a_message_ends_its_sink() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
+    feed(&mut tx, 100).unwrap();
+    until("the events", || running.counters().acknowledged == 100);
+    let mut client = client(&server);
+    let config = client.stream_info(STREAM).unwrap()["config"].clone();
+    client.delete_stream(STREAM).unwrap();
+    until("another stream", || client.create_stream(config.clone()).is_ok());
+    let _ = feed(&mut tx, 200);
+    refused!(
+        running.join().unwrap_err(),
+        Error::LostAcknowledged { acknowledged: Some(99), found: 0, .. },
+        "position 99",
+        "has no event"
+    );
+}
+
 /// Writes a message that looks like a frame, and returns what the sink and the source say of it.
 fn strange(server: &Server, payload: &[u8], headers: Option<&[(&str, &str)]>) -> [Error; 2] {
     let (seq, _) = client(server).publish_acknowledged(SUBJECT, headers, payload).unwrap();

@@ -67,6 +67,12 @@ fn an_emptied_stream_tells_no_position_and_no_window() {
         assert_eq!((point.incarnation, point.ring), (41, NUMBER));
     }
     assert!(matches!(resume(&emptied, &US, &begun()), Err(Error::Emptied { .. })));
+    // The stream was made anew.
+    let anew = Tail { last_sequence: 0, last: None };
+    assert!(matches!(
+        resume(&anew, &US, &begun()),
+        Err(Error::LostAcknowledged { acknowledged: Some(99), found: 0, gone: None })
+    ));
     // Nothing was appended since the last acknowledgement.
     let point = resume(&emptied, &US, &Begun { sequence: 40, ..begun() }).unwrap();
     assert_eq!((point.expected, point.next, point.incarnation), (40, 100, 2));
@@ -101,6 +107,18 @@ fn a_surviving_ring_goes_on_behind_the_stream_or_says_what_is_lost() {
 fn a_sink_in_doubt_goes_on_behind_its_own_last_message() {
     let point = resume(&tail(message(7, 2, 110, 10)), &US, &begun()).unwrap();
     assert_eq!((point.expected, point.next), (40, 120));
+}
+
+#[test]
+fn a_sink_may_have_begun_anew_before_it_knows() {
+    let again = message(7, 3, 100, 0);
+    let point = resume(&tail(again), &US, &begun()).unwrap();
+    assert_eq!((point.next, point.incarnation), (100, 3));
+    // Its own begin messages are gone, and the server does not know of it.
+    let lost = resume(&tail(message(7, 2, 90, 10)), &US, &Begun { incarnation: 3, ..begun() });
+    assert!(matches!(lost, Err(Error::LostAcknowledged { acknowledged: None, found: 100, .. })));
+    let next = anew(&point, 5);
+    assert_eq!((next.expected, next.next, next.incarnation, next.messages), (40, 100, 4, 5));
 }
 
 #[test]

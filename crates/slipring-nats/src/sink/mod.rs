@@ -298,9 +298,9 @@ impl Sink {
     /// has read the earlier one ends.
     ///
     /// Under one number a position has one event. So an emptied stream goes on under its number if
-    /// [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may have
-    /// stored more events than it counted, and a source may have read them: the right position is
-    /// behind all of these.
+    /// [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may
+    /// have stored more events than it counted, and a source may have read them: the right position
+    /// is behind all of these.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -591,6 +591,7 @@ impl<E: Send + 'static> OpenSink<E> {
         let OpenSink { runtime, opened, watch } = self;
         let (name, durability) = (opened.name.clone(), opened.durability);
         let remarks = opened.stream.remarks.clone();
+        let journal = opened.point.ring.0;
         let mut run = Run::new(stage, opened, watch.clone());
         let shared = watch.shared.clone();
         let body = move || {
@@ -606,7 +607,7 @@ impl<E: Send + 'static> OpenSink<E> {
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
         let thread = thread.map_err(Error::System)?;
-        Ok(RunningSink { watch, thread: Some(thread), durability, remarks })
+        Ok(RunningSink { watch, thread: Some(thread), durability, remarks, journal })
     }
 }
 

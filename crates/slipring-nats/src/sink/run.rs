@@ -399,10 +399,8 @@ impl<S: Stage> Run<S> {
     async fn answer(&mut self, number: u64, outcome: Outcome) -> Result<(), Error> {
         match outcome {
             Outcome::Stored { sequence } if number == BEGIN => {
-                let begun = self.anew.filter(|point| {
-                    sequence == point.expected + u64::from(point.messages) //
-                });
-                let Some(point) = begun else {
+                let last = |point: &Point| point.expected + u64::from(point.messages);
+                let Some(point) = self.anew.filter(|point| last(point) == sequence) else {
                     let why = "an acknowledgement came out of order";
                     return self.resolve(Doubt::Lost, why.into()).await;
                 };

@@ -79,6 +79,7 @@ pub struct RunningSink {
     pub(super) thread: Option<JoinHandle<Result<(), Error>>>,
     pub(super) durability: Durability,
     pub(super) remarks: Vec<String>,
+    pub(super) journal: [u8; 16],
 }
 
 impl RunningSink {
@@ -102,6 +103,13 @@ impl RunningSink {
     /// Example: [`Sink::wait_for_server`].
     pub fn remarks(&self) -> &[String] {
         &self.remarks
+    }
+
+    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    ///
+    /// Example: [`Sink::journal`].
+    pub fn journal(&self) -> [u8; 16] {
+        self.journal
     }
 
     /// Returns whether the sink has ended.
