@@ -239,3 +239,23 @@ fn a_sink_goes_on_behind_begin_messages_that_are_gone() {
     assert_eq!(running.join().unwrap().acknowledged, 1100);
     assert_eq!(scan(&mut client).last().unwrap().end(), 1100);
 }
+
+/// A sink that begins looks at as many messages as the sink before may have had in flight at once.
+/// The first of them follows the one in front of it, too.
+#[test]
+fn a_gap_in_the_window_of_the_sink_before_is_named() {
+    let _watched = watched();
+    for back in [0, 1, 7] {
+        let Some(server) = server() else { return };
+        store_1000(&server);
+        let mut client = client(&server);
+        let last = last_sequence(&mut client);
+        let missing = frame(&client.get_message(STREAM, last - back).unwrap().unwrap());
+        client.delete_message(STREAM, last - back).unwrap();
+        let error = sink(&server.url()).open(numbers()).unwrap_err();
+        match back {
+            0 => refused!(error, Error::LostAcknowledged { .. }, missing.first.to_string()),
+            _ => refused!(error, Error::Gap { .. }, missing.first.to_string(), "Sink::accept_loss"),
+        }
+    }
+}
