@@ -235,6 +235,8 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if !ours && last.incarnation >= begun.incarnation {
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
+    // What is gone may have been frames of this sink whose acknowledgements are lost. A source may
+    // have read them, and the next ring would use their positions if this one went on and died.
     let is_whole = ours && last.incarnation >= begun.incarnation && gone.is_none();
     if !is_whole || end < begun.acknowledged {
         let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);
