@@ -17,7 +17,8 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::blocks::{BlockBatch, BlockConsumer, BlockProducer};
+use super::block_batch::BlockBatch;
+use super::blocks::{BlockConsumer, BlockProducer};
 use super::raw_blocks::RawBlockProducer;
 use crate::consumer::markers::{Joined, Reading, Seated, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};

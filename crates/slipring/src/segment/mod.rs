@@ -18,6 +18,7 @@
 #![doc(hidden)]
 
 mod areas;
+mod block_batch;
 #[cfg(all(test, not(slipring_loom)))]
 mod block_shards_tests;
 mod blocks;
@@ -60,7 +61,8 @@ mod tasks_tests;
 mod tests;
 
 pub use areas::{Areas, SegmentLayout, begin};
-pub use blocks::{BlockBatch, BlockClaim, BlockConsumer, BlockProducer, SharedBlockProducer};
+pub use block_batch::BlockBatch;
+pub use blocks::{BlockClaim, BlockConsumer, BlockProducer, SharedBlockProducer};
 pub use copying::{
     CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingReader, CopyingShardReader,
     CopyingShardWriter, CopyingSubscription, CopyingWriter,
