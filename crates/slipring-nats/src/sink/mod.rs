@@ -3,6 +3,7 @@
 mod open;
 mod run;
 mod running;
+mod settings;
 mod stage;
 mod units;
 
@@ -15,93 +16,21 @@ use self::open::Opened;
 use self::run::Run;
 pub use self::running::{RunningSink, Watch};
 use self::running::{Stop, THREAD};
+pub(crate) use self::settings::Settings;
+use self::settings::check;
+pub use self::settings::{Durability, Outage};
 pub use self::stage::Stage;
 use crate::counters::{Counters, Shared, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
-use crate::frame::{Id, MAX_WINDOW, USUAL_FRAME};
+use crate::frame::{Id, USUAL_FRAME};
 use crate::nats::Server;
-use crate::nats::stream::{StreamSettings, is_subject};
+use crate::nats::stream::StreamSettings;
 use crate::resume::Start;
 use crate::runtime::{Background, panic_text};
 
 /// Bytes of the headers of a message with a single event, at most.
 const MESSAGE_HEADERS: usize = 512;
-
-/// What a sink does while the engine is away, or the stream is full.
-///
-/// The time begins when the sink notices: at once if the connection ends or the server refuses, and
-/// otherwise with the first acknowledgement that is late ([`Sink::ack_timeout`]). A server whose
-/// disk is full answers questions, and acknowledges nothing: it counts as away. A loss in a cluster
-/// is asked about for 12 s before it counts, so a shorter time ends with [`Error::Away`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outage {
-    /// It waits. The ring fills, and the producers then wait by their own strategy.
-    #[default]
-    Wait,
-    /// It waits this long, and then ends with [`Error::Away`] or [`Error::Full`], which fails the
-    /// graph.
-    FailAfter(Duration),
-    /// It waits this long, and from then on drops the ring's events and counts them. The next frame
-    /// tells the hole. Frames that were in flight are kept.
-    ///
-    /// A ring of processes whose sink has dropped events and then died needs [`Sink::accept_loss`].
-    DropAfter(Duration),
-}
-
-/// What an acknowledged event survives. Each level survives what the levels before it do.
-///
-/// | failure | `Memory` | `Process` | `Power` |
-/// |---|---|---|---|
-/// | the sink's process is killed | kept | kept | kept |
-/// | the server's process is killed, one replica | **lost** | kept | kept |
-/// | the machine crashes or loses power, one replica | **lost** | **up to 2 minutes lost** | kept |
-/// | one of three replicas' machines loses power | kept | kept, unless it becomes the leader before it has caught up | kept |
-/// | all replicas' machines lose power at once | **lost** | **up to 2 minutes lost** | kept |
-/// | the only replica's disk is lost | **lost** | **lost** | **lost** |
-/// | the stream's last messages are damaged, cut off or deleted | **lost**, and named | **lost**, and named | **lost**, and named |
-/// | the server comes back with an earlier state: a copy of its disk, an index made anew from what is left | **lost** | **lost** | **lost** |
-///
-/// In the last case the server's last sequence is an earlier one, too, and no sink that begins can
-/// know that there was more. A running sink, a surviving ring ([`Sink::attach`]), a source whose
-/// ring has more than the stream, and a new ring whose program has noted the position
-/// ([`Sink::resume_at`]) name it as [`Error::LostAcknowledged`]. Without any of them, a new ring
-/// begins where the stream ends, and its events get the positions of the lost ones.
-///
-/// JetStream acknowledges before it syncs to disk: it syncs each 2 minutes (`sync_interval`) unless
-/// told otherwise. Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
-/// (2025); nats-server issue 7564.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Durability {
-    /// The stream is in memory, or is written after its acknowledgements (`persist_mode: async`).
-    Memory,
-    /// The server has handed the event to its operating system.
-    #[default]
-    Process,
-    /// The server has synced the event to disk (`sync_interval: always`).
-    Power,
-}
-
-/// The options of a sink.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub server: Server,
-    pub stream: String,
-    pub subject: Option<String>,
-    pub create: Option<StreamSettings>,
-    pub outage: Outage,
-    pub durability: Durability,
-    pub confirmed: bool,
-    pub system: Option<Server>,
-    pub window: usize,
-    pub max_frame: usize,
-    pub linger: Duration,
-    pub ack_timeout: Duration,
-    pub resume_at: Option<u64>,
-    pub journal: Option<Id>,
-    pub accept_loss: bool,
-    pub wait: Duration,
-}
 
 /// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
 ///
@@ -447,36 +376,6 @@ impl Sink {
         let (shared, stop) = (Shared::default(), Arc::new(Stop::default()));
         Ok(OpenSink { runtime, opened, watch: Watch { shared, stop } })
     }
-}
-
-/// Refuses options without a meaning.
-fn check(settings: &Settings) -> Result<(), Error> {
-    let refused = |what: &str| Err(Error::Option { what: what.into() });
-    if !(1..=MAX_WINDOW as usize).contains(&settings.window) {
-        return refused("the window has 1 to 256 frames: choose such a number (Sink::window)");
-    }
-    if settings.ack_timeout.is_zero() || settings.ack_timeout > Duration::from_secs(3600) {
-        return refused(
-            "an acknowledgement takes time, and an hour at most: choose that time \
-             (Sink::ack_timeout)",
-        );
-    }
-    if settings.resume_at.is_some_and(|at| at > u64::MAX / 2) {
-        return refused("no ring gets as far as 2^63: choose a lower position (Sink::resume_at)");
-    }
-    if let Some(subject) = settings.subject.as_deref().filter(|name| !is_subject(name)) {
-        return refused(&format!(
-            "{subject:?} is no subject that a message can have: name one without blanks, empty \
-             parts, * and > (Sink::subject)"
-        ));
-    }
-    if let Some(create) = &settings.create {
-        create.check()?;
-    }
-    if settings.linger > Duration::from_secs(60) {
-        return refused("events wait a minute at most: choose less (Sink::linger)");
-    }
-    Ok(())
 }
 
 /// A sink that has taken its stream over, and waits for its ring.
