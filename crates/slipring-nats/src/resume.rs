@@ -35,6 +35,9 @@ const LOSSES: u32 = 8;
 /// at once, and answers with what it knew: nats-server 2.15.1 shows messages for 6 to 8 s.
 /// Meanwhile the client goes to another server. It is less than a sink has to take over.
 const LOSS: Duration = Duration::from_secs(12);
+/// What a journal's number needs in a stream that says nothing.
+const NO_POSITION: &str = "an unused stream does not say where the journal goes on: name the \
+                           position, too (Sink::resume_at), or no journal";
 /// Answers after each other that say that the stream has lost what it had.
 #[derive(Default)]
 pub struct Losses {
@@ -110,8 +113,7 @@ pub struct Start {
     /// The number of the journal that the user names
     /// ([`Sink::journal`](crate::Sink::journal)).
     pub journal: Option<Id>,
-    /// The number of a journal that begins: that of a surviving ring, which has its events, or a
-    /// random one for each attempt (I5).
+    /// The number of a journal that begins: a random one for each attempt (I5).
     pub number: Id,
 }
 
@@ -154,6 +156,10 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     };
     let Some(last) = known else {
         return match (gone, start.at) {
+            // Under the number, another stream of this name may have had events (I5).
+            (None, None) if start.journal.is_some() => {
+                Err(Error::Option { what: NO_POSITION.into() })
+            }
             (None, at) => Ok(at.unwrap_or(0)),
             (Some(_), Some(at)) if !start.survives || start.accepts_loss => Ok(at),
             _ => Err(Error::Emptied { last_sequence: tail.last_sequence }),
@@ -177,11 +183,10 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
         let acknowledged = (at > end).then(|| at - 1);
         return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
     }
-    // A surviving ring still has the events of the positions at which it goes on. The user who
-    // names the position and the number says that no event had a later position (I5).
-    let keeps = !loses || start.survives;
+    // The user who names the position and the number says that no event had a later position. A
+    // surviving ring cannot say so: another ring may have written what is gone (I5).
     let says = start.journal.filter(|_| start.at.is_some_and(|at| at > end));
-    let ring = if keeps { last.ring } else { says.unwrap_or(start.number) };
+    let ring = if loses { says.unwrap_or(start.number) } else { last.ring };
     Ok(point(end, at.max(end), ring))
 }
 

@@ -182,8 +182,10 @@ fn a_sink_that_accepts_the_loss_of_the_end_goes_on_under_another_number() {
         // The position that the user names is in front of the end, and so not the last one.
         (says(Some(99), Some(old)), 100, own),
         (says(None, Some(old)), 100, own),
-        // A ring that is there has the events of the positions at which it goes on.
-        (surviving(120, true), 120, old),
+        // Another ring may have written what is gone, also where the ring that is there goes on.
+        (surviving(120, true), 120, own),
+        (surviving(100, true), 100, own),
+        (Start { journal: Some(old), ..surviving(120, true) }, 120, old),
     ] {
         let point = begin(&tail, &US, &start).unwrap();
         assert_eq!((point.after, point.next, point.ring), (100, next, ring), "{start:?}");
@@ -213,6 +215,11 @@ fn a_journal_has_the_number_that_the_user_names() {
     for tail in [unused, emptied] {
         let point = begin(&tail, &US, &Start { journal: number, ..at(5) }).unwrap();
         assert_eq!(point.ring, Id([5; 16]));
+        // The number alone says nothing of the positions that had events under it.
+        begin(&tail, &US, &Start { journal: number, ..NEW }).unwrap_err();
+        // The ring that is there may not be the one that wrote last.
+        let start = Start { accepts_loss: true, ..surviving(5, true) };
+        assert_eq!(begin(&tail, &US, &start).unwrap().ring, NUMBER);
     }
     for start in [NEW, at(100), surviving(100, false)] {
         let last = tail(message(8, 4, 90, 10));

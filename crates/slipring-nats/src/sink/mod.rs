@@ -221,13 +221,12 @@ impl Sink {
     }
 
     /// The number of the journal, as [`OpenSink::journal`] or a source's
-    /// [`Progress::journal`](crate::Progress::journal) tells it. An unused or
-    /// [emptied](Error::Emptied) stream gets this number; a stream with another one is refused
-    /// ([`Error::OtherJournal`]). Unless called, such a stream gets a new number, and a source that
-    /// has read the earlier one ends.
+    /// [`Progress::journal`](crate::Progress::journal) tells it. A stream with another number is
+    /// refused ([`Error::OtherJournal`]). An unused or [emptied](Error::Emptied) stream gets this
+    /// one; unless called, it gets a new number, and a source that has read the earlier one ends.
     ///
-    /// Under one number a position has one event. So an emptied stream goes on under its number if
-    /// [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may
+    /// Under one number a position has one event. So a stream without messages gets the number only
+    /// if [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may
     /// have stored more events than it counted, and a source may have read them: the right position
     /// is behind all of these.
     ///
@@ -266,9 +265,9 @@ impl Sink {
     ///
     /// A ring that is there goes on at the first position that it has not released, and the stream
     /// tells a hole. A new ring goes on at [`resume_at`](Sink::resume_at), or behind what the
-    /// stream still has, and under a new number of the journal: its events may have positions that
-    /// lost ones had. It keeps the number only if [`journal`](Sink::journal) names it, and
-    /// `resume_at` a position behind the stream's end.
+    /// stream still has. Both go on under a new number of the journal: their events may have
+    /// positions that lost ones had, also lost ones of another ring. They keep the number only if
+    /// [`journal`](Sink::journal) names it, and the position is behind the stream's end.
     ///
     /// It counts when the sink begins. A running sink ends with the error.
     ///

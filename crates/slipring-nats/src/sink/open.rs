@@ -169,7 +169,7 @@ impl<E> Opened<E> {
                     Err(fault) => return Err(self.connection.failed(&name, fault)),
                 }
             }
-            start.number = if start.survives { self.party.epoch } else { Id::random() };
+            start.number = Id::random();
             let mut point = match resume::begin(&begins, &self.party, &start) {
                 Ok(point) => point,
                 Err(error) if losses.excuse(&error, self.connection.is_in_cluster()) => {

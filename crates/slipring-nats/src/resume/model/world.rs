@@ -199,11 +199,11 @@ impl World {
         let journal = says.then(|| self.log.last().map(|last| id(last.ring))).flatten();
         let at = released.or_else(|| says.then(end));
         // Of two attempts behind the same message, one is stored.
-        let number = if survives { id(model.epoch(sink)) } else { self.number(model, sink) };
+        let number = self.number(model, sink);
         Start { survives, at, accepts_loss, journal, number }
     }
 
-    /// Returns the number of a journal that a new ring begins.
+    /// Returns the number of a journal that a sink begins.
     fn number(&self, model: &Model, sink: usize) -> Id {
         let is_drawn_once = model.twin == Twin::OneNumber;
         let attempt = if is_drawn_once { 0 } else { self.log.len() as u8 };
