@@ -168,6 +168,31 @@ fn an_emptied_stream_needs_a_position() {
     assert_eq!((frames[0].after, frames.last().unwrap().end()), (100, 200));
 }
 
+/// A stream that was emptied does not say what it had. So no source may end there as if it had read
+/// all, and one that waits says why.
+#[test]
+fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store(&server, 100);
+    let source = || Source::of(At::at(server.url()), STREAM);
+    let journal = source().open().unwrap().journal().unwrap();
+    client(&server).purge(STREAM, Purge::All).unwrap();
+    let start = |source: Source, first| {
+        let (tx, rx) = ring(first, 128);
+        (source.open().unwrap().start(Decoding::<u64>::plain("number", 1), tx).unwrap(), rx)
+    };
+    for first in [0, 50, 100] {
+        for source in [source().until_end(), source().until_end().expect_journal(journal)] {
+            let (ending, _rx) = start(source, first);
+            refused!(ending.join().unwrap_err(), Error::Emptied { .. }, "no message left");
+        }
+        let (waiting, _rx) = start(source().expect_journal(journal), first);
+        until("the doubt", || waiting.progress().last_doubt.contains("no message left"));
+        assert!(!waiting.is_finished());
+    }
+}
+
 /// Returns what a source that reads to the end ends with, if `change` happens behind its opening.
 fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Error {
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();

@@ -92,7 +92,11 @@ pub async fn find(
         };
         search.found(from, header);
     }
-    Ok(search.check_journal(wanted.journal).and_then(|()| search.place()))
+    let found = search.check_journal(wanted.journal).and_then(|()| search.place());
+    Ok(found.map(|found| match state.messages == 0 && state.last_stored() > 0 {
+        true => Found { doubt: Some(Error::Emptied { last_sequence: state.last_seq }), ..found },
+        false => found,
+    }))
 }
 
 impl Wanted {
@@ -105,8 +109,9 @@ impl Wanted {
         let (sequence, end) = last.map_or((0, 0), |(sequence, last)| (sequence, last.end()));
         let stored = state.last_stored();
         if last.is_none() && stored > 0 && stored >= self.seen {
-            // Retention may have removed all that the ring has.
-            return match self.until.is_some_and(|until| until > self.next) {
+            // Retention may have removed all that the ring has. A source that never saw the
+            // stream's end does not know whether the ring has it.
+            return match self.until.is_some_and(|until| until == 0 || until > self.next) {
                 true => Err(Error::Emptied { last_sequence: stored }),
                 false => Ok(()),
             };

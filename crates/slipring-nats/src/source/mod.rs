@@ -118,7 +118,8 @@ impl Source {
     }
 
     /// Ends behind the last event that the stream has when the source is opened. Unless called, the
-    /// source follows the stream until it is stopped.
+    /// source follows the stream until it is stopped. A stream that was emptied before does not say
+    /// where that is ([`Error::Emptied`]).
     ///
     /// Example: [`Source`].
     pub fn until_end(mut self) -> Source {
@@ -139,7 +140,7 @@ impl Source {
     /// Refuses messages of another journal than `number`: if the stream was removed and made again,
     /// or lost its end and went on, with other events at the same positions.
     /// [`OpenSource::journal`], [`Progress::journal`] and
-    /// [`OpenSink::journal`](crate::OpenSink::journal) tell the number. A stream without any
+    /// [`OpenSink::journal`](crate::OpenSink::journal) tell the number. A stream that never had a
     /// message is refused, too, if the ring has a position ([`Error::LostAcknowledged`]).
     ///
     /// Example: [`Source`].
