@@ -18,11 +18,15 @@ Exit code:
      cannot be removed, or whether it is stale cannot be said
   2  wrong arguments, or output that cannot be written";
 
+/// Size of a segment's head, in bytes.
+const HEAD: u64 = 65_536;
+
 /// Removes rings between processes
 ///
 /// A segment that a living process is attached to is not removed. What stages
 /// have not read is lost. Damaged segments, and those of an earlier boot, are
-/// removed, too.
+/// removed, too. A file that does not begin as a segment does is removed by its
+/// name only.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_EXIT, verbatim_doc_comment)]
 pub struct Args {
@@ -90,19 +94,21 @@ fn remove_stale() -> Result<ExitCode> {
 }
 
 /// Returns the state of a segment that cannot be read and can be removed. `None`: whether it is in
-/// use cannot be said, as of another user's, and of one that another version made.
+/// use cannot be said, as of another user's, and of one that another version made; or it does not
+/// begin as a segment does, and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
     use slipring_shm::{FileProblem as File, HeaderProblem as Header};
     match problem {
         Problem::Header(Header::Boot) => Some("was of an earlier boot"),
         Problem::Header(
-            Header::Magic { .. }
-            | Header::Checksum { .. }
+            Header::Checksum { .. }
             | Header::Field { .. }
             | Header::Stage { .. }
             | Header::Overlap { .. },
         )
-        | Problem::File(File::TooShort { .. } | File::TooLong { .. }) => Some("was damaged"),
+        | Problem::File(File::TooLong { .. }) => Some("was damaged"),
+        // A file without a whole head has not shown that it is a segment.
+        Problem::File(File::TooShort { bytes, .. }) if *bytes >= HEAD => Some("was damaged"),
         _ => None,
     }
 }

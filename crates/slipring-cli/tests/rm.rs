@@ -66,9 +66,10 @@ fn what_no_process_needs_is_removed() {
     let none = (0, "there are no stale segments in /dev/shm\n".to_owned(), String::new());
     assert_eq!(remove_stale(), none);
 
-    let names = ["used", "left", "checksum", "short", "foreign", "boot", "open", "newer", "live"];
+    let names =
+        ["used", "left", "checksum", "short", "foreign", "notes", "boot", "open", "newer", "live"];
     let names = names.map(Name::new);
-    let [used, left, checksum, short, foreign, boot, open, newer, live] = &names;
+    let [used, left, checksum, short, foreign, notes, boot, open, newer, live] = &names;
     let attached = [used, live].map(|name| {
         // SAFETY: only this test knows the segments.
         unsafe { name.make().attach().unwrap() }
@@ -82,6 +83,7 @@ fn what_no_process_needs_is_removed() {
     let mut create = OpenOptions::new();
     create.write(true).create_new(true).mode(0o600);
     create.open(foreign.path()).unwrap().write_all_at(&[b'x'; 100_000], 0).unwrap();
+    create.open(notes.path()).unwrap().write_all_at(b"no segment", 0).unwrap();
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o644)).unwrap();
 
     let (code, out, err) = remove_stale();
@@ -90,7 +92,6 @@ fn what_no_process_needs_is_removed() {
         (left, ""),
         (checksum, ", which was damaged"),
         (short, ", which was damaged"),
-        (foreign, ", which was damaged"),
         (boot, ", which was of an earlier boot"),
     ];
     for (name, state) in removed {
@@ -98,19 +99,27 @@ fn what_no_process_needs_is_removed() {
         assert!(out.lines().any(|other| other == line), "{line}: {out}{err}");
         assert!(!name.path().exists(), "{line}");
     }
-    let kept = [(open, "0644"), (newer, "version 2"), (live, "participant 1 is attached")];
+    let kept = [
+        (foreign, "it is no segment"),
+        (notes, "it is no segment"),
+        (open, "0644"),
+        (newer, "version 2"),
+        (live, "participant 1 is attached"),
+    ];
     for (name, said) in kept {
         let path = name.path().display().to_string();
         let line = err.lines().find(|line| line.contains(&path)).unwrap_or_else(|| panic!("{err}"));
         assert!(line.contains(said) && name.path().exists(), "{line}");
     }
     assert!(used.path().exists() && !err.contains(&used.0), "{err}");
-    assert_eq!((out.lines().count(), err.lines().count()), (5, 3), "{out}{err}");
+    assert_eq!((out.lines().count(), err.lines().count()), (4, 5), "{out}{err}");
 
     // Nothing is removed, and that does not mean that there is nothing.
     let (code, out, err) = remove_stale();
-    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 3), "{err}");
-    [open, newer, live].iter().for_each(|name| fs::remove_file(name.path()).unwrap());
+    assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 5), "{err}");
+    let (code, out, err) = run("rm", &[&foreign.0]);
+    assert_eq!((code, out.lines().count()), (0, 1), "{out}{err}");
+    [notes, open, newer, live].iter().for_each(|name| fs::remove_file(name.path()).unwrap());
     assert_eq!(remove_stale(), none);
     drop(attached);
     let expected = format!("removed {}\n", used.path().display());
