@@ -45,7 +45,12 @@ pub struct Name(pub String);
 impl Name {
     pub fn new() -> Name {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        Name(format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
+        // A test that was killed may have left its files, and its number may be this process's. A
+        // name that is not taken removes them.
+        let mut names = std::iter::repeat_with(|| {
+            Name(format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
+        });
+        names.find(|name| std::fs::symlink_metadata(name.path()).is_err()).unwrap()
     }
 
     pub fn path(&self) -> PathBuf {
