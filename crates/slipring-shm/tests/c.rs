@@ -451,3 +451,35 @@ fn what_the_client_does_not_know_it_refuses() {
     drop((reader, attached.producer().unwrap()));
     assert!(complaint(&["produce", &name.0, "1"]).contains("the ring is over"));
 }
+
+/// A descriptor 0 to 2 that is closed at the start is not the segment's: what is printed there
+/// would overwrite its header.
+#[test]
+fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
+    let _watched = watched();
+    let Some(program) = client_in_c() else { return };
+    let run = |closes: &str, arguments: &[&str]| {
+        let script = format!("exec \"$0\" \"$@\" {closes}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(program).args(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
+    };
+    for closes in ["2>&-", "1>&-", "<&- 1>&-", "<&- 2>&-", "1>&- 2>&-", "<&- 1>&- 2>&-"] {
+        // The client refuses a pool while it has the segment open.
+        let pool = Name::new();
+        builder(&pool, 0).pool_reader("one", 2).build().unwrap();
+        let head = || std::fs::read(pool.path()).unwrap()[..4096].to_vec();
+        let before = head();
+        assert_eq!(run(closes, &["read", &pool.0, "one"]), Some(1), "{closes}");
+        assert!(head() == before, "{closes}: the header is another");
+        // An output that is closed takes no event.
+        let name = Name::new();
+        let attached = join(&builder(&name, 0).reader("one").build().unwrap());
+        let mut tx = attached.producer().unwrap();
+        publish!(tx, 3);
+        if closes.contains("1>&-") {
+            assert_eq!(run(closes, &["read", &name.0, "one"]), Some(1), "{closes}");
+            assert_eq!(inspect(&name.0).unwrap().stages[0].position, 0, "{closes}");
+        }
+    }
+}
