@@ -1060,6 +1060,18 @@ static void produce(uint64_t count) {
     leave_seat(p.seat);
 }
 
+static uint64_t number(const char *text) {
+    uint64_t value = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            break;
+    if (at == text || *at != 0)
+        fail("\"%s\" is no number of events: say digits, below 2^64", text);
+    return value;
+}
+
 /* Opens each of the descriptors 0 to 2 that is closed: the segment would get its number, and what
  * is printed there would overwrite the header. A write to an output that was closed still fails. */
 static void fill_descriptors(void) {
@@ -1075,8 +1087,9 @@ int main(int count, char **arguments) {
         attach(arguments[2]);
         read_events(arguments[3], holds);
     } else if (count == 4 && strcmp(arguments[1], "produce") == 0) {
+        uint64_t events = number(arguments[3]);
         attach(arguments[2]);
-        produce(strtoull(arguments[3], NULL, 10));
+        produce(events);
     } else {
         fail("say `read NAME STAGE`, `hold NAME STAGE` or `produce NAME COUNT`");
     }

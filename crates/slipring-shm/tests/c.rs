@@ -448,6 +448,11 @@ fn what_the_client_does_not_know_it_refuses() {
     assert!(complaint(&["read", &name.0, "two"]).contains("no such stage"));
     let reader = attached.reader("one").unwrap();
     assert!(complaint(&["read", &name.0, "one"]).contains("another process has the stage"));
+    // A count that is none closes no ring.
+    for count in ["abc", "", "-1", "+1", " 1", "1x", "0x10", "18446744073709551616"] {
+        assert!(complaint(&["produce", &name.0, count]).contains("is no number"), "{count:?}");
+        assert_eq!(inspect(&name.0).unwrap().ending, Ending::Running);
+    }
     drop((reader, attached.producer().unwrap()));
     assert!(complaint(&["produce", &name.0, "1"]).contains("the ring is over"));
 }
