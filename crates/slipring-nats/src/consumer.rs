@@ -5,7 +5,7 @@
 //! - I1: a note never says more than was acknowledged. It counts whole messages, and a message of
 //!   which only a part was acknowledged is not acknowledged.
 //! - I2: what a note says is kept by the stream's own consumer, and is gone with the stream: a
-//!   stream that is made anew has no notes of the old one.
+//!   stream that is made anew has no notes of the old one, and a handle of the old one moves none.
 
 use std::fmt;
 
@@ -80,6 +80,8 @@ pub struct NamedConsumer {
     connection: Connection,
     stream: String,
     name: String,
+    /// When the stream was made that the note belongs to.
+    created: String,
     /// The sequence up to which all was acknowledged.
     floor: u64,
     next: Option<u64>,
@@ -91,7 +93,8 @@ impl NamedConsumer {
     /// Example: [`NamedConsumer`].
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server or the stream, and [`Error::Option`]: the name
+    /// Each of [`Error`]'s that tells of the server or the stream; [`Error::WrongStream`]: the
+    /// stream is a mirror, whose notes are those of its origin; and [`Error::Option`]: the name
     /// has a character that no consumer's name has, is that of a consumer that delivers messages to
     /// another program, or the server is older than 2.14.
     pub fn open(
@@ -102,9 +105,9 @@ impl NamedConsumer {
         let (stream, name) = (stream.into(), name.into());
         check_name(&name)?;
         let runtime = Background::new()?;
-        let (connection, floor, next) = runtime.run(async {
+        let (connection, created, floor, next) = runtime.run(async {
             let connection = Connection::open(&server).await?;
-            connection.stream(&stream, None, None).await?;
+            let created = check_stream(&connection, &stream).await?;
             check_version(&connection, &server)?;
             let failed = |fault| connection.failed(&stream, fault);
             let found = connection.consumer(&stream, &name).await.map_err(failed)?;
@@ -121,9 +124,9 @@ impl NamedConsumer {
             }
             let floor = consumer.floor();
             let next = position(&connection, &stream, floor).await.map_err(failed)??;
-            Ok((connection, floor, next))
+            Ok((connection, created, floor, next))
         })?;
-        Ok(NamedConsumer { runtime, connection, stream, name, floor, next })
+        Ok(NamedConsumer { runtime, connection, stream, name, created, floor, next })
     }
 
     /// Returns the position of the next event that was not acknowledged. After
@@ -147,15 +150,40 @@ impl NamedConsumer {
     /// [`Error::Unreachable`]: the server does not answer. The note is then as before, or as asked
     /// for; a later call says it anew. [`Error::Trimmed`]: the stream has no events from there on
     /// any more. [`Error::LostAcknowledged`]: the stream ends before that position.
-    /// [`Error::NoConsumer`]: the note was removed meanwhile.
+    /// [`Error::NoConsumer`]: the note was removed meanwhile, or the stream was made anew: open the
+    /// consumer anew.
     pub fn acknowledge(&mut self, next: u64) -> Result<(), Error> {
         let (connection, stream, name) = (&self.connection, &self.stream, &self.name);
+        let created = &self.created;
         let (before, floor) = (self.next, self.floor);
         let floor = self.runtime.run(async {
             let failed = |fault| connection.failed(stream, fault);
-            let state = connection.info(stream).await.map_err(failed)?.state;
-            // Going on, the search begins at the last message that was acknowledged.
-            let low = if before.is_some_and(|before| before <= next) { floor } else { 0 };
+            let info = connection.info(stream).await.map_err(failed)?;
+            if info.created != *created {
+                // I2
+                return Err(Error::NoConsumer { stream: stream.clone(), name: name.clone() });
+            }
+            let state = info.state;
+            if state.last_stored() == 0
+                && let Some(last) = next.checked_sub(1)
+            {
+                return Err(Error::LostAcknowledged {
+                    acknowledged: Some(last),
+                    found: 0,
+                    gone: None,
+                });
+            }
+            // Going on, the search begins at the last message that was acknowledged. It says itself
+            // that it is acknowledged still: the stream may have lost its end meanwhile.
+            let mut low = 0;
+            if before.is_some_and(|before| before <= next) && floor > state.first_seq {
+                let message = connection.next_from(stream, floor).await.map_err(failed)?;
+                if let Some(message) = message.filter(|message| message.sequence == floor)
+                    && message.header()?.end() <= next
+                {
+                    low = floor;
+                }
+            }
             let state = State { first_seq: state.first_seq.max(low), ..state };
             let wanted = Wanted { next, until: None, journal: None, seen: 0 };
             let found = find::find(connection, (stream, &state), &wanted).await;
@@ -233,6 +261,11 @@ pub struct Trim {
 /// are those of [`NamedConsumer`]s, or of durable consumers of programs in other languages that
 /// acknowledge each message.
 ///
+/// A consumer of another program counts as having acknowledged what the server's floor says
+/// (`ack_floor`). With the deliver policies `new`, `last` and `last_per_subject`, and those that
+/// begin at a sequence or a time, the floor begins where the consumer does: it does not hold the
+/// messages before.
+///
 /// The stream's last message stays, because it tells a sink where to go on. A sink may publish
 /// meanwhile. A consumer that exists and has acknowledged nothing holds all. Consumers that are not
 /// named hold nothing, and a source that needs what was removed ends with [`Error::Trimmed`].
@@ -244,8 +277,9 @@ pub struct Trim {
 ///
 /// # Errors
 /// Each of [`Error`]'s that tells of the server or the stream; [`Error::NoConsumer`]: there is
-/// none of a name, and so nothing is removed; [`Error::Option`]: no name is given, or one is that
-/// of a consumer that acknowledges nothing.
+/// none of a name, and so nothing is removed; [`Error::WrongStream`]: the stream is a mirror, and
+/// its origin is to be trimmed; [`Error::Option`]: no name is given, or one is that of a consumer
+/// that acknowledges nothing.
 pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error> {
     if names.is_empty() {
         let what = "no consumer is named, and all events would be removed: name those that must \
@@ -257,7 +291,7 @@ pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error>
     }
     Background::new()?.run(async {
         let connection = Connection::open(&server).await?;
-        connection.stream(stream, None, None).await?;
+        check_stream(&connection, stream).await?;
         let failed = |fault| connection.failed(stream, fault);
         let mut least: Option<(u64, &str)> = None;
         for &name in names {
@@ -280,6 +314,18 @@ pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error>
         let oldest = extent.positions.map(|(oldest, _)| oldest);
         Ok(Trim { messages, oldest, held_by: held_by.into() })
     })
+}
+
+/// Refuses a stream that has no notes. Returns when it was made.
+async fn check_stream(connection: &Connection, stream: &str) -> Result<String, Error> {
+    connection.stream(stream, None, None).await?;
+    let info = connection.info(stream).await.map_err(|fault| connection.failed(stream, fault))?;
+    if info.config["mirror"].is_null() {
+        return Ok(info.created);
+    }
+    // If its origin loses its end and goes on, the positions of a mirror do not grow.
+    let wrong = vec!["it is a mirror, and a note must be that of its origin".into()];
+    Err(Error::WrongStream { stream: stream.into(), wrong })
 }
 
 /// Returns the consumer of this name.

@@ -52,7 +52,7 @@ pub enum Error {
         /// The stream's name.
         stream: String,
     },
-    /// The stream has no consumer of this name.
+    /// The stream has no consumer of this name, or was made anew since the consumer was opened.
     NoConsumer {
         /// The stream's name.
         stream: String,
@@ -237,8 +237,8 @@ impl Error {
             ),
             Error::NoConsumer { stream, name } => write!(
                 f,
-                "the stream {stream} has no consumer {name}: check the name, or open it before \
-                 (NamedConsumer::open)"
+                "the stream {stream} has no consumer {name}, or was made anew since it was opened: \
+                 check the name, and open it (NamedConsumer::open)"
             ),
             Error::WrongStream { stream, wrong } => write!(
                 f,

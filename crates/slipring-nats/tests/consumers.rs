@@ -81,6 +81,76 @@ fn a_consumer_goes_on_where_it_has_acknowledged() {
     refused!(billing.acknowledge(0).unwrap_err(), Error::NoConsumer { .. }, STREAM, "billing");
 }
 
+/// A handle of a stream that was made anew says so, and the other handle's note stays.
+#[test]
+fn a_consumer_does_not_outlive_its_stream() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store_small(&server, 1000);
+    let mut old = named(&server, "billing");
+    old.acknowledge(500).unwrap();
+    client(&server).delete_stream(STREAM).unwrap();
+    refused!(old.acknowledge(501).unwrap_err(), Error::NoStream { .. }, STREAM);
+    store_small(&server, 100);
+    let mut billing = named(&server, "billing");
+    billing.acknowledge(50).unwrap();
+    let held = next(&server, "billing");
+    for seq in [0, 50, 100, 101, 500, 501, 1000] {
+        let error = old.acknowledge(seq).unwrap_err();
+        refused!(error, Error::NoConsumer { .. }, STREAM, "billing", "open it");
+    }
+    assert_eq!((old.next_seq(), next(&server, "billing")), (Some(500), held));
+    assert_eq!(trimmed(&server, &["billing"]).unwrap().oldest, Some(held));
+    billing.acknowledge(100).unwrap();
+}
+
+/// A handle that has acknowledged all of the stream, and one whose stream has lost its end.
+#[test]
+fn what_the_stream_does_not_have_is_not_acknowledged() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store_small(&server, 100);
+    let mut billing = named(&server, "billing");
+    let beyond = |billing: &mut NamedConsumer, seq| {
+        let error = billing.acknowledge(seq).unwrap_err();
+        refused!(error, Error::LostAcknowledged { .. }, "acknowledged");
+    };
+    billing.acknowledge(100).unwrap();
+    beyond(&mut billing, 101);
+    beyond(&mut billing, u64::MAX);
+    billing.acknowledge(100).unwrap();
+    let mut client = client(&server);
+    let last = scan(&mut client).pop().unwrap();
+    client.delete_message(STREAM, last.sequence).unwrap();
+    beyond(&mut billing, 100);
+    beyond(&mut billing, 101);
+    billing.acknowledge(last.after).unwrap();
+    assert_eq!(next(&server, "billing"), last.after);
+
+    // A stream that was never used ends at 0.
+    client.delete_stream(STREAM).unwrap();
+    sink(&server.url()).open(numbers()).unwrap();
+    let mut billing = named(&server, "billing");
+    beyond(&mut billing, 1);
+    billing.acknowledge(0).unwrap();
+    assert_eq!(next(&server, "billing"), 0);
+}
+
+/// The positions of a mirror need not grow with its sequences.
+#[test]
+fn a_mirror_has_no_named_consumers() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    store_small(&server, 100);
+    let mirror = json!({ "name": "MIRROR", "mirror": { "name": STREAM } });
+    client(&server).create_stream(mirror).unwrap();
+    let at = || At::at(server.url());
+    let error = NamedConsumer::open(at(), "MIRROR", "billing").unwrap_err();
+    refused!(error, Error::WrongStream { .. }, "MIRROR", "it is a mirror", "its origin");
+    let error = trim(at(), "MIRROR", &["billing"]).unwrap_err();
+    refused!(error, Error::WrongStream { .. }, "MIRROR", "it is a mirror", "its origin");
+}
+
 #[test]
 fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     let _watched = watched();

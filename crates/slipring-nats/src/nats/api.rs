@@ -64,6 +64,8 @@ struct Failed {
 pub struct Info {
     pub config: Value,
     pub state: State,
+    /// When the stream was made: a stream that is made anew under its name has another time.
+    pub created: String,
     cluster: Option<Group>,
 }
 
