@@ -10,7 +10,7 @@
 //! to end it. The options:
 //!
 //! - `--events N`: ends after N events. Unless given, it goes on until it is killed.
-//! - `--rate N`: events a second, 100,000 unless given.
+//! - `--rate N`: events a second, at least 1, 100,000 unless given.
 //!
 //! Kill it and start it again with the same address: it goes on where the stream ends. While the
 //! server is away, the program waits.
@@ -36,12 +36,20 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Some(url) => url,
         None => start_server()?,
     };
-    println!("journal at {url}");
+    let server = Server::at(url);
+    println!("journal at {}", server.address()); // without a login
 
-    let sink = Sink::to(Server::at(url), orders::STREAM)
+    let sink = Sink::to(server, orders::STREAM)
         .create(StreamSettings::new(orders::SUBJECT))
         .open(Encoding::<Order>::plain(orders::TYPE, 1))?;
     let first = sink.next_seq();
+    let end = match arguments.events {
+        Some(events) => first.checked_add(events).ok_or_else(|| {
+            let most = u64::MAX - first;
+            format!("--events {events}: at most {most} follow position {first}; say fewer")
+        })?,
+        None => u64::MAX,
+    };
     println!("begins at {first}; acknowledged events survive: {:?}", sink.durability());
     let graph = Graph::new(1 << 16, Order::default).first_seq(first);
     let journal = graph.reader("journal");
@@ -50,10 +58,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut tx = ring.producer();
 
     let (started, mut shown) = (Instant::now(), Shown::new());
-    let end = arguments.events.map_or(u64::MAX, |events| first + events);
     while tx.next_seq() < end {
         // The pace is that of the clock, whatever the server does.
-        let due = first + (started.elapsed().as_secs_f64() * arguments.rate as f64) as u64;
+        let due = (started.elapsed().as_secs_f64() * arguments.rate as f64) as u64;
+        let due = first.saturating_add(due);
         while tx.next_seq() < due.min(end) {
             let seq = tx.next_seq();
             match tx.try_publish(|order| *order = Order::at(seq)) {

@@ -54,6 +54,22 @@ fn what_the_journal_publishes_comes_out_of_the_replay() {
     assert!(last(&replayed).starts_with("40000 events up to 40000, "), "{replayed}");
 }
 
+#[test]
+fn the_journal_shows_no_password_and_refuses_more_events_than_there_are() {
+    let _watched = watched();
+    let Some(server) = server() else { return };
+    let address = server.url().replace("nats://", "");
+    let url = format!("nats://user:SECRET@{address}");
+    let written = text(&example("journal").args([&url, "--events", "10"]).output().unwrap());
+    assert!(written.contains(&format!("journal at nats://{address}\n")), "{written}");
+    assert!(!written.contains("SECRET"), "{written}");
+    let most = u64::MAX.to_string();
+    let output = example("journal").args([&url, "--events", &most]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("error: ") && said.contains("at most"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// A program that is killed when the test ends.
 struct Killed(Child);
 
@@ -143,6 +159,7 @@ fn the_examples_refuse_what_they_do_not_know() {
     for (name, arguments, part) in [
         ("journal", vec!["--rat"], "--rat: known are"),
         ("journal", vec!["--events", "x"], "x is none"),
+        ("journal", vec!["--events", "1", "--rate", "0"], "--rate needs a number of at least 1"),
         ("replay", vec![], "say the address"),
         ("replay", vec!["nats://127.0.0.1:1"], "no NATS server answers"),
     ] {

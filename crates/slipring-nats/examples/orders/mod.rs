@@ -72,7 +72,10 @@ pub fn arguments() -> Result<Arguments, String> {
         };
         match word.as_str() {
             "--events" => arguments.events = Some(number()?),
-            "--rate" => arguments.rate = number()?,
+            "--rate" => match number()? {
+                0 => return Err("--rate needs a number of at least 1".into()),
+                rate => arguments.rate = rate,
+            },
             "--until-end" => arguments.until_end = true,
             url if !url.starts_with('-') && arguments.url.is_none() => {
                 arguments.url = Some(url.to_string());

@@ -186,7 +186,9 @@ impl std::fmt::Debug for Server {
 
 /// Takes the login out of an address.
 fn split(url: &str) -> (String, Result<Login, &'static str>) {
-    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    // A password may have a :// of its own.
+    let scheme = url.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(0);
+    let start = if scheme > 0 && url[scheme..].starts_with("://") { scheme + 3 } else { 0 };
     // A password that is not encoded may itself have an @.
     let Some(at) = url[start..].rfind('@').map(|at| start + at) else {
         return (url.to_string(), Ok(Login::None));
@@ -234,6 +236,11 @@ mod tests {
             ("nats://a:@one", "nats://one", user("a", "")),
             ("nats://t%25@one", "nats://one", Ok(Login::Token("t%".into()))),
             ("nats://@one", "nats://one", Ok(Login::None)),
+            ("a:b://c@one:4222", "one:4222", user("a", "b://c")),
+            ("nats://a:b://c@one", "nats://one", user("a", "b://c")),
+            ("nats://a:b@://c@one", "nats://one", user("a", "b@://c")),
+            ("t_1://c@one", "one", user("t_1", "//c")),
+            ("://c@one", "one", user("", "//c")),
         ] {
             let (found, in_it) = split(url);
             assert_eq!(found, address, "{url}");
