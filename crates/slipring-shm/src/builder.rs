@@ -121,8 +121,8 @@ impl<C: Contents> Builder<C> {
 
     /// Sets the longest time between two checks for deaths of a waiting participant: 1 ms to 1 s,
     /// 20 ms unless stated, in whole milliseconds. It holds for a loop of calls that do not wait,
-    /// too, to a tick of the kernel's coarse clock (1 to 10 ms). A loop that was tight and begins to
-    /// pause may take up to 15 calls more, once.
+    /// too, to a tick of the kernel's coarse clock (1 to 10 ms). A loop that was tight and begins
+    /// to pause may take up to 15 calls more, once.
     ///
     /// Example: the [first page](crate).
     pub fn notice(mut self, time: Duration) -> Builder<C> {
