@@ -21,17 +21,27 @@ use crate::{
 /// The time after which a test counts as slow, as in a harness.
 const SLOW: Duration = Duration::from_secs(60);
 
+/// The tests that take longest: a minute or more each. They begin first, so that no core waits for
+/// one of them at the end.
+const LONGEST: [&str; 3] = [
+    "loom_a_lagging_bound_is_notified",
+    "loom_a_producer_dies_before_its_second_claim",
+    "loom_the_last_producer_dies_and_closes",
+];
+
 /// Runs the tests of the harness `program` whose names contain one of `filters`; all if there is
 /// none.
 pub fn run(program: &Path, filters: &[OsString]) -> ExitCode {
     let began = Instant::now();
-    let (names, all) = match (list(program, filters), list(program, &[])) {
+    let (mut names, all) = match (list(program, filters), list(program, &[])) {
         (Ok(names), Ok(all)) => (names, all.len()),
         (Err(error), _) | (_, Err(error)) => {
             say!("{error}");
             return ExitCode::FAILURE;
         }
     };
+    let is_short = |name: &String| !LONGEST.iter().any(|long| name.ends_with(long));
+    names.sort_by_key(is_short);
     say!("running {} tests, each in a process of its own", names.len());
     let filtered = (all - names.len()) as u64;
     let (queue, tally) =
