@@ -4,7 +4,6 @@
 mod checks;
 mod common;
 
-use std::path::Path;
 use std::time::Duration;
 
 use checks::{refused, until, until_state};
@@ -295,19 +294,6 @@ fn a_source_that_has_read_later_messages_than_the_stream_has_says_so() {
         "are gone",
         "accept the loss"
     );
-}
-
-/// Copies a folder.
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(std::fs::copy(entry.path(), to).unwrap()),
-        }
-    }
 }
 
 #[test]

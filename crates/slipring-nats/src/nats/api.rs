@@ -153,6 +153,11 @@ impl Stored {
         let read = message::read(message::description(&self.headers), &self.payload);
         read.map(|(header, _)| header).map_err(|bad| bad_message(bad, self.sequence))
     }
+
+    /// Returns the message's sequence, and what it says of its events.
+    pub fn sequenced(&self) -> Result<(u64, Header), Error> {
+        Ok((self.sequence, self.header()?))
+    }
 }
 
 /// Names what is wrong with the message at `sequence`.
@@ -296,10 +301,9 @@ impl Connection {
     /// were removed at the end, that is not the end, and no condition that names it holds.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         match self.get(stream, json!({ "last_by_subj": ">" })).await? {
-            Some(last) => Ok(last.header().map(|header| Tail {
-                last_sequence: last.sequence,
-                last: Some((last.sequence, header)),
-            })),
+            Some(last) => {
+                Ok(last.sequenced().map(|last| Tail { last_sequence: last.0, last: Some(last) }))
+            }
             None => self.tail(stream).await,
         }
     }
@@ -325,8 +329,7 @@ impl Connection {
             if last.sequence >= before.last_seq
                 || self.info(stream).await?.state.last_seq == before.last_seq
             {
-                let last = last.header().map(|header| (last.sequence, header));
-                return Ok(last.map(|last| Tail { last_sequence, last: Some(last) }));
+                return Ok(last.sequenced().map(|last| Tail { last_sequence, last: Some(last) }));
             }
         }
     }

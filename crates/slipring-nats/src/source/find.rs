@@ -68,12 +68,9 @@ pub async fn find(
 ) -> Result<Result<Found, Error>, Fault> {
     let is_shorter = state.last_stored() < wanted.seen;
     if wanted.until.is_some() || is_shorter {
-        let last = match connection.last(stream).await?.map(|last| (last.sequence, last.header())) {
-            Some((sequence, Ok(header))) => Some((sequence, header)),
-            Some((_, Err(error))) => return Ok(Err(error)),
-            None => None,
-        };
-        if let Err(error) = wanted.check_end(state, last) {
+        let last = connection.last(stream).await?;
+        let last = last.map(|last| last.sequenced()).transpose();
+        if let Err(error) = last.and_then(|last| wanted.check_end(state, last)) {
             return Ok(Err(error));
         }
     }
@@ -85,12 +82,10 @@ pub async fn find(
     let mut search = Search::new(wanted.next, state.first_seq.max(1), state.last_seq + 1);
     while let Some(from) = search.next() {
         let message = connection.next_from(stream, from).await?;
-        let header = match message.map(|message| (message.sequence, message.header())) {
-            Some((sequence, Ok(header))) => Some((sequence, header)),
-            Some((_, Err(error))) => return Ok(Err(error)),
-            None => None,
-        };
-        search.found(from, header);
+        match message.map(|message| message.sequenced()).transpose() {
+            Ok(message) => search.found(from, message),
+            Err(error) => return Ok(Err(error)),
+        }
     }
     let found = search.check_journal(wanted.journal).and_then(|()| search.place());
     Ok(found.map(|found| match state.messages == 0 && state.last_stored() > 0 {

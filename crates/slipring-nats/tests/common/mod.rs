@@ -5,6 +5,7 @@
 mod watchdog;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use slipring::{Graph, Producer, Reader};
@@ -176,5 +177,18 @@ pub fn check(frames: &[Frame]) {
             assert_eq!(bytes.as_slice(), event(seq).to_ne_bytes(), "the event at {seq}");
         }
         (next, incarnation) = (frame.end(), frame.incarnation);
+    }
+}
+
+/// Copies a folder.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
     }
 }

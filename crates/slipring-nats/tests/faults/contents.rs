@@ -1,7 +1,5 @@
 //! A stream that is trimmed, purged, emptied, filled by a foreign writer, or loses its end.
 
-use std::path::Path;
-
 use fastrand::Rng;
 use slipring::Producer;
 use slipring_nats::{Error, RunningSink, Server as At};
@@ -316,19 +314,6 @@ fn a_stream_is_changed_under_the_hands_of_a_sink_and_a_source() {
             }
         }
     });
-}
-
-/// Copies a folder.
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(std::fs::copy(entry.path(), to).unwrap()),
-        }
-    }
 }
 
 /// The server comes back with an earlier state of its disk.
