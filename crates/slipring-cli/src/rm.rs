@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Problem, SegmentError};
 
 use crate::console;
@@ -17,9 +18,6 @@ Exit code:
   1  at least one cannot be removed; the others are. With --stale: at least one
      cannot be removed, or whether it is stale cannot be said
   2  wrong arguments, or output that cannot be written";
-
-/// Size of a segment's head, in bytes.
-const HEAD: u64 = 65_536;
 
 /// Removes rings between processes
 ///

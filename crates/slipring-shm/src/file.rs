@@ -214,29 +214,20 @@ impl AsFd for File {
     }
 }
 
-/// Returns the number of the file system of a file, as `statfs` says it.
-fn file_system(fd: BorrowedFd<'_>) -> Result<u64, Problem> {
-    let found = fstatfs(fd);
-    Ok(found.map_err(|error| Problem::system("asking for the file system", error))?.f_type as u64)
-}
-
-/// Returns whether a file lies in memory, so that it does not outlive the boot.
-pub(crate) fn is_of_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Problem> {
-    Ok(file_system(fd)? == TMPFS)
-}
-
-/// What a file system keeps its files in.
+/// The medium in which a file system keeps its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Memory: tmpfs, and memfds.
+    /// Memory: tmpfs, and memfds. The files do not outlive the boot.
     Memory,
     /// A disk: ext4. The kernel can write a file's pages back, and use their memory otherwise.
     Disk,
 }
 
-/// Refuses a file system that is neither tmpfs nor ext4.
+/// Returns the medium of a file. Refuses a file system that is neither tmpfs nor ext4.
 pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<Medium, Problem> {
-    let magic = file_system(fd)?;
+    let found =
+        fstatfs(fd).map_err(|error| Problem::system("asking for the file system", error))?;
+    let magic = found.f_type as u64;
     match magic {
         TMPFS => return Ok(Medium::Memory),
         EXT4 => return Ok(Medium::Disk),

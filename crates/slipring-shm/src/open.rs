@@ -8,7 +8,7 @@
 use std::os::fd::AsFd as _;
 
 use crate::errors::{FileProblem, HeaderProblem, Problem};
-use crate::file::{self, File};
+use crate::file::{self, File, Medium};
 use crate::layout::{Checked, HEAD, Head, MAX_PARTICIPANTS};
 use crate::{lock, machine};
 
@@ -33,7 +33,7 @@ fn check_boot(file: &File, made_in: [u8; 16]) -> Result<(), Problem> {
         lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
             .map_err(|error| Problem::system("probing the bytes of the file", error))
     };
-    if file::is_of_tmpfs(file.as_fd())? || held()?.is_some() {
+    if file::check_file_system(file.as_fd())? == Medium::Memory || held()?.is_some() {
         return Ok(());
     }
     match ours {
