@@ -1,5 +1,6 @@
 //! Names that are removed, renamed or replaced by other means than `remove`, under the hands of
-//! processes that are attached: who is told, when, and that no process is told what is not so.
+//! processes that are attached: each waiting process hears of a loss in time, and of no loss that
+//! is none.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
