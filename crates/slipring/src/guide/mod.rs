@@ -14,6 +14,7 @@
 //! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
 //! | test handlers without threads | [`testing`] |
 //! | make it faster, and measure whether it is | [`performance`] |
+//! | understand how threads share slots and sleep, in ten minutes | [`protocol`] |
 //! | move code from the LMAX Disruptor or from QuestDB's queues | [`migrating`] |
 //!
 //! Every example in the guide is compiled and run as a test. Every measured number in the guide
@@ -69,6 +70,9 @@ pub mod performance {}
 
 #[doc = include_str!("promises.md")]
 pub mod promises {}
+
+#[doc = include_str!("protocol.md")]
+pub mod protocol {}
 
 #[doc = include_str!("shapes.md")]
 pub mod shapes {}
