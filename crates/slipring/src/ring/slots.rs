@@ -35,8 +35,8 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// Name of this layout in the text of a printed graph.
     #[doc(hidden)]
     const ALIAS: &'static str;
-    /// Whether a single producer publishes by a cursor instead of stamps. See ARCHITECTURE.md
-    /// ("Storage").
+    /// Whether a single producer publishes by a cursor instead of stamps.
+    /// `records/2026-11-28-choices` ("Storage") says what each way costs.
     #[doc(hidden)]
     const CURSOR: bool;
 }

@@ -21,8 +21,7 @@ pub(crate) fn cores() -> usize {
 
 /// Returns the number of spin hints that take about [`SPACING`], measured once per process.
 ///
-/// ARCHITECTURE.md ("Spacing") says why a consumer pauses after a short batch before it polls
-/// again.
+/// `consumer/spacing.rs` says why a consumer pauses before it polls again.
 pub(crate) fn spacing() -> u32 {
     if cfg!(any(slipring_loom, miri)) {
         return 0;
