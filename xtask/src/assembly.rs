@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     command::Call,
+    say::say,
     steps::{Step, Trouble},
 };
 

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     command::{Call, cores},
+    say::say,
     steps::{Step, Trouble},
     tidy, workspace,
 };

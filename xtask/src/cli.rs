@@ -35,6 +35,8 @@ pub enum Command {
     Test(Test),
     /// Check lengths, labels of edges, imports between rooms, examples and forbidden words.
     Tidy(Tidy),
+    /// Print the structure of all crates in numbers, or the map of one crate.
+    House(House),
     /// Check the formatting.
     Fmt,
     /// Run the lints.
@@ -124,14 +126,23 @@ pub struct Test {
 /// The arguments of `tidy`.
 #[derive(Debug, Args)]
 pub struct Tidy {
-    /// Print the rooms of the library, their floors and arrows, and their counts, instead.
+    /// Remove the known exceptions that are gone from the lists in `xtask/known`, instead.
     #[arg(long)]
-    pub map: bool,
-    /// Rewrite the list of public functions without an example, instead.
-    #[arg(long, conflicts_with = "map")]
     pub update: bool,
+    /// Print every breach, known or not, as the lists would name it, instead.
+    #[arg(long, conflicts_with = "update")]
+    pub breaches: bool,
+}
+
+/// The arguments of `house`.
+#[derive(Debug, Args)]
+pub struct House {
+    /// The folder of a crate, whose rooms, floors and arrows are printed; all crates in numbers by
+    /// default.
+    #[arg(value_name = "CRATE")]
+    pub krate: Option<String>,
     /// The checkout to read; this one by default.
-    #[arg(long, value_name = "FOLDER", requires = "map")]
+    #[arg(long, value_name = "FOLDER")]
     pub root: Option<PathBuf>,
 }
 
@@ -250,6 +261,7 @@ mod tests {
             "test --deeper",
             "test a --deep",
             "tidy --root .",
+            "house --map",
             "tidy now",
             "nonsense",
         ] {

@@ -18,7 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::progress::{Progress, TURN};
+use crate::{
+    progress::{Progress, TURN},
+    say::say,
+};
 
 /// The caller's settings that would change the meaning of a check.
 const CLEARED: [&str; 8] = [

@@ -4,6 +4,11 @@ use std::path::Path;
 
 /// The folder of the library's package.
 pub const LIBRARY: &str = "crates/slipring";
+/// The workspaces beside the main one, whose crates measure it.
+pub const BESIDE: [&str; 2] = ["peers", "peers/nats"];
+/// The crates below `crates` that only other crates of the project call.
+pub const INTERNAL: [&str; 3] =
+    ["crates/slipring-exchange", "crates/slipring-nats-server", "crates/slipring-support"];
 /// The folder of the library's source.
 pub const SOURCE: &str = "crates/slipring/src";
 /// The page that explains every synchronisation edge.
@@ -34,8 +39,6 @@ pub const SEGMENT_TABLES: [&str; 21] = [
     "constants: crates/slipring/src/consumer/worker.rs LANDMARK_BITS",
     "constants: crates/slipring/src/ring/membership.rs LEAVE NEXT_TICKET",
 ];
-/// The list of the public functions without an example, one a line.
-pub const WITHOUT_EXAMPLES: &str = "crates/slipring/without-examples.txt";
 /// The folders whose tests wait for other threads.
 pub const WAITING_TESTS: [&str; 5] = [
     "crates/slipring/tests",

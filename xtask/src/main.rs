@@ -5,11 +5,6 @@
 //! outcome.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-/// Prints a line as `println!` does, and ignores a closed or full standard output.
-macro_rules! say {
-    ($($line:tt)*) => { crate::say(format_args!($($line)*)) };
-}
-
 mod assembly;
 mod checks;
 mod cli;
@@ -23,25 +18,24 @@ mod mutants;
 mod nats;
 mod parts;
 mod progress;
+mod say;
 mod source;
 mod steps;
 mod tidy;
 mod workspace;
 
-use std::{env, ffi::OsString, io::Write as _, path::Path, process::ExitCode};
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use cli::{Cli, Command};
+use house::crates::Crate;
+use say::say;
 use steps::Run;
-
-fn say(line: std::fmt::Arguments<'_>) {
-    #[cfg(not(test))]
-    let _ = writeln!(std::io::stdout(), "{line}");
-    #[cfg(test)]
-    #[allow(clippy::print_stdout, reason = "the test harness captures it")]
-    {
-        println!("{line}");
-    }
-}
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();
@@ -55,7 +49,7 @@ fn main() -> ExitCode {
     };
     let mut run = Run::new(cli.policy());
     let Some(command) = cli.command else {
-        let _ = write!(std::io::stdout(), "{}", Cli::help());
+        let _ = write!(io::stdout(), "{}", Cli::help());
         return ExitCode::SUCCESS;
     };
     match &command {
@@ -74,12 +68,15 @@ fn main() -> ExitCode {
                 deeply(&mut run, asked);
             }
         }
-        Command::Tidy(asked) if asked.map => {
-            let root = asked.root.clone().unwrap_or_else(|| run.root().to_owned());
-            return map(&root);
+        Command::House(asked) => {
+            let root = asked.root.as_deref().unwrap_or(run.root());
+            return print_house(root, asked.krate.as_deref());
         }
         Command::Tidy(asked) if asked.update => {
-            run.step("tidy", |step| Ok(tidy::examples::update(&step.root)?));
+            run.step("tidy", |step| Ok(tidy::update(&step.root)?));
+        }
+        Command::Tidy(asked) if asked.breaches => {
+            return print(tidy::breaches(run.root()), run.root());
         }
         Command::Tidy(_) => run.step("tidy", checks::tidy),
         Command::Fmt => run.step("fmt", checks::fmt),
@@ -112,11 +109,20 @@ fn main() -> ExitCode {
     run.finish()
 }
 
-/// Prints the map of the library in the checkout at `root`.
-fn map(root: &Path) -> ExitCode {
-    match house::House::read(root) {
-        Ok(house) => {
-            say!("{}", house::map::draw(&house));
+/// Prints the numbers of all crates in the checkout at `root`, or the map of one.
+fn print_house(root: &Path, krate: Option<&str>) -> ExitCode {
+    let text = match krate {
+        Some(folder) => Crate::read(root, folder).map(|krate| house::map::draw(&krate)),
+        None => Crate::all(root).map(|crates| house::count::draw(&crates)),
+    };
+    print(text, root)
+}
+
+/// Prints what was read from the checkout at `root`.
+fn print(text: io::Result<String>, root: &Path) -> ExitCode {
+    match text {
+        Ok(text) => {
+            say!("{}", text.trim_end());
             ExitCode::SUCCESS
         }
         Err(error) => failed(&format!("{}: {error}", root.display()), ExitCode::FAILURE),

@@ -16,6 +16,7 @@ use std::{
 use crate::{
     command::{Line, Running, Tally, cores},
     progress,
+    say::say,
 };
 
 /// The time after which a test counts as slow, as in a harness.

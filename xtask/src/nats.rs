@@ -4,7 +4,7 @@ use std::io;
 
 use slipring_nats_server::{Cluster, Options, Server, binary};
 
-use crate::cli::Nats;
+use crate::{cli::Nats, say::say};
 
 /// Prints which server program there is, or runs servers until standard input ends.
 pub fn run(command: Option<&Nats>) -> io::Result<()> {

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     command::{Call, Tally},
+    say::say,
     workspace,
 };
 

@@ -1,9 +1,6 @@
-//! The map of the library: rooms, floors, arrows, and the counts that a record compares.
+//! The map of a crate: rooms, floors, arrows, and the counts that a record compares.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use syn::{
     spanned::Spanned,
@@ -14,26 +11,27 @@ use super::{
     House,
     arrows::Arrows,
     circles::{self, Graph},
-    rooms,
+    crates::Crate,
+    rooms::{self, Rooms},
 };
 
-/// The map of `house` as text.
-pub fn draw(house: &House) -> String {
-    let arrows = Arrows::of(house);
-    let files = rooms::graph(house, &arrows);
+/// The map of a crate as text.
+pub fn draw(krate: &Crate) -> String {
+    let Crate { house, arrows, .. } = krate;
+    let files = rooms::graph(house, arrows);
     let rooms = Rooms::of(house, &files);
     let mut text = String::new();
     rooms.draw(&mut text);
     let path = |at: usize| house.files[at].display();
     let _ = writeln!(text, "\narrows between files");
     for (from, to) in arrows.names.keys() {
-        let names = rooms::names(&arrows, *from, *to);
+        let names = rooms::names(arrows, *from, *to);
         let _ = writeln!(text, "  {} -> {}: {names}", path(*from), path(*to));
     }
-    let upwards = rooms::upwards(house, &arrows);
+    let upwards = if krate.is_library() { rooms::upwards(house, arrows) } else { Vec::new() };
     let _ = writeln!(text, "\narrows upwards");
     for arrow in &upwards {
-        let names = rooms::names(&arrows, arrow.from, arrow.to);
+        let names = rooms::names(arrows, arrow.from, arrow.to);
         let _ = writeln!(text, "  {} -> {}: {names}", path(arrow.from), path(arrow.to));
     }
     let groups = circles::circles(&files);
@@ -42,7 +40,7 @@ pub fn draw(house: &House) -> String {
         let all: Vec<String> = group.iter().map(|&file| path(file).to_string()).collect();
         let shortest = circles::shortest(&files, group);
         let _ = writeln!(text, "  {} files: {}", group.len(), all.join(", "));
-        let _ = writeln!(text, "    shortest {}", rooms::circle(house, &arrows, &shortest));
+        let _ = writeln!(text, "    shortest {}", rooms::circle(house, arrows, &shortest));
     }
     let _ = writeln!(text, "\ntypes with inherent methods in other files");
     for ((home, name), others) in arrows.scattered() {
@@ -50,7 +48,7 @@ pub fn draw(house: &House) -> String {
         let _ = writeln!(text, "  {name} of {}: {}", path(*home), others.join(", "));
     }
     let _ = writeln!(text, "\ncounts");
-    for (what, count) in counts(house, &arrows, &files, &rooms, &groups, upwards.len()) {
+    for (what, count) in counts(house, arrows, &files, &rooms, &groups, upwards.len()) {
         let _ = writeln!(text, "  {what:<46} {count}");
     }
     text
@@ -97,34 +95,7 @@ fn highest(graph: &Graph) -> usize {
     circles::floors(graph).into_iter().max().unwrap_or(0)
 }
 
-/// The rooms of a house, as a graph.
-struct Rooms {
-    names: Vec<String>,
-    /// The number of files of each room.
-    files: Vec<usize>,
-    graph: Graph,
-    /// The number of arrows between the files of two rooms.
-    weights: BTreeMap<(usize, usize), usize>,
-}
-
 impl Rooms {
-    fn of(house: &House, graph: &Graph) -> Self {
-        let of: Vec<String> = house.files.iter().map(|file| rooms::room(file)).collect();
-        let names: Vec<String> = of.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
-        let at = |file: usize| names.binary_search(&of[file]).unwrap_or_default();
-        let mut files = vec![0; names.len()];
-        let mut rooms = vec![BTreeSet::new(); names.len()];
-        let mut weights = BTreeMap::new();
-        for (from, targets) in graph.iter().enumerate() {
-            files[at(from)] += 1;
-            for to in targets.iter().map(|&to| at(to)).filter(|&to| to != at(from)) {
-                rooms[at(from)].insert(to);
-                *weights.entry((at(from), to)).or_default() += 1;
-            }
-        }
-        Self { names, files, graph: rooms, weights }
-    }
-
     fn draw(&self, text: &mut String) {
         let floors = circles::floors(&self.graph);
         let _ = writeln!(text, "rooms, highest first, with the arrows to other rooms");
@@ -136,9 +107,10 @@ impl Rooms {
                 .map(|&to| format!("{} {}", self.names[to], self.weights[&(room, to)]))
                 .collect();
             let (floor, name, files) = (floors[room], &self.names[room], self.files[room]);
+            let within = self.weights.get(&(room, room)).unwrap_or(&0);
             let _ = writeln!(
                 text,
-                "  floor {floor:>2}  {name:<12} files {files:>2}  -> {}",
+                "  floor {floor:>2}  {name:<12} files {files:>2}  within {within:>3}  -> {}",
                 below.join(", ")
             );
         }
@@ -212,11 +184,11 @@ fn longest(house: &House, of: impl Fn(&Longest) -> &(String, usize)) -> (String,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::house::tests::house;
+    use crate::{house::tests::house, layout};
 
     #[test]
     fn the_map_counts() {
-        let map = draw(&house(&[
+        let house = house(&[
             ("lib.rs", "mod base; mod ring; pub use ring::R;"),
             ("base/mod.rs", "pub mod a; pub mod b;"),
             ("base/a.rs", "use super::b::B; pub struct A;"),
@@ -226,7 +198,9 @@ mod tests {
                 "use crate::base::{a::A, b::B}; pub struct R; impl R {\n/// Doc.\nfn f() {\n\n}\n}
                  impl A {} trait T { fn a(); fn b() {} const C: u8; } #[cfg(test)] fn long() {\n\n\n\n}",
             ),
-        ]));
+        ]);
+        let (folder, arrows) = (layout::LIBRARY.to_owned(), Arrows::of(&house));
+        let map = draw(&Crate { folder, house, arrows });
         let count = |what: &str| {
             let line = map.lines().rev().find(|line| line.trim_start().starts_with(what));
             line.unwrap_or_else(|| panic!("{what}:\n{map}"))
@@ -249,6 +223,6 @@ mod tests {
         assert_eq!(count("types with"), "1");
         assert_eq!(count("longest function"), "3 (ring.rs: R::f)");
         assert_eq!(count("largest trait"), "2 (ring.rs: T)");
-        assert!(map.contains("floor  2  ring         files  1  -> base 2"), "{map}");
+        assert!(map.contains("floor  2  ring         files  1  within   0  -> base 2"), "{map}");
     }
 }

@@ -1,11 +1,14 @@
-//! The modules of the library and the names that travel between its files.
+//! The modules of a crate and the names that travel between its files.
 //!
 //! No library resolves names without a compiler, so this is hand-made: it follows `mod`, `use` and
 //! re-exports, and leaves methods alone, whose owners only types tell.
 
 pub mod arrows;
 pub mod circles;
+pub mod count;
+pub mod crates;
 pub mod map;
+pub mod models;
 pub mod rooms;
 
 use std::{
@@ -20,18 +23,21 @@ use syn::{
 };
 
 use crate::{
-    layout,
     source::{self, Import, Source},
     workspace,
 };
 
 /// The conditions of code that no user compiles.
-const MODELS: &[&str] = &["test", "slipring_loom", "doctest"];
+pub const MODELS: &[&str] = &["test", "slipring_loom", "doctest"];
+/// The files that a crate's modules hang from; a crate has one of them.
+pub const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
-/// The library's modules, without its tests and models.
+/// A crate's modules, without its tests and models.
 pub struct House {
-    /// The files, relative to the library's source.
+    /// The files, relative to the crate's source.
     pub files: Vec<PathBuf>,
+    /// The parsed text of each file, with its tests and models.
+    pub sources: Vec<Source>,
     /// The text of the pages that documentation may include, by path.
     pub pages: BTreeMap<PathBuf, String>,
     /// The modules; the first is the root.
@@ -67,9 +73,9 @@ pub struct Module {
 pub enum Reach {
     /// None.
     Private,
-    /// Some modules of the library.
+    /// Some modules of the crate.
     Library,
-    /// Users of the library.
+    /// Users of the crate.
     Public,
 }
 
@@ -93,11 +99,10 @@ pub enum Target {
 }
 
 impl House {
-    /// Reads the library of the checkout at `root`.
-    pub fn read(root: &Path) -> io::Result<Self> {
-        let folder = root.join(layout::SOURCE);
+    /// Reads the crate whose source lies in `folder`.
+    pub fn read(folder: &Path) -> io::Result<Self> {
         let (mut texts, mut pages) = (BTreeMap::new(), BTreeMap::new());
-        for file in workspace::files(&folder)? {
+        for file in workspace::files(folder)? {
             let kind = match file.extension().and_then(|extension| extension.to_str()) {
                 Some("rs") => &mut texts,
                 Some("md") => &mut pages,
@@ -112,9 +117,10 @@ impl House {
 
     /// Builds the house of `texts`, by path.
     pub fn of(texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
-        let (files, pages, modules, macros) = Default::default();
-        let mut house = Self { files, pages, modules, macros };
-        house.file(texts, Path::new("lib.rs"), Module::root())?;
+        let (files, sources, pages, modules, macros) = Default::default();
+        let mut house = Self { files, sources, pages, modules, macros };
+        let root = ROOTS.iter().map(Path::new).find(|root| texts.contains_key(*root));
+        house.file(texts, root.ok_or("there is neither lib.rs nor main.rs")?, Module::root())?;
         Ok(house)
     }
 
@@ -130,11 +136,12 @@ impl House {
         let live = source::stripped(&source.syntax, MODELS);
         let stem = path.file_stem().unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new(""));
-        let below =
-            if stem == "lib" || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
+        let is_root = ROOTS.iter().any(|root| path == Path::new(root));
+        let below = if is_root || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
         module.file = self.files.len();
         module.attributes.extend(live.attrs);
         self.files.push(path.to_owned());
+        self.sources.push(source);
         self.module(texts, module, live.items, &below)
     }
 
@@ -179,9 +186,6 @@ impl House {
                         .find(|path| texts.contains_key(path))
                         .ok_or_else(|| format!("there is no file of the module {name}"))?,
                 };
-                if layout::is_test_file(&path) {
-                    continue;
-                }
                 self.file(texts, &path, inner)?
             };
             self.modules[at].children.insert(name, child);
@@ -264,6 +268,14 @@ impl House {
         let is_textual = path.len() == 1 || path[0] == "crate";
         let modules = self.macros.get(name).filter(|_| is_textual);
         modules.into_iter().flatten().map(|&module| Target::Item(module, name.clone())).collect()
+    }
+
+    /// The name of the module that begins in a file.
+    pub fn stem(&self, file: usize) -> &str {
+        let path = &self.files[file];
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        if stem == "mod" { folder.unwrap_or(stem) } else { stem }
     }
 
     /// Whether `module` lies in `outer`, or is it.
@@ -358,7 +370,7 @@ pub mod tests {
                 "pub struct Fence; macro_rules! twin { () => {} } pub(crate) use twin;",
             ),
             ("ring.rs", "use crate::base::{self, *}; pub mod slots; pub use self::slots::Slots;"),
-            ("ring/slots.rs", "pub struct Slots; use super::*; pub enum Kind { A }"),
+            ("ring/slots.rs", "pub struct Slots; use super::*; pub enum Layout { A }"),
         ]);
         assert_eq!(home(&house, "ring.rs", "base::Barrier"), ["base/sync.rs Fence"]);
         assert_eq!(home(&house, "ring.rs", "Barrier"), ["base/sync.rs Fence"]);
@@ -368,7 +380,7 @@ pub mod tests {
             home(&house, "ring/slots.rs", "super::super::base::twin"),
             ["base/sync.rs twin"]
         );
-        assert_eq!(home(&house, "lib.rs", "ring::slots::Kind::A"), ["ring/slots.rs Kind"]);
+        assert_eq!(home(&house, "lib.rs", "ring::slots::Layout::A"), ["ring/slots.rs Layout"]);
         assert_eq!(home(&house, "lib.rs", "ring::slots"), ["module slots"]);
         assert!(home(&house, "ring.rs", "std::sync::Arc").is_empty());
     }

@@ -1,18 +1,19 @@
-//! The rooms of the library, and the rule that names travel downwards only.
+//! The rooms of a crate, and the rule that names travel downwards only.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use super::{
     House,
     arrows::Arrows,
     circles::{self, Graph},
+    crates::Crate,
 };
 use crate::findings::Findings;
 
-/// Whether a broken rule is an error; a warning otherwise.
-const ENFORCED: bool = true;
-
-/// Each room with the rooms that it may import, lowest first.
+/// Each room of the library with the rooms that it may import, lowest first.
 const ROOMS: [(&str, &[&str]); 15] = [
     ("guide", &[]),
     ("base", &[]),
@@ -50,7 +51,7 @@ const ROOMS: [(&str, &[&str]); 15] = [
 ];
 
 /// The room above all others.
-const ROOF: &str = "lib";
+pub const ROOF: &str = "lib";
 
 /// An arrow that the table of rooms does not allow.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,42 +104,71 @@ pub fn graph(house: &House, arrows: &Arrows) -> Graph {
     graph
 }
 
-/// Finds arrows upwards, circles of files, and files in no room.
-pub fn check(house: &House, arrows: &Arrows, found: &mut Findings) {
-    rules(house, arrows, ENFORCED, found);
+/// Finds arrows upwards, circles of files and of rooms, and files in no room.
+pub fn check(krate: &Crate, found: &mut Findings) {
+    let Crate { folder, house, arrows } = krate;
+    let path = |file: usize| house.files[file].display().to_string();
+    if krate.is_library() {
+        for file in homeless(house) {
+            let path = path(file);
+            let what = "lies in no room: move it, or add its room to the table in `house/rooms.rs`";
+            found.breach(folder, "homeless", &*path, format!("{path} {what}"));
+        }
+        for Upwards { from, to } in upwards(house, arrows) {
+            let (names, from, to) = (names(arrows, from, to), path(from), path(to));
+            let arrow = format!("{from} -> {to}");
+            found.breach(folder, "upwards", arrow, format!("{from} imports {to} upwards: {names}"));
+        }
+    }
+    let graph = graph(house, arrows);
+    for group in circles::circles(&graph) {
+        let circle = circle(house, arrows, &circles::shortest(&graph, &group));
+        group.iter().for_each(|&file| found.breach(folder, "circle", path(file), &*circle));
+    }
+    let rooms = Rooms::of(house, &graph);
+    // A circle of rooms that are files is a circle of files.
+    let has_folder = |group: &Vec<usize>| group.iter().any(|&room| rooms.files[room] > 1);
+    for group in circles::circles(&rooms.graph).into_iter().filter(has_folder) {
+        let circle = circles::shortest(&rooms.graph, &group);
+        let names: Vec<&str> = circle.iter().map(|&room| rooms.names[room].as_str()).collect();
+        let message = format!("circle of rooms: {}", names.join(" -> "));
+        for &room in &group {
+            found.breach(folder, "room circle", &*rooms.names[room], &*message);
+        }
+    }
 }
 
-fn rules(house: &House, arrows: &Arrows, enforced: bool, found: &mut Findings) {
-    let (homeless, upwards) = (homeless(house), upwards(house, arrows));
-    let graph = graph(house, arrows);
-    let circles = circles::circles(&graph);
-    if !enforced {
-        let files: usize = circles.iter().map(Vec::len).sum();
-        if files + homeless.len() + upwards.len() > 0 {
-            found.warnings.push(format!(
-                "rooms: {files} files in circles, {} arrows upwards, {} files in no room",
-                upwards.len(),
-                homeless.len()
-            ));
+/// The rooms of a crate, as a graph.
+pub struct Rooms {
+    /// The names, sorted.
+    pub names: Vec<String>,
+    /// The number of files of each room.
+    pub files: Vec<usize>,
+    /// The arrows between rooms.
+    pub graph: Graph,
+    /// The number of arrows between the files of two rooms, or within one.
+    pub weights: BTreeMap<(usize, usize), usize>,
+}
+
+impl Rooms {
+    /// The rooms of `house`, whose files form `graph`.
+    pub fn of(house: &House, graph: &Graph) -> Self {
+        let of: Vec<String> = house.files.iter().map(|file| room(file)).collect();
+        let names: Vec<String> = of.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let at = |file: usize| names.binary_search(&of[file]).unwrap_or_default();
+        let mut files = vec![0; names.len()];
+        let mut rooms = vec![BTreeSet::new(); names.len()];
+        let mut weights = BTreeMap::new();
+        for (from, targets) in graph.iter().enumerate() {
+            files[at(from)] += 1;
+            for to in targets.iter().map(|&to| at(to)) {
+                *weights.entry((at(from), to)).or_default() += 1;
+                if to != at(from) {
+                    rooms[at(from)].insert(to);
+                }
+            }
         }
-        return;
-    }
-    for file in homeless {
-        found.errors.push(format!(
-            "{} lies in no room: move it, or add its room to the table in `house/rooms.rs`",
-            house.files[file].display()
-        ));
-    }
-    for Upwards { from, to } in upwards {
-        found.errors.push(format!(
-            "{} imports {} upwards: {}",
-            house.files[from].display(),
-            house.files[to].display(),
-            names(arrows, from, to)
-        ));
-    }
-    for group in circles {
-        found.errors.push(circle(house, arrows, &circles::shortest(&graph, &group)));
+        Self { names, files, graph: rooms, weights }
     }
 }
 
@@ -167,13 +197,15 @@ pub fn names(arrows: &Arrows, from: usize, to: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::house::tests::house;
+    use crate::{house::tests::house, layout};
 
-    fn errors(files: &[(&str, &str)], enforced: bool) -> Findings {
+    /// The messages about a crate in `folder` with these files.
+    fn errors(folder: &str, files: &[(&str, &str)]) -> Vec<String> {
         let house = house(files);
+        let (folder, arrows) = (folder.to_owned(), Arrows::of(&house));
         let mut found = Findings::default();
-        rules(&house, &Arrows::of(&house), enforced, &mut found);
-        found
+        check(&Crate { folder, house, arrows }, &mut found);
+        found.breaches.into_iter().map(|breach| breach.message).collect()
     }
 
     #[test]
@@ -195,15 +227,10 @@ mod tests {
             ("consumer/position.rs", "pub fn skip() {} pub struct Position;"),
         ];
         assert_eq!(
-            errors(&files, true).errors,
+            errors(layout::LIBRARY, &files),
             ["ring/policy.rs imports consumer/position.rs upwards: Position, skip"]
         );
-        let warned = errors(&files, false);
-        assert_eq!(warned.errors.len(), 0);
-        assert_eq!(
-            warned.warnings,
-            ["rooms: 0 files in circles, 1 arrows upwards, 0 files in no room"]
-        );
+        assert!(errors("crates/other", &files).is_empty());
     }
 
     #[test]
@@ -213,7 +240,7 @@ mod tests {
             ("wait.rs", "use crate::errors::E;"),
             ("errors.rs", "use crate::Top; pub struct E;"),
         ];
-        let found = errors(&across, true).errors;
+        let found = errors(layout::LIBRARY, &across);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("wait.rs imports errors.rs upwards"));
         assert_eq!(found[1], "errors.rs imports lib.rs upwards: Top");
@@ -228,15 +255,24 @@ mod tests {
             ("base/b.rs", "use super::c::{C, D}; pub struct B;"),
             ("base/c.rs", "use super::a::A; pub struct C; pub struct D;"),
         ];
-        assert_eq!(
-            errors(&files, true).errors,
-            [
-                "circle of 3 files: base/a.rs imports base/b.rs: B; base/b.rs imports base/c.rs: C, D; \
-              base/c.rs imports base/a.rs: A"
-            ]
-        );
+        let circle = "circle of 3 files: base/a.rs imports base/b.rs: B; \
+            base/b.rs imports base/c.rs: C, D; base/c.rs imports base/a.rs: A";
+        assert_eq!(errors(layout::LIBRARY, &files), [circle; 3]);
         let house = [("lib.rs", "mod attic;"), ("attic.rs", "")];
-        assert!(errors(&house, true).errors[0].starts_with("attic.rs lies in no room"));
-        assert!(errors(&[("lib.rs", "")], false).warnings.is_empty());
+        assert!(errors(layout::LIBRARY, &house)[0].starts_with("attic.rs lies in no room"));
+        assert!(errors(layout::LIBRARY, &[("lib.rs", "")]).is_empty());
+    }
+
+    #[test]
+    fn rooms_of_any_crate_form_no_circle() {
+        let files = [
+            ("main.rs", "mod top; mod lab;"),
+            ("top/mod.rs", "pub mod keys; mod view;"),
+            ("top/keys.rs", "pub struct Keys;"),
+            ("top/view.rs", "use crate::lab::Lab;"),
+            ("lab.rs", "use crate::top::keys::Keys; pub struct Lab;"),
+        ];
+        let found = errors("crates/other", &files);
+        assert_eq!(found, ["circle of rooms: lab -> top"; 2]);
     }
 }

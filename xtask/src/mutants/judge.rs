@@ -16,15 +16,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    sites::{Asked, Mutant},
-    source_folder,
-};
+use super::sites::{Asked, Mutant};
 use crate::{
     assembly, checks,
     command::{Call, Line, Running, cores},
     layout::{self, LIBRARY},
     progress::Progress,
+    say::say,
     steps, workspace,
 };
 
@@ -258,7 +256,7 @@ impl Judge {
 
     /// Judges one mutant, and restores the copy.
     pub fn judge(&mut self, mutant: &Mutant) -> Result<Verdict, String> {
-        let path = source_folder(&self.tree).join(&mutant.file);
+        let path = self.tree.join(layout::SOURCE).join(&mutant.file);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let original = fs::read_to_string(&path).map_err(failed)?;
         fs::write(&path, mutant.apply(&original)).map_err(failed)?;

@@ -14,7 +14,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,7 @@ use self::{
 };
 use crate::{
     layout::LIBRARY,
+    say::say,
     steps::{Step, Trouble},
 };
 
@@ -202,13 +203,10 @@ fn report(judged: &[Judged<'_>], warnings: &[String], tests: usize, took: Durati
     table
 }
 
-/// The source of the library below `root`.
-fn source_folder(root: &Path) -> PathBuf {
-    root.join(LIBRARY).join("src")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::source::Source;
 

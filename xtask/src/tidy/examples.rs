@@ -1,21 +1,18 @@
 //! The examples of the library's public functions.
 //!
 //! A public function has an example if its documentation has a code block that runs, or a line that
-//! begins with `Example:` and links to an item or module whose documentation has one. A list names
-//! the functions without an example; it may only shrink.
+//! begins with `Example:` and links to an item or module whose documentation has one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
     path::Path,
 };
 
 use syn::{Attribute, Expr, ImplItem, Item, Meta, TraitItem, Visibility};
 
-use super::Findings;
 use crate::{
-    house::{House, Reach, Target, arrows::segments, defined},
-    layout,
+    findings::Findings,
+    house::{House, Reach, Target, arrows::segments, crates::Crate, defined},
     source::{self, strip::item_attributes},
 };
 
@@ -35,7 +32,7 @@ const LINK: &str = "Example:";
 
 /// The public functions of a library.
 #[derive(Debug, Default)]
-pub struct Examples {
+struct Examples {
     /// Each function, with whether it has an example.
     functions: BTreeMap<String, bool>,
     /// The functions whose link leads to no example, with the link.
@@ -43,15 +40,17 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// Collects the public functions of `house`.
-    pub fn of(house: &House) -> Self {
+    /// Collects the public functions of `house`. Their links may lead to items of `below`, which
+    /// the crate exports again.
+    fn of(house: &House, below: Option<&Docs>) -> Self {
         let docs = Docs::of(house);
         let mut examples = Self::default();
         for name in &docs.public {
             let own = docs.texts.get(name).map(String::as_str).unwrap_or_default();
             let mut has = runs(own);
             if let Some(link) = link(own).filter(|_| !has) {
-                has = docs.linked(name, &link).is_some_and(runs);
+                let linked = |docs: &Docs| docs.linked(name, &link).is_some_and(runs);
+                has = linked(&docs) || below.is_some_and(linked);
                 if !has {
                     examples.broken.insert(name.clone(), link);
                 }
@@ -65,49 +64,29 @@ impl Examples {
     fn without(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().filter(|(_, has)| !**has).map(|(name, _)| name.as_str())
     }
+}
 
-    /// Compares the functions without an example with the committed list.
-    pub fn check(&self, list: &str, found: &mut Findings) {
-        let (all, without) = (self.functions.len(), self.without().count());
-        found.notes.push(format!("{} of {all} public functions have an example", all - without));
-        let listed: BTreeSet<&str> = list.lines().filter(|line| !line.is_empty()).collect();
-        for name in self.without().filter(|name| !listed.contains(name)) {
-            found.errors.push(match self.broken.get(name) {
-                Some(link) => format!("{name}: the link `{link}` leads to no example that runs"),
-                None => format!(
-                    "{name} has no example: give it one, or a line `{LINK} [...]` that links to one"
-                ),
-            });
-        }
-        for name in listed {
-            let trouble = match self.functions.get(name) {
-                Some(true) => "has an example now",
-                None => "is no public function",
-                Some(false) => continue,
-            };
-            found.errors.push(format!(
-                "{}: {name} {trouble}: remove it from the list (`cargo xtask tidy --update`)",
-                layout::WITHOUT_EXAMPLES
-            ));
-        }
+/// Finds the public functions of a crate that have no example. `below` documents the library, whose
+/// items other crates export again.
+pub fn check(krate: &Crate, below: Option<&Docs>, found: &mut Findings) {
+    let examples = Examples::of(&krate.house, below);
+    let (all, without) = (examples.functions.len(), examples.without().count());
+    let (with, folder) = (all - without, &krate.folder);
+    found.notes.push(format!("{folder}: {with} of {all} public functions have an example"));
+    for name in examples.without() {
+        let message = match examples.broken.get(name) {
+            Some(link) => format!("{name}: the link `{link}` leads to no example that runs"),
+            None => format!(
+                "{name} has no example: give it one, or a line `{LINK} [...]` that links to one"
+            ),
+        };
+        found.breach(folder, "example", name, message);
     }
-}
-
-/// The committed list below `root`; empty if there is none.
-pub fn list(root: &Path) -> String {
-    fs::read_to_string(root.join(layout::WITHOUT_EXAMPLES)).unwrap_or_default()
-}
-
-/// Rewrites the list below `root`.
-pub fn update(root: &Path) -> io::Result<()> {
-    let examples = Examples::of(&House::read(root)?);
-    let lines: String = examples.without().map(|name| format!("{name}\n")).collect();
-    fs::write(root.join(layout::WITHOUT_EXAMPLES), lines)
 }
 
 /// The documentation of a library's items.
 #[derive(Default)]
-struct Docs {
+pub struct Docs {
     /// The text of each item, by `function`, `Type`, `Type::method` or `module`.
     texts: BTreeMap<String, String>,
     /// The public functions among them.
@@ -115,7 +94,8 @@ struct Docs {
 }
 
 impl Docs {
-    fn of(house: &House) -> Self {
+    /// Collects the documentation of `house`.
+    pub fn of(house: &House) -> Self {
         let mut docs = Self::default();
         let public = public(house);
         for (at, module) in house.modules.iter().enumerate() {
@@ -180,7 +160,9 @@ impl Docs {
             .map(|segment| if segment == "Self" { owner.unwrap_or(segment) } else { segment })
             .collect();
         let two = path[path.len().saturating_sub(2)..].join("::");
-        let found = self.texts.get(&two).or_else(|| self.texts.get(*path.last()?));
+        // The root module has no name.
+        let last = path.last().map(|&last| if last == "crate" { "" } else { last })?;
+        let found = self.texts.get(&two).or_else(|| self.texts.get(last));
         found.map(String::as_str)
     }
 }
@@ -298,7 +280,10 @@ fn link(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::house::tests::house;
+    use crate::{
+        house::{arrows::Arrows, tests::house},
+        layout,
+    };
 
     const RUNS: &str = "/// ```\n/// f();\n/// ```\n";
 
@@ -374,7 +359,7 @@ mod tests {
 
     #[test]
     fn public_functions_are_counted() {
-        let examples = Examples::of(&library());
+        let examples = Examples::of(&library(), None);
         let has: Vec<&str> =
             examples.functions.iter().filter(|(_, has)| **has).map(|(name, _)| &**name).collect();
         assert_eq!(has, ["Handle::event", "Ring::guided", "Ring::linked", "Ring::new", "shown"]);
@@ -386,22 +371,16 @@ mod tests {
     }
 
     #[test]
-    fn the_list_may_only_shrink() {
-        let examples = Examples::of(&library());
-        let check = |list: &str| {
-            let mut found = Findings::default();
-            examples.check(list, &mut found);
-            assert_eq!(found.notes, ["5 of 11 public functions have an example"]);
-            found.errors
-        };
-        let whole = "Handle::end\nOther::y\nRing::astray\nRing::bare\nRing::more\nbare\n";
-        assert!(check(whole).is_empty());
-        let errors = check(&whole.replace("Other::y", "shown\ngone"));
-        assert_eq!(errors.len(), 3, "{errors:?}");
-        assert!(errors[0].starts_with("Other::y has no example"));
-        assert!(errors[1].contains("gone is no public function"));
-        assert!(errors[2].contains("shown has an example now"));
-        let errors = check(&whole.replace("Ring::astray\n", ""));
-        assert_eq!(errors, ["Ring::astray: the link `Ring::bare` leads to no example that runs"]);
+    fn functions_without_an_example_are_found() {
+        let house = library();
+        let (folder, arrows) = (layout::LIBRARY.to_owned(), Arrows::of(&house));
+        let mut found = Findings::default();
+        check(&Crate { folder, house, arrows }, None, &mut found);
+        assert_eq!(found.notes, ["crates/slipring: 5 of 11 public functions have an example"]);
+        let messages: Vec<&str> = found.breaches.iter().map(|one| one.message.as_str()).collect();
+        assert_eq!(messages.len(), 6);
+        assert!(messages.iter().any(|one| one.starts_with("Other::y has no example")));
+        let broken = "Ring::astray: the link `Ring::bare` leads to no example that runs";
+        assert!(messages.contains(&broken), "{messages:?}");
     }
 }

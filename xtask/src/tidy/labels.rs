@@ -12,7 +12,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Item, Visibility};
 
-use super::File;
+use super::file::File;
 use crate::findings::Findings;
 use crate::{
     house::{House, Reach, arrows::Arrows},
@@ -158,7 +158,7 @@ pub fn labels_in(line: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{house, tidy::tests::file};
+    use crate::{house, tidy::file::tests::file};
 
     #[test]
     fn edges_need_both_ends_and_an_explanation() {

@@ -10,7 +10,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::File;
+use super::file::File;
 use crate::findings::Findings;
 use crate::{layout, source};
 
@@ -158,7 +158,7 @@ impl<'ast> Visit<'ast> for Bare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tests::{errors, file};
+    use crate::tidy::file::tests::{errors, file};
 
     #[test]
     fn sequential_consistency_is_for_fences() {

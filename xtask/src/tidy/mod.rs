@@ -1,55 +1,46 @@
 //! The rules that no compiler knows.
 
 pub mod examples;
+mod file;
+mod invariants;
+mod known;
 pub mod labels;
 mod library;
+mod orderings;
 mod segment;
 mod text;
 
-use std::{
-    cell::OnceCell,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::Path};
+
+use file::File;
 
 use crate::findings::Findings;
 use crate::{
-    house::{House, arrows::Arrows, rooms},
-    source::Source,
+    house::{crates::Crate, models, rooms},
     workspace,
 };
 
-/// One file of the project.
-pub struct File {
-    path: PathBuf,
-    text: String,
-    source: OnceCell<Option<Source>>,
-}
-
-impl File {
-    fn new(path: PathBuf, text: String) -> Self {
-        Self { path, text, source: OnceCell::new() }
-    }
-
-    fn is_rust(&self) -> bool {
-        self.path.extension().is_some_and(|extension| extension == "rs")
-    }
-
-    /// The parsed file, or `None` if it is no Rust. A file that does not parse is an error, once.
-    fn source(&self, found: &mut Findings) -> Option<&Source> {
-        let mut parse = || match Source::parse(&*self.text) {
-            Ok(source) => Some(source),
-            Err(error) => {
-                found.errors.push(format!("{}: {error}", self.path.display()));
-                None
-            }
-        };
-        self.source.get_or_init(|| if self.is_rust() { parse() } else { None }).as_ref()
-    }
-}
-
 /// Checks the project at `root`.
 pub fn check(root: &Path) -> io::Result<Findings> {
+    let (mut found, known) = read_and_check(root)?;
+    known.settle(&mut found);
+    Ok(found)
+}
+
+/// Rewrites the lists of known exceptions of the project at `root`.
+pub fn update(root: &Path) -> io::Result<()> {
+    let (found, known) = read_and_check(root)?;
+    known.shrink(root, &found.breaches)
+}
+
+/// The lists that would name every breach in the project at `root`, each behind its path.
+pub fn breaches(root: &Path) -> io::Result<String> {
+    let (found, _) = read_and_check(root)?;
+    Ok(known::lists(&found.breaches))
+}
+
+/// Checks the project at `root`; the breaches are still to be compared with the lists.
+fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
     let files = read(root)?;
     let strays = text::Strays::of_this_machine(root);
     let mut found = Findings::default();
@@ -62,12 +53,26 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         library::watchdogs(file, &mut found);
     }
     segment::check(&files, &mut found);
-    let house = House::read(root)?;
-    let arrows = Arrows::of(&house);
-    labels::check(&files, &labels::edges(&house, &arrows), &mut found);
-    rooms::check(&house, &arrows, &mut found);
-    examples::Examples::of(&house).check(&examples::list(root), &mut found);
-    Ok(found)
+    let crates = Crate::all(root)?;
+    let library = crates.iter().find(|krate| krate.is_library());
+    let docs = library.map(|library| examples::Docs::of(&library.house));
+    for krate in &crates {
+        let Crate { house, arrows, .. } = krate;
+        if krate.is_library() {
+            labels::check(&files, &labels::edges(house, arrows), &mut found);
+        }
+        rooms::check(krate, &mut found);
+        models::check(krate, &mut found);
+        orderings::check(krate, &mut found);
+        invariants::check(krate, &mut found);
+        if krate.is_for_users() {
+            let below = if krate.is_library() { None } else { docs.as_ref() };
+            examples::check(krate, below, &mut found);
+        }
+    }
+    let folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
+    let known = known::Known::read(root, &folders, &mut found)?;
+    Ok((found, known))
 }
 
 /// The files of the project that are text.
@@ -80,26 +85,4 @@ fn read(root: &Path) -> io::Result<Vec<File>> {
         }
     }
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    pub fn file(path: &str, text: impl Into<String>) -> File {
-        File::new(PathBuf::from(path), text.into())
-    }
-
-    pub fn errors(check: impl Fn(&File, &mut Findings), file: &File) -> usize {
-        let mut found = Findings::default();
-        check(file, &mut found);
-        found.errors.len()
-    }
-
-    #[test]
-    fn a_file_that_does_not_parse_is_one_error() {
-        let (file, mut found) = (file("a.rs", "fn f( {"), Findings::default());
-        assert!(file.source(&mut found).is_none() && file.source(&mut found).is_none());
-        assert_eq!(found.errors.len(), 1);
-    }
 }

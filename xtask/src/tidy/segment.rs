@@ -11,7 +11,7 @@ use syn::{
     RangeLimits, Type,
 };
 
-use super::File;
+use super::file::File;
 use crate::{findings::Findings, layout};
 
 /// The value of a constant, in the code or in a table.
@@ -431,7 +431,7 @@ mod tests {
         );
         assert!(from.is_empty() || text.contains(from), "{from}");
         let text = if from.is_empty() { text } else { text.replacen(from, to, 1) };
-        let (files, mut found) = ([tidy::tests::file("a.rs", CODE)], Findings::default());
+        let (files, mut found) = ([tidy::file::tests::file("a.rs", CODE)], Findings::default());
         let world = World::read(&files, &MARKERS, &mut found);
         check_page(&world, &text, &MARKERS, &mut found);
         found.errors.join("\n")

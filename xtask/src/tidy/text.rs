@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::File;
+use super::file::File;
 use crate::findings::Findings;
 
 /// The length past which a module is split, in lines.
@@ -137,7 +137,7 @@ pub fn registries(file: &File, found: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tests::{errors, file};
+    use crate::tidy::file::tests::{errors, file};
 
     #[test]
     fn long_modules_are_found() {

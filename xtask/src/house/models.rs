@@ -1,0 +1,116 @@
+//! The rule that product code names no test module, no model and no model checker.
+//!
+//! A line under `cfg(test)` or `cfg(slipring_loom)` in a product file is product code here: it
+//! points from the product up to the tests. Only modules that are tests as a whole may do so, and
+//! the files that choose between the processor's atomics and the model checker's may name the
+//! checker.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::Item;
+
+use super::{MODELS, crates::Crate};
+use crate::{findings::Findings, layout, source};
+
+/// The model checker's crate.
+const CHECKER: &str = "loom";
+
+/// Finds product code that names a test module or the model checker.
+pub fn check(krate: &Crate, found: &mut Findings) {
+    let house = &krate.house;
+    let mut tests = Vec::new();
+    for source in &house.sources {
+        let items = source.syntax.items.iter();
+        tests.extend(items.filter(|item| is_tests(item)).filter_map(|item| match item {
+            // An inline module under the checker's condition is the other half of a choice.
+            Item::Mod(module) if module.content.is_none() => Some(module.ident.to_string()),
+            _ => None,
+        }));
+    }
+    for (at, source) in house.sources.iter().enumerate() {
+        let file = &house.files[at];
+        let chooses = krate.is_library() && layout::is_atomics(file);
+        let mut names = Vec::new();
+        for item in source.syntax.items.iter().filter(|item| !is_tests(item)) {
+            paths(item.to_token_stream(), &mut |offset, name, is_first| {
+                let is_checker = is_first && name == CHECKER && !chooses;
+                if is_checker || tests.iter().any(|test| test == name) {
+                    names.push((offset, name.to_owned()));
+                }
+            });
+        }
+        for (offset, name) in names {
+            let (path, file) = (krate.path(at), file.display());
+            let message = format!("{path}:{}: product code names `{name}`", source.line(offset));
+            found.breach(&krate.folder, "model", format!("{file} -> {name}"), message);
+        }
+    }
+}
+
+/// Whether an item is a module that only tests or models compile.
+fn is_tests(item: &Item) -> bool {
+    matches!(item, Item::Mod(module) if source::is_gated(&module.attrs, MODELS))
+}
+
+/// Calls `each` with the place and the text of each name that `::` follows, and whether it begins
+/// its path.
+fn paths(tokens: TokenStream, each: &mut impl FnMut(usize, &str, bool)) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let colons = |at: usize| {
+        let colon =
+            |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(p)) if p.as_char() == ':');
+        colon(at) && colon(at + 1)
+    };
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => paths(group.stream(), each),
+            TokenTree::Ident(ident) if colons(at + 1) => {
+                let is_first = at < 2 || !colons(at - 2);
+                each(ident.span().byte_range().start, &ident.to_string(), is_first);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::house::{arrows::Arrows, tests::house};
+
+    fn subjects(ring: &str) -> Vec<String> {
+        let house = house(&[
+            ("lib.rs", "mod base; mod ring; #[cfg(all(test, slipring_loom))] mod loom_models;"),
+            ("base/mod.rs", "mod sync;"),
+            ("base/sync.rs", "#[cfg(slipring_loom)] mod real { use loom::sync::Mutex; }"),
+            ("ring.rs", ring),
+        ]);
+        let (folder, arrows) = (layout::LIBRARY.to_owned(), Arrows::of(&house));
+        let mut found = Findings::default();
+        check(&Crate { folder, house, arrows }, &mut found);
+        found.breaches.into_iter().map(|breach| breach.subject).collect()
+    }
+
+    #[test]
+    fn product_code_that_names_a_model_is_found() {
+        for (text, name) in [
+            ("fn f() { #[cfg(test)] crate::loom_models::step(); }", "loom_models"),
+            ("struct A { #[cfg(slipring_loom)] a: loom::cell::UnsafeCell<()> }", "loom"),
+            ("#[cfg(slipring_loom)] use loom::{thread};", "loom"),
+            ("fn f() { assert!(crate::loom_models::step()); }", "loom_models"),
+        ] {
+            assert_eq!(subjects(text), [format!("ring.rs -> {name}")], "{text}");
+        }
+    }
+
+    #[test]
+    fn tests_may_name_models() {
+        for text in [
+            "#[cfg(test)] mod tests { use crate::loom_models::step; }",
+            "/// Modelled in `loom_models::step`.\nfn f() {}",
+            "fn f() { base::loom::x(); let loom = 1; }",
+        ] {
+            assert!(subjects(text).is_empty(), "{text}");
+        }
+    }
+}

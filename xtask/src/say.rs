@@ -1,0 +1,18 @@
+//! Lines for the reader: a closed or full standard output loses them, and changes nothing else.
+
+/// Prints a line as `println!` does, and ignores a closed or full standard output.
+macro_rules! say {
+    ($($line:tt)*) => { $crate::say::line(format_args!($($line)*)) };
+}
+pub(crate) use say;
+
+/// Prints `line`.
+pub fn line(line: std::fmt::Arguments<'_>) {
+    #[cfg(not(test))]
+    let _ = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{line}\n"));
+    #[cfg(test)]
+    #[allow(clippy::print_stdout, reason = "the test harness captures it")]
+    {
+        println!("{line}");
+    }
+}
