@@ -35,7 +35,7 @@ use std::{
 use cli::{Cli, Command};
 use house::crates::Crate;
 use say::say;
-use steps::Run;
+use steps::CheckRun;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    let mut run = Run::new(cli.policy());
+    let mut run = CheckRun::new(cli.policy());
     let Some(command) = cli.command else {
         let _ = write!(io::stdout(), "{}", Cli::help());
         return ExitCode::SUCCESS;
@@ -136,7 +136,7 @@ fn failed(error: &str, code: ExitCode) -> ExitCode {
 }
 
 /// Runs the checks that must pass before every commit, the quickest first.
-fn test(run: &mut Run) {
+fn test(run: &mut CheckRun) {
     say!("checking {}", run.root().display());
     run.step("tidy", checks::tidy);
     run.step("fmt", checks::fmt);
@@ -150,7 +150,7 @@ fn test(run: &mut Run) {
 }
 
 /// Runs the checks that take long or need more tools.
-fn deeply(run: &mut Run, asked: &cli::Test) {
+fn deeply(run: &mut CheckRun, asked: &cli::Test) {
     run.step("msrv", deep::msrv);
     run.step("soak", |step| deep::soak(step, &[]));
     run.step("tsan", |step| deep::tsan(step, &[]));

@@ -19,7 +19,7 @@ use crate::{
     command::Call,
     layout,
     source::{Source, TESTS, is_gated},
-    steps::{Run, Step, Trouble},
+    steps::{CheckRun, Step, Trouble},
     tidy::examples::runs,
     workspace,
 };
@@ -159,7 +159,7 @@ impl Index {
     }
 
     /// Adds a step to `run` for each part that one of `names` fits; `Err` if one fits nothing.
-    pub fn run(&self, run: &mut Run, names: &[String]) -> Result<(), String> {
+    pub fn run(&self, run: &mut CheckRun, names: &[String]) -> Result<(), String> {
         let mut parts = BTreeSet::new();
         for name in names {
             let own = self.parts(name);
@@ -414,7 +414,7 @@ mod tests {
     #[test]
     fn a_name_that_fits_nothing_lists_the_names() {
         assert!(titles("producer::mod").is_empty());
-        let mut run = Run::new(crate::steps::Policy::default());
+        let mut run = CheckRun::new(crate::steps::Policy::default());
         let error = index().run(&mut run, &["nothing".to_owned()]).unwrap_err();
         for line in [
             "named `nothing`",

@@ -127,7 +127,7 @@ pub struct Policy {
 }
 
 /// Several steps in sequence.
-pub struct Run {
+pub struct CheckRun {
     root: PathBuf,
     target: PathBuf,
     program: PathBuf,
@@ -136,7 +136,7 @@ pub struct Run {
     done: Vec<Done>,
 }
 
-impl Run {
+impl CheckRun {
     /// Begins a run.
     pub fn new(policy: Policy) -> Self {
         let (root, target) = (workspace::root(), workspace::target());
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     fn run(policy: Policy, steps: Vec<Result<(), Trouble>>) -> (Tally, usize) {
-        let mut run = Run::new(policy);
+        let mut run = CheckRun::new(policy);
         for result in steps {
             run.step("a step", |_| result);
         }

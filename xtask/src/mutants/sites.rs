@@ -167,11 +167,11 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     }
     let mut sites = Sites { labelled, calls: Vec::new(), orderings: Vec::new() };
     sites.visit_file(&live);
-    for Call { range, name, .. } in sites.calls(Kind::Barrier) {
+    for Call { range, name, .. } in sites.calls(FenceKind::Barrier) {
         // The caller learns that all threads have passed a barrier.
         add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Queue], &[]);
     }
-    for (kind, asked) in [(Kind::CompilerFence, UNMODELLED), (Kind::Fence, usual)] {
+    for (kind, asked) in [(FenceKind::CompilerFence, UNMODELLED), (FenceKind::Fence, usual)] {
         for Call { range, name, .. } in sites.calls(kind) {
             add(range.clone(), "()".to_owned(), format!("drop {name}"), asked, &[]);
         }
@@ -197,21 +197,21 @@ struct Sites<'l> {
 }
 
 struct Call {
-    kind: Kind,
+    kind: FenceKind,
     range: Range<usize>,
     /// The call without its paths: `fence(SeqCst)`.
     name: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FenceKind {
     Barrier,
     CompilerFence,
     Fence,
 }
 
 impl Sites<'_> {
-    fn calls(&self, kind: Kind) -> impl Iterator<Item = &Call> {
+    fn calls(&self, kind: FenceKind) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(move |call| call.kind == kind)
     }
 }
@@ -240,7 +240,7 @@ impl<'ast> Visit<'ast> for Sites<'_> {
 }
 
 /// The kind and the name of a call that only orders.
-fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(Kind, String)> {
+fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(FenceKind, String)> {
     let Expr::Path(function) = &*call.func else { return None };
     let mut segments = function.path.segments.iter().rev().map(|segment| segment.ident.to_string());
     let (name, module) = (segments.next()?, segments.next());
@@ -249,16 +249,16 @@ fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(Kind, Str
         _ => None,
     });
     let kind = match (name.as_str(), &argument) {
-        ("compiler_fence", Some(_)) => Kind::CompilerFence,
-        ("fence", Some(order)) if FENCE_ORDERS.contains(&order.as_str()) => Kind::Fence,
+        ("compiler_fence", Some(_)) => FenceKind::CompilerFence,
+        ("fence", Some(order)) if FENCE_ORDERS.contains(&order.as_str()) => FenceKind::Fence,
         // The fence of an edge is dropped where the edge defines it.
         (_, None) if module.as_deref().is_some_and(|module| labelled.is_edge(module)) => {
             return None;
         }
-        (fence, _) if fence.starts_with("fence_") && call.args.is_empty() => Kind::Fence,
+        (fence, _) if fence.starts_with("fence_") && call.args.is_empty() => FenceKind::Fence,
         // Calls within the module lead from the library's call to the system's.
         (barrier, _) if BARRIERS.contains(&barrier) && module.as_deref() == Some("system") => {
-            Kind::Barrier
+            FenceKind::Barrier
         }
         _ => return None,
     };
