@@ -9,6 +9,8 @@ pub const BESIDE: [&str; 2] = ["peers", "peers/nats"];
 /// The crates below `crates` that only other crates of the project call.
 pub const INTERNAL: [&str; 3] =
     ["crates/slipring-exchange", "crates/slipring-nats-server", "crates/slipring-support"];
+/// The crates whose rooms `ARCHITECTURE.md` names with their files.
+pub const MAPPED: [&str; 2] = [LIBRARY, "crates/slipring-shm"];
 /// The folder of the library's source.
 pub const SOURCE: &str = "crates/slipring/src";
 /// The page that explains every synchronisation edge.

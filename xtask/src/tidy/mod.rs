@@ -1,5 +1,6 @@
 //! The rules that no compiler knows.
 
+mod architecture;
 pub mod examples;
 mod file;
 mod invariants;
@@ -69,6 +70,11 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
             let below = if krate.is_library() { None } else { docs.as_ref() };
             examples::check(krate, below, &mut found);
         }
+    }
+    if let Some(page) = files.iter().find(|file| file.path == Path::new("ARCHITECTURE.md")) {
+        let paths: Vec<String> = files.iter().map(|file| file.path.display().to_string()).collect();
+        architecture::check(&crates, &page.text, &mut found);
+        architecture::check_names(&page.text, &paths, &mut found);
     }
     let folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
     let known = known::Known::read(root, &folders, &mut found)?;
