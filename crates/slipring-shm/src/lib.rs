@@ -194,12 +194,9 @@
 //!
 //! # Where it works
 //!
-//! On 64-bit Linux. On other systems the crate compiles, and making or opening a segment returns
-//! [`Problem::Unsupported`].
-#![cfg_attr(
-    not(all(target_os = "linux", target_pointer_width = "64")),
-    allow(dead_code, reason = "the layout is here, and what uses it is not")
-)]
+//! On 64-bit Linux. Elsewhere the crate is empty, so a program that also runs there names it below
+//! `[target.'cfg(all(target_os = "linux", target_pointer_width = "64"))'.dependencies]`.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod contents;
@@ -209,60 +206,32 @@ mod layout;
 mod limits;
 mod place;
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[macro_use]
 mod step;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod attached;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod awaited;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod builder;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod copies;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod create;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod evict;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod file;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod fork;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod graph;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod handles;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod inspect;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod lock;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod machine;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod mapping;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod name;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod open;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod participant;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod places;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod promise;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod recover;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod remove;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod ring;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod segment;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod sys;
-
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-mod elsewhere;
 
 #[doc = include_str!("../SEGMENT.md")]
 pub mod other_languages {}
@@ -288,7 +257,6 @@ pub use slipring::segment::{
     SegmentSubscription as Subscription, SegmentWriter as Writer,
 };
 
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use {
     attached::Attached,
     awaited::{Awaited, Promised},
@@ -305,12 +273,6 @@ pub use {
     slipring::segment::copied::Counts,
 };
 
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-pub use elsewhere::{
-    Attached, Awaited, Builder, Promise, PromiseBuilder, PromiseSegment, Promised, Segment, remove,
-    remove_at,
-};
-
 /// Parts for the handles of a ring, and for this crate's tests. No promise of stability: other
 /// crates use exactly this version.
 #[doc(hidden)]
@@ -322,7 +284,6 @@ pub mod parts {
         pub use crate::layout::*;
     }
 
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     pub use {
         crate::create::{Declaration, Initial},
         crate::file::File,
@@ -334,17 +295,15 @@ pub mod parts {
     };
 
     /// Byte locks.
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     pub mod lock {
         pub use crate::lock::*;
     }
 
     /// Facts from the kernel.
-    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     pub mod machine {
         pub use crate::machine::*;
     }
 
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", feature = "steps"))]
+    #[cfg(feature = "steps")]
     pub use crate::step::on_each_step;
 }

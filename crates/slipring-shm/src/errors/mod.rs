@@ -309,8 +309,6 @@ pub enum Problem {
     },
     /// The name meant another file at each of 64 attempts.
     Replaced,
-    /// The system has no segments: it is not 64-bit Linux.
-    Unsupported,
     /// A system call failed.
     System {
         /// The step that failed, as a phrase.
@@ -561,9 +559,6 @@ impl fmt::Display for Problem {
             ),
             Problem::Replaced => f.write_str(
                 "it was removed and made anew each time this call looked at it: find the program that does so, and try again",
-            ),
-            Problem::Unsupported => f.write_str(
-                "this system has no segments: they need 64-bit Linux; use a ring within one process here",
             ),
             Problem::System { step, error } => {
                 write!(f, "the system refused {step}: {error}")?;

@@ -92,9 +92,8 @@ fn public_calls(text: &str, calls: &mut Calls) {
 fn read_sources(folder: &Path, calls: &mut Calls) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        // Promises within a process know no other process, and other systems have no segments.
-        let named = |end: &str| path.ends_with(end);
-        if named("src/promise") || named("src/elsewhere") || named("src/elsewhere.rs") {
+        // Promises within a process know no other process.
+        if path.ends_with("src/promise") {
             continue;
         }
         if path.is_dir() {
