@@ -21,7 +21,7 @@ pub const SEGMENT: &str = "crates/slipring-shm/SEGMENT.md";
 pub const SEGMENT_TABLES: [&str; 21] = [
     "layout: crates/slipring-shm/src/layout/head.rs Header",
     "layout: crates/slipring-shm/src/layout/head.rs StageRecord",
-    "constants: crates/slipring-shm/src/limits.rs",
+    "constants: crates/slipring-shm/src/system/limits.rs",
     "constants: crates/slipring-shm/src/layout/head.rs",
     "constants: crates/slipring/src/ring/plan.rs",
     "layout: crates/slipring-shm/src/layout/records.rs Participant",
@@ -37,7 +37,7 @@ pub const SEGMENT_TABLES: [&str; 21] = [
     "layout: crates/slipring/src/ring/counters.rs Party",
     "constants: crates/slipring/src/ring/stamp.rs",
     "constants: crates/slipring/src/ring/words.rs",
-    "constants: crates/slipring-shm/src/lock.rs",
+    "constants: crates/slipring-shm/src/system/lock.rs",
     "constants: crates/slipring/src/consumer/worker.rs LANDMARK_BITS",
     "constants: crates/slipring/src/ring/membership.rs LEAVE NEXT_TICKET",
 ];

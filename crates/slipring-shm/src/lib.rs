@@ -199,48 +199,24 @@
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+#[macro_use]
+mod system;
+
+mod attach;
 mod contents;
 mod errors;
-mod event;
-mod layout;
-mod limits;
-mod place;
-
-#[macro_use]
-mod step;
-mod attached;
-mod awaited;
-mod builder;
-mod copies;
-mod create;
-mod evict;
 mod file;
-mod fork;
-mod graph;
 mod handles;
 mod inspect;
-mod lock;
-mod machine;
-mod mapping;
-mod name;
-mod open;
-mod participant;
-mod places;
-mod promise;
-mod recover;
-mod remove;
-mod ring;
-mod segment;
-mod sys;
+mod layout;
 
 #[doc = include_str!("../SEGMENT.md")]
 pub mod other_languages {}
 
-pub use contents::{Blocks, Contents, Messages};
+pub use contents::{Blocks, Contents, Event, Messages};
 pub use errors::{
     EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, PromiseError, SegmentError,
 };
-pub use event::Event;
 pub use slipring::segment::{
     BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
     BlockReader, BlockShardReader, BlockShardWriter, BlockSubscription, BlockWriter, Message,
@@ -257,27 +233,28 @@ pub use slipring::segment::{
     SegmentSubscription as Subscription, SegmentWriter as Writer,
 };
 
-pub use {
+pub use attach::evict::{Eviction, Occupant, evict};
+pub use attach::participant::Liveness;
+pub use attach::remove::{remove, remove_at};
+pub use handles::{
     attached::Attached,
     awaited::{Awaited, Promised},
     builder::Builder,
     copies::Copies,
-    evict::{Eviction, Occupant, evict},
-    inspect::{
-        FailureSummary, Liveness, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
-        inspect, inspect_at, list,
-    },
     promise::{Promise, PromiseBuilder, PromiseSegment},
-    remove::{remove, remove_at},
     segment::Segment,
-    slipring::segment::copied::Counts,
 };
+pub use inspect::{
+    FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary, inspect,
+    inspect_at, list,
+};
+pub use slipring::segment::copied::Counts;
 
 /// Parts for the handles of a ring, and for this crate's tests. No promise of stability: other
 /// crates use exactly this version.
 #[doc(hidden)]
 pub mod parts {
-    pub use crate::place::Place;
+    pub use crate::file::location::Place;
 
     /// The bytes of a segment.
     pub mod layout {
@@ -285,25 +262,25 @@ pub mod parts {
     }
 
     pub use {
-        crate::create::{Declaration, Initial},
-        crate::file::File,
-        crate::fork::{ForkGuard, Owner},
-        crate::mapping::Mapping,
-        crate::open::read_head,
-        crate::participant::{Attempt, Participation, attach},
-        crate::recover::DeadClaim,
+        crate::attach::participant::{Attempt, Participation, attach},
+        crate::attach::recover::DeadClaim,
+        crate::file::create::{Declaration, Initial},
+        crate::file::descriptor::File,
+        crate::file::mapping::Mapping,
+        crate::file::open::read_head,
+        crate::system::fork::{ForkGuard, Owner},
     };
 
     /// Byte locks.
     pub mod lock {
-        pub use crate::lock::*;
+        pub use crate::system::lock::*;
     }
 
     /// Facts from the kernel.
     pub mod machine {
-        pub use crate::machine::*;
+        pub use crate::system::machine::*;
     }
 
     #[cfg(feature = "steps")]
-    pub use crate::step::on_each_step;
+    pub use crate::system::step::on_each_step;
 }

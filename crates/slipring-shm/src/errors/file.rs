@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::limits::{FOLDER, MAX_NAME};
+use crate::system::limits::{FOLDER, MAX_NAME};
 
 /// Reason why a name is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

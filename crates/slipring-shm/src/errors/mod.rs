@@ -12,7 +12,7 @@ use std::ops::Range;
 use slipring::segment::Bytes;
 use slipring::{BuildError, MemoryShortage, SubscribeError};
 
-use crate::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, SLOTS_ALIGN, STAGE_NAME};
+use crate::system::limits::{HEAD, MAX_LENGTH, MAX_PARTICIPANTS, SLOTS_ALIGN, STAGE_NAME};
 
 /// Error number of Linux: the process has no descriptor left.
 const EMFILE: i32 = 24;

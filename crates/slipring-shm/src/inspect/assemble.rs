@@ -14,15 +14,15 @@ use slipring::{PRODUCER, SeqRange};
 
 use super::copies::{self, POOL, Positions, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
+use crate::contents::stages;
 use crate::errors::Problem;
-use crate::file::{Access, File};
-use crate::graph;
+use crate::file::descriptor::{Access, File};
+use crate::file::location::name_of;
+use crate::file::open::read_head;
 use crate::layout::records::text;
 use crate::layout::{Checked, MAX_PARTICIPANTS, StageRecord};
-use crate::limits::FOLDER;
-use crate::lock;
-use crate::open::read_head;
-use crate::place::name_of;
+use crate::system::limits::FOLDER;
+use crate::system::lock;
 
 /// Names of what slots hold, by the kinds in the header.
 const CONTENTS: [&str; 3] = ["events", "messages", "blocks"];
@@ -215,7 +215,7 @@ fn stage_summary(
     StageSummary {
         name: stage.name(),
         writes: stage.access != 0,
-        delivery: graph::DELIVERIES[usize::from(stage.delivery & 3)],
+        delivery: stages::DELIVERIES[usize::from(stage.delivery & 3)],
         room: stage.room,
         after: followed(checked, stage).map(|number| checked.stages[number].name()).collect(),
         on_death: on_death(stage.on_death),
@@ -229,7 +229,7 @@ fn stage_summary(
 }
 
 fn on_death(number: impl Into<u32>) -> OnDeath {
-    u8::try_from(number.into()).ok().and_then(graph::on_death).unwrap_or_default()
+    u8::try_from(number.into()).ok().and_then(stages::on_death).unwrap_or_default()
 }
 
 fn failure_summary(checked: &Checked, failure: CopiedFailure) -> FailureSummary {

@@ -16,13 +16,13 @@ use slipring::segment::copied::{
 };
 
 use super::summary::ParticipantSummary;
+use crate::attach::participant::Liveness;
 use crate::errors::Problem;
-use crate::file::File;
+use crate::file::descriptor::File;
 use crate::layout::records::{Participant, Record, text};
 use crate::layout::{Area, Checked, LINE, StageRecord};
-use crate::lock;
-use crate::machine::Process;
-use crate::participant::Liveness;
+use crate::system::lock;
+use crate::system::machine::Process;
 
 /// Number of the delivery to pools, in the stage table.
 pub(super) const POOL: u8 = 1;

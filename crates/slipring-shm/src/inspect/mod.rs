@@ -26,10 +26,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::errors::{Problem, SegmentError};
-use crate::limits::FOLDER;
-use crate::place::{Place, name_of};
+use crate::file::location::{Place, name_of};
+use crate::system::limits::FOLDER;
 
-pub use crate::participant::Liveness;
 pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
 
 /// Looks at the segment `name`. Safe: nothing is mapped, and nothing waits for the caller.

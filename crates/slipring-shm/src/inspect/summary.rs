@@ -13,8 +13,8 @@ use slipring::segment::copied::Counts;
 use slipring::segment::{Ending, OnDeath};
 use slipring::{PRODUCER, SeqRange};
 
-use crate::machine::{Process, Seen};
-use crate::participant::Liveness;
+use crate::attach::participant::Liveness;
+use crate::system::machine::{Process, Seen};
 
 /// Summary of a segment's head, of its stages, and of its participants.
 ///

@@ -10,8 +10,8 @@ use slipring::segment::Ending;
 use slipring::{BatchError, StartAt, Wait};
 
 use super::*;
-use crate::limits::FOLDER;
-use crate::place::Place;
+use crate::file::location::Place;
+use crate::system::limits::FOLDER;
 use crate::{Attached, Segment};
 
 struct Name(String);

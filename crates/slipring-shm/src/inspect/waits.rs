@@ -9,11 +9,11 @@ use slipring::segment::Ending;
 
 use super::copies::{TAP, ahead};
 use super::summary::{Party, StageSummary, Summary};
-use crate::graph;
+use crate::contents::stages;
 
 impl StageSummary {
     fn is_tap(&self) -> bool {
-        self.delivery == graph::DELIVERIES[usize::from(TAP)]
+        self.delivery == stages::DELIVERIES[usize::from(TAP)]
     }
 }
 

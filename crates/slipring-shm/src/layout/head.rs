@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::records::{Participant, Record, text};
 use super::shape::{Area, Areas, Shape, Stamps, counter_lines};
 use crate::errors::{FileProblem, HeaderProblem, Problem};
-use crate::limits::{
+use crate::system::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
     NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN, STAGE_NAME, STAGES_AT, STATUS_LINES, TYPE_NAME,
 };

@@ -15,7 +15,7 @@ mod head;
 pub mod records;
 mod shape;
 
-pub use crate::limits::*;
+pub use crate::system::limits::*;
 pub use head::{
     Checked, Head, Header, KIND_BLOCKS, KIND_EVENTS, KIND_MESSAGES, MAGIC, MAJOR, MINOR, ORDER,
     StageRecord,

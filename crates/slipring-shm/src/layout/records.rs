@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Relea
 
 use slipring::segment::Seat;
 
-use crate::limits::LINE;
+use crate::system::limits::LINE;
 
 /// A record of I1.
 ///

@@ -8,7 +8,7 @@
 
 use super::records::{Participant, Record};
 use crate::errors::Problem;
-use crate::limits::{
+use crate::system::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
     SLOTS_ALIGN, STATUS_LINES,
 };

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::errors::NameProblem;
-use crate::limits::{FOLDER, MAX_NAME, SUFFIX};
+use crate::system::limits::{FOLDER, MAX_NAME, SUFFIX};
 
 /// Where a segment is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,19 +21,19 @@ use std::time::{Duration, Instant};
 use slipring::PRODUCER;
 use slipring::segment::Seat;
 
+use crate::attach::participant::note_death;
+use crate::attach::recover::LockedByte;
+use crate::attach::ring::settle_unattached;
 use crate::errors::EvictProblem;
 use crate::errors::{Problem, SegmentError};
-use crate::file::{Access, File};
+use crate::file::descriptor::{Access, File};
+use crate::file::location::Place;
+use crate::file::mapping::Mapping;
+use crate::file::open::read_head;
 use crate::layout::Checked;
 use crate::layout::records::{Participant, Record, text};
-use crate::lock::{self, Hold};
-use crate::machine::{Pinned, Process, Unpinned};
-use crate::mapping::Mapping;
-use crate::open::read_head;
-use crate::participant::note_death;
-use crate::place::Place;
-use crate::recover::LockedByte;
-use crate::ring::settle_unattached;
+use crate::system::lock::{self, Hold};
+use crate::system::machine::{Pinned, Process, Unpinned};
 
 /// Number of looks, a millisecond apart, at a place whose words are changing.
 const LOOKS: u32 = 64;

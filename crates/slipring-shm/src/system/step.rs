@@ -22,6 +22,6 @@ pub(crate) fn reached(name: &'static str) {
 macro_rules! step {
     ($name:literal) => {
         #[cfg(feature = "steps")]
-        $crate::step::reached($name);
+        $crate::system::step::reached($name);
     };
 }

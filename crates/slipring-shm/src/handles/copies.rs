@@ -12,18 +12,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use slipring::segment::AtomicBytes;
+use slipring::segment::{
+    AtomicBytes, CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader,
+    CopyingShardReader, CopyingShardWriter, CopyingSharedProducer, CopyingSubscription,
+    CopyingWriter,
+};
 use slipring::{Report, StartAt, Wait};
 
+use crate::attach::participant::{Liveness, Participation};
+use crate::attach::places::{EACH, POOL, Places};
+use crate::attach::ring;
+use crate::contents::Event;
 use crate::errors::{Problem, SegmentError};
-use crate::event::Event;
-use crate::participant::{Liveness, Participation};
-use crate::places::{EACH, POOL, Places};
-use crate::ring;
-use crate::{
-    CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader, CopyingShardReader,
-    CopyingShardWriter, CopyingSharedProducer, CopyingSubscription, CopyingWriter,
-};
 
 /// A mapped segment, whose handles copy events. Other processes need not be trusted. This process
 /// is a participant until the value and all that is made of it are dropped.

@@ -27,9 +27,9 @@ use rustix::process::{Resource, geteuid, getrlimit};
 use slipring::segment::check_memory;
 
 use crate::errors::{FileProblem, Problem};
-use crate::file::{self, File, Medium};
+use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Head, Shape, StageRecord};
-use crate::lock::{self, GUARD, Hold};
+use crate::system::lock::{self, GUARD, Hold};
 
 /// Contents of a new segment that its event type does not decide.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ pub(crate) fn create_named(path: &Path, new: &New<'_>) -> Result<File, Problem> 
     let fd = open(folder, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|error| Problem::system("making a file without a name in the folder", error))?;
     step!("tmpfile");
-    let medium = file::check_file_system(fd.as_fd())?;
+    let medium = descriptor::check_file_system(fd.as_fd())?;
     new.fill(&fd, medium)?;
     step!("filled");
     let locked = lock::try_lock(fd.as_fd(), lock::byte(GUARD), Hold::Shared)
@@ -186,7 +186,7 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
 
 /// Gives the file its name, unless another file has it.
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
-    let proc = file::proc_path(fd.as_fd());
+    let proc = descriptor::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
         // There is no /proc. Kernels before 6.10 allow this to root alone.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),

@@ -7,7 +7,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::Builder;
 use crate::contents::{Blocks, Messages};
-use crate::event::{self, Event};
+use crate::contents::{Event, event};
 use crate::layout::Stamps;
 
 impl<E: Event> Builder<E> {

@@ -5,7 +5,7 @@ use std::ptr;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::limits::{SLOTS_ALIGN, TYPE_NAME};
+use crate::system::limits::{SLOTS_ALIGN, TYPE_NAME};
 
 /// Plain data that processes share: any bytes are a value, and no byte is padding.
 ///

@@ -20,16 +20,15 @@ use slipring::segment::{
 };
 use slipring::{NameLost, Wait};
 
-use crate::contents::Kind;
-use crate::create::Initial;
+use crate::attach::participant::{Liveness, Participation};
+use crate::contents::stages;
+use crate::contents::{Event, Kind};
 use crate::errors::Problem;
-use crate::event::Event;
-use crate::graph;
+use crate::file::create::Initial;
+use crate::file::mapping::Mapping;
 use crate::layout::records::Participant;
 use crate::layout::{Area, Areas, Checked, HEAD, LINE};
-use crate::lock;
-use crate::mapping::Mapping;
-use crate::participant::{Liveness, Participation};
+use crate::system::lock;
 
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
@@ -161,7 +160,7 @@ pub(crate) unsafe fn over<C: Kind>(
     wait: (Wait, Wait),
 ) -> Result<Ring<C>, Problem> {
     let (words, party) = parts(participation, made, wait)?;
-    // SAFETY: the checked areas have the sizes that the declaration needs, as `graph::declaration`
+    // SAFETY: the checked areas have the sizes that the declaration needs, as `stages::declaration`
     // compared; the creator has stored their first words; the rest is the caller's promise.
     unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
@@ -175,7 +174,7 @@ pub(crate) fn over_copies<E: Event>(
 ) -> Result<SegmentRing<AtomicBytes<E>>, Problem> {
     let (words, party) = parts(participation, made, wait)?;
     // SAFETY: the checked areas lie in the mapping, are aligned, and have the sizes that the
-    // declaration needs, as `graph::declaration` compared. `Participation` keeps them mapped. This
+    // declaration needs, as `stages::declaration` compared. `Participation` keeps them mapped. This
     // process accesses them by atomic words only (I1 of `records`, I2 of `slipring`'s `shared`), or
     // as a user of the unsafe `attach` has promised. What other processes store there is any value.
     unsafe { SegmentRing::over_copies(&made.declaration, &words, &party) }.map_err(Problem::Graph)
@@ -259,7 +258,7 @@ pub(crate) fn settle_unattached(
     fd: BorrowedFd<'_>,
 ) -> bool {
     let proof = Unattached::new(fd, mapping, checked);
-    let Ok(declared) = graph::untyped_declaration(checked) else { return false };
+    let Ok(declared) = stages::untyped_declaration(checked) else { return false };
     let Some((declaration, needs)) = declared else {
         bury(mapping, checked, dead);
         return true;

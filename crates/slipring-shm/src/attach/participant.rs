@@ -28,14 +28,14 @@ use rustix::process::geteuid;
 use slipring::segment::{Seat, register_for_barriers};
 
 use crate::errors::{FileProblem, Problem};
-use crate::file::{self, Access, File};
-use crate::fork::{ForkGuard, UnsharedFd};
+use crate::file::descriptor::{self, Access, File};
+use crate::file::mapping::Mapping;
+use crate::file::name::Name;
 use crate::layout::records::Participant;
 use crate::layout::{Areas, Checked};
-use crate::lock::{self, GUARD, Held, Hold};
-use crate::machine::{self, Process, Seen};
-use crate::mapping::Mapping;
-use crate::name::Name;
+use crate::system::fork::{ForkGuard, UnsharedFd};
+use crate::system::lock::{self, GUARD, Held, Hold};
+use crate::system::machine::{self, Process, Seen};
 
 /// Number of naps of a millisecond for which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
@@ -157,7 +157,7 @@ fn try_attach(
     }
     step!("compared");
     // The file may have been shortened since its head was checked.
-    let bytes = file::length(fd)?;
+    let bytes = descriptor::length(fd)?;
     if bytes < checked.areas.length {
         return Err(FileProblem::TooShort { bytes, expected: checked.areas.length }.into());
     }

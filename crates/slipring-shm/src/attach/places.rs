@@ -13,11 +13,11 @@ use slipring::segment::{
 };
 use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
+use crate::attach::participant::{Liveness, Participation};
+use crate::attach::ring::{self, Made};
 use crate::contents::Kind;
+use crate::contents::stages;
 use crate::errors::{Problem, SegmentError};
-use crate::graph;
-use crate::participant::{Liveness, Participation};
-use crate::ring::{self, Made};
 
 /// The kinds of deliveries that calls serve. The number of places is that of the stage.
 pub(crate) const EACH: StageDelivery = StageDelivery::Each;
@@ -43,7 +43,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
             (Wait, Wait),
         ) -> Result<SegmentRing<T, L>, Problem>,
     ) -> Result<Places<T, L>, Problem> {
-        let made = graph::declaration::<C>(inner.checked())?;
+        let made = stages::declaration::<C>(inner.checked())?;
         let made = made.map(|(declaration, needs)| Made { declaration, needs });
         let ring = match made {
             Some(made) => Some((over(&inner, &made, Default::default())?, made)),
@@ -173,9 +173,9 @@ impl<T, L: SegmentLayout> Places<T, L> {
             let known = stages.iter().map(|known| known.name.clone()).collect();
             self.failed(Problem::NoStage { asked: stage.into(), known })
         })?;
-        let declared = graph::delivery_number(stages[number].delivery);
-        if declared != graph::delivery_number(delivery) {
-            let (stage, delivery) = (stage.into(), graph::DELIVERIES[usize::from(declared)]);
+        let declared = stages::delivery_number(stages[number].delivery);
+        if declared != stages::delivery_number(delivery) {
+            let (stage, delivery) = (stage.into(), stages::DELIVERIES[usize::from(declared)]);
             return Err(self.failed(Problem::Delivery { stage, delivery }));
         }
         Ok((ring, number, &stages[number]))

@@ -24,7 +24,7 @@ use rustix::fs::fstat;
 use slipring::segment::warn_of_segment;
 use slipring::{NameLost, Warning};
 
-use crate::file::File;
+use crate::file::descriptor::File;
 use crate::layout::Header;
 
 /// Device and inode of a file.

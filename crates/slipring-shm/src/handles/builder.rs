@@ -13,17 +13,18 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use slipring::segment::{OnDeath, StageDelivery};
 use zerocopy::FromZeros;
 
+use crate::attach::ring;
 #[cfg(doc)]
 use crate::contents::Blocks;
+use crate::contents::stages;
 use crate::contents::{Contents, Defaults};
-use crate::create::{self, Declaration, New};
 use crate::errors::{Problem, SegmentError};
-use crate::graph::{self, Graph};
+use crate::file::create::{self, Declaration, New};
+use crate::file::location::Place;
+use crate::handles::graph::Graph;
+use crate::handles::segment::{Opened, Segment};
 use crate::layout::{Head, Header, NOTICE_MS, Shape};
-use crate::machine;
-use crate::place::Place;
-use crate::ring;
-use crate::segment::{Opened, Segment};
+use crate::system::machine;
 
 impl<C: Contents> Segment<C> {
     /// Declares a new segment of that name, in `/dev/shm`.
@@ -429,8 +430,8 @@ fn declare<C: Contents>(graph: &Graph, declaration: &mut Declaration) -> Result<
     (shape.cells, shape.shard_ids) = (count(needs.cells), count(needs.shard_ids));
     shape.producers = count(ring.producers);
     shape.stages = count(ring.stages.len());
-    declaration.producer_on_death = graph::number(ring.producer_on_death).into();
-    declaration.stages = graph::records(&ring, &needs);
+    declaration.producer_on_death = stages::number(ring.producer_on_death).into();
+    declaration.stages = stages::records(&ring, &needs);
     declaration.initial = vec![ring::initial(&ring, &needs, &shape.areas()?)?];
     Ok(())
 }

@@ -8,9 +8,9 @@
 use std::os::fd::AsFd as _;
 
 use crate::errors::{FileProblem, HeaderProblem, Problem};
-use crate::file::{self, File, Medium};
+use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Checked, HEAD, Head, MAX_PARTICIPANTS};
-use crate::{lock, machine};
+use crate::system::{lock, machine};
 
 /// Copies the head once, and checks the copy.
 pub fn read_head(file: &File) -> Result<Checked, Problem> {
@@ -33,7 +33,7 @@ fn check_boot(file: &File, made_in: [u8; 16]) -> Result<(), Problem> {
         lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
             .map_err(|error| Problem::system("probing the bytes of the file", error))
     };
-    if file::check_file_system(file.as_fd())? == Medium::Memory || held()?.is_some() {
+    if descriptor::check_file_system(file.as_fd())? == Medium::Memory || held()?.is_some() {
         return Ok(());
     }
     match ours {

@@ -5,14 +5,17 @@
 //! - I1: a ring is made over a segment with slots of the layout that [`Kind::Layout`] names, and
 //!   with events of the size that [`Kind::check`] has accepted.
 
+pub(crate) mod event;
+pub(crate) mod stages;
+
 use slipring::BuildError;
 use slipring::segment::{
     BlockStart, CELL, Declaration, Interleaved, Needs, SegmentLayout, StageDeclaration, Strided,
 };
 
 use crate::errors::{HeaderProblem, Problem};
-use crate::event::{self, Event};
 use crate::layout::{Checked, KIND_BLOCKS, KIND_EVENTS, KIND_MESSAGES, Stamps};
+pub use event::Event;
 
 /// What the slots of a segment hold: values of a type that is an [`Event`], [`Blocks`], or
 /// [`Messages`].

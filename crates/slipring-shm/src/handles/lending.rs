@@ -1,21 +1,23 @@
 //! The handles that a process takes from an attached segment, by what the segment holds: events of
 //! a type, blocks, or messages.
 
+use slipring::segment::{
+    BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockShardReader,
+    BlockShardWriter, BlockSubscription, BlockWriter, MessageConsumer, MessageProducer,
+    MessageReader, MessageSubscription, SegmentPoolReader as PoolReader,
+    SegmentPoolWriter as PoolWriter, SegmentReader as Reader, SegmentShardReader as ShardReader,
+    SegmentShardWriter as ShardWriter, SegmentSharedProducer as SharedProducer,
+    SegmentSubscription as Subscription, SegmentWriter as Writer, SharedBlockProducer,
+    SharedMessageProducer,
+};
 use slipring::{Producer, StartAt};
 
-use crate::attached::Attached;
-use crate::contents::{Blocks, Messages};
+use crate::attach::places::{EACH, POOL};
+use crate::contents::{Blocks, Event, Messages};
 #[cfg(doc)]
 use crate::errors::Problem;
 use crate::errors::SegmentError;
-use crate::event::Event;
-use crate::places::{EACH, POOL};
-use crate::{
-    BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockShardReader,
-    BlockShardWriter, BlockSubscription, BlockWriter, MessageConsumer, MessageProducer,
-    MessageReader, MessageSubscription, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter,
-    SharedBlockProducer, SharedMessageProducer, SharedProducer, Subscription, Writer,
-};
+use crate::handles::attached::Attached;
 
 impl<E: Event> Attached<E> {
     /// Takes the producer's place, and returns its handle, which goes on where the producer before

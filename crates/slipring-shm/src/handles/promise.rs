@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use slipring::{ClaimError, Producer, Wait, WaitError, WaitStrategy as _};
 
-use crate::OnDeath;
-use crate::attached::Attached;
-use crate::awaited::Awaited;
-use crate::builder::Builder;
+use crate::contents::Event;
 use crate::errors::{Problem, SegmentError};
-use crate::event::Event;
+use crate::handles::attached::Attached;
+use crate::handles::awaited::Awaited;
+use crate::handles::builder::Builder;
+use crate::handles::segment::Segment;
 use crate::layout::Checked;
-use crate::segment::Segment;
+use slipring::segment::OnDeath;
 
 /// Name of the stage that waits, in `slipring ls` and in the segment.
 const WAITER: &str = "waiter";

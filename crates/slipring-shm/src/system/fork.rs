@@ -24,7 +24,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::process::{Pid, getpid};
 
-use crate::sys::{self, RawMutex};
+use crate::system::sys::{self, RawMutex};
 
 static MUTEX: RawMutex = RawMutex::new();
 /// Number of forks between the first process and this one.

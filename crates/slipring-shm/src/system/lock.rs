@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::sys::{self, LockKind};
+use crate::system::sys::{self, LockKind};
 
 /// Offset of byte 0 in the file (I4).
 pub const FIRST: u64 = 1 << 40;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use slipring::{Report, Wait};
 
+use crate::attach::participant::{Liveness, Participation};
+use crate::attach::places::Places;
+use crate::attach::ring;
 use crate::contents::Contents;
 use crate::errors::{Problem, SegmentError};
 use crate::layout::Checked;
-use crate::participant::{Liveness, Participation};
-use crate::places::Places;
-use crate::ring;
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.

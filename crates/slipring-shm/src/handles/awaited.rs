@@ -9,14 +9,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use slipring::segment::SegmentRequest;
+use slipring::segment::{SegmentReader as Reader, SegmentRequest};
 use slipring::{Batch, BatchError};
 
-use crate::Reader;
-use crate::attached::Attached;
-use crate::contents::Contents;
+use crate::contents::{Contents, Event};
 use crate::errors::PromiseError;
-use crate::event::Event;
+use crate::handles::attached::Attached;
 
 /// The place of the process that waits for the value.
 ///

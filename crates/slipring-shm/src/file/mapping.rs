@@ -18,9 +18,9 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mpro
 use rustix::param::page_size;
 
 use crate::errors::Problem;
-use crate::fork::Owner;
 use crate::layout::records::Record;
 use crate::layout::{Area, HEAD};
+use crate::system::fork::Owner;
 
 /// A mapped segment.
 #[derive(Debug)]

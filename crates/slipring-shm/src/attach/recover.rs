@@ -13,11 +13,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{MutexGuard, TryLockError};
 
+use crate::attach::participant::{Participation, note_death};
 use crate::errors::Problem;
-use crate::fork::{ForkGuard, Owner, UnsharedFd};
 use crate::layout::records::Participant;
-use crate::lock::{self, Hold};
-use crate::participant::{Participation, note_death};
+use crate::system::fork::{ForkGuard, Owner, UnsharedFd};
+use crate::system::lock::{self, Hold};
 
 use std::sync::atomic::Ordering::Acquire;
 

@@ -12,20 +12,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::attached::Attached;
-use crate::contents::{self, Contents};
-use crate::copies::Copies;
+use crate::attach::participant::{self, Attempt, Participation, Recover};
+use crate::attach::ring;
+use crate::contents::{self, Contents, Event};
 use crate::errors::{Problem, SegmentError};
-use crate::event::Event;
-use crate::file::{Access, File};
-use crate::fork::Owner;
+use crate::file::descriptor::{Access, File};
+use crate::file::location::Place;
+use crate::file::open::read_head;
+use crate::handles::attached::Attached;
+use crate::handles::copies::Copies;
 use crate::layout::Checked;
-use crate::lock::{self, GUARD};
-use crate::machine;
-use crate::open::read_head;
-use crate::participant::{self, Attempt, Participation, Recover};
-use crate::place::Place;
-use crate::ring;
+use crate::system::fork::Owner;
+use crate::system::lock::{self, GUARD};
+use crate::system::machine;
 
 /// Number of times that attaching follows a name to a new file.
 const FOLLOWS: u32 = 64;

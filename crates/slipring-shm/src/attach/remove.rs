@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::attach::participant::NAPS;
 use crate::errors::{HeaderProblem, Problem, SegmentError};
-use crate::file::{Access, File};
-use crate::fork::ForkGuard;
+use crate::file::descriptor::{Access, File};
+use crate::file::location::Place;
 use crate::layout::{MAGIC, MAX_PARTICIPANTS};
-use crate::limits::SUFFIX;
-use crate::lock::{self, GUARD, Hold};
-use crate::participant::NAPS;
-use crate::place::Place;
+use crate::system::fork::ForkGuard;
+use crate::system::limits::SUFFIX;
+use crate::system::lock::{self, GUARD, Hold};
 
 /// Number of attempts in a row at which a participant must be found before it counts as attached. A
 /// child that another thread is about to start holds copies of descriptors for a moment, and so
