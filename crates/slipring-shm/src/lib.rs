@@ -6,7 +6,6 @@
 //! those of `slipring`.
 //!
 //! ```
-//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 //! use slipring_shm::{Event, Segment};
 //! use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 //!
@@ -39,7 +38,6 @@
 //!
 //! drop((rx, tx, simulation, analysis));
 //! slipring_shm::remove(&name)?;
-//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -94,7 +92,6 @@
 //!
 //! ```
 //! #![forbid(unsafe_code)]
-//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let made = slipring_shm::Segment::<u64>::create_memfd("numbers")
 //!         .capacity(8)
@@ -107,15 +104,11 @@
 //!     assert_eq!(sum.next()?, (7, 0));
 //!     Ok(())
 //! }
-//! # #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-//! # fn main() {}
 //! ```
 //!
 //! Without `unsafe`, leases are not to be had:
 //!
 //! ```compile_fail,E0133
-//! # #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-//! # compile_error!("there are no segments");
 //! # let made = slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build().unwrap();
 //! let attached = made.attach().unwrap();
 //! ```
@@ -160,7 +153,6 @@
 //! a notice, and ends with the last handle.
 //!
 //! ```
-//! # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 //! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
 //! # struct Unpark(thread::Thread);
 //! # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark() } }
@@ -184,7 +176,6 @@
 //!     Ok::<_, slipring::WaitError>(())
 //! })?;
 //! publisher.join().unwrap()?;
-//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

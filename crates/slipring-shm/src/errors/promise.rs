@@ -11,14 +11,12 @@ use slipring::{BatchError, PeerDead, WaitError};
 /// later call may succeed. After all others each later call returns an error, too.
 ///
 /// ```
-/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::{PromiseError, PromiseSegment};
 /// let segment = PromiseSegment::<u64>::create_memfd("broken").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
 /// drop(promise);
 /// assert!(matches!(answer.wait(), Err(PromiseError::Broken)));
-/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -157,7 +157,6 @@ impl<C: Contents> Builder<C> {
     /// released, whether the pool has workers or not.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment =
     ///     Segment::<u64>::create_memfd("shared").capacity(8).pool_reader("print", 2).build()?;
@@ -171,7 +170,6 @@ impl<C: Contents> Builder<C> {
     ///     count += worker.poll(8, |event, _| sum += event)?;
     /// }
     /// assert_eq!((count, sum), (8, 28));
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pool_reader(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
@@ -183,7 +181,6 @@ impl<C: Contents> Builder<C> {
     /// change its events.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("squared")
     ///     .capacity(8)
@@ -197,7 +194,6 @@ impl<C: Contents> Builder<C> {
     /// tx.publish(|slot| *slot = 3)?;
     /// attached.pool_writer("square")?.poll(8, |event, _| *event *= *event)?;
     /// sum.poll(8, |event, _| assert_eq!(*event, 9))?;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pool_writer(mut self, name: impl Into<String>, workers: usize) -> Builder<C> {
@@ -210,7 +206,6 @@ impl<C: Contents> Builder<C> {
     /// removed by the parties that wait for it.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring::StartAt;
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("viewed")
@@ -227,7 +222,6 @@ impl<C: Contents> Builder<C> {
     /// viewer.poll(8, |event, at| assert_eq!((*event, at.seq), (2, 1)))?;
     /// journal.poll(8, |event, at| assert_eq!(*event, at.seq + 1))?;
     /// viewer.leave();
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tap(mut self, name: impl Into<String>, room: usize) -> Builder<C> {
@@ -238,7 +232,6 @@ impl<C: Contents> Builder<C> {
     /// Puts the stage declared last behind the stages of these names, which are declared before it.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("doubled")
     ///     .capacity(8)
@@ -253,7 +246,6 @@ impl<C: Contents> Builder<C> {
     /// tx.publish(|slot| *slot = 21)?;
     /// double.poll(8, |event, _| *event *= 2)?;
     /// print.poll(8, |event, _| assert_eq!(*event, 42))?;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn after<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Builder<C> {
@@ -278,7 +270,6 @@ impl<C: Contents> Builder<C> {
     /// compare-and-swap more.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("merged")
     ///     .capacity(8)
@@ -295,7 +286,6 @@ impl<C: Contents> Builder<C> {
     /// let mut total = 0;
     /// sum.for_each(|event, _| total += event)?;
     /// assert_eq!(total, 42);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn producers(mut self, places: u32) -> Builder<C> {
@@ -350,12 +340,10 @@ impl<C: Contents> Builder<C> {
     /// that may be used.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment =
     ///     Segment::<u64>::create_memfd("insists").capacity(8).reader("all").allow_overcommit();
     /// assert_eq!(segment.build()?.capacity(), 8);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn allow_overcommit(mut self) -> Builder<C> {

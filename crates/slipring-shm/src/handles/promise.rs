@@ -40,7 +40,6 @@ const PARTICIPANTS: u32 = 8;
 /// killed at any moment, and be followed by another one.
 ///
 /// ```
-/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
 /// use slipring_shm::PromiseSegment;
 ///
 /// // One program.
@@ -61,7 +60,6 @@ const PARTICIPANTS: u32 = 8;
 ///
 /// drop((asked, answer));
 /// slipring_shm::remove(&name)?;
-/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -97,14 +95,12 @@ impl<T: Event> PromiseSegment<T> {
     /// Declares a new promise at `path`, on tmpfs or ext4.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// let path = format!("/dev/shm/promise-{}.slipring", std::process::id());
     /// let made = PromiseSegment::<u64>::create_at(&path).build()?;
     /// let opened = PromiseSegment::<u64>::open_at(&path)?;
     /// drop((made, opened));
     /// slipring_shm::remove_at(&path)?;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create_at(path: impl Into<PathBuf>) -> PromiseBuilder<T> {
@@ -143,7 +139,6 @@ impl<T: Event> PromiseSegment<T> {
     /// descriptor can be closed.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// let made = PromiseSegment::<u64>::create_memfd("answer").build()?;
     /// let fd = made.memfd().unwrap(); // a child inherits it, or a socket sends it
@@ -152,7 +147,6 @@ impl<T: Event> PromiseSegment<T> {
     /// unsafe { opened.promise()? }.fulfil(42)?;
     /// // SAFETY: as above.
     /// assert_eq!(unsafe { made.awaited()? }.wait()?.take(), 42);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -171,7 +165,6 @@ impl<T: Event> PromiseSegment<T> {
     /// Other processes choose for themselves.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring::Wait;
     /// use slipring_shm::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("soon").build()?.with_wait(Wait::BusySpin);
@@ -179,7 +172,6 @@ impl<T: Event> PromiseSegment<T> {
     /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
     /// promise.fulfil(7)?;
     /// assert_eq!(*answer.wait()?, 7);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_wait(self, wait: Wait) -> PromiseSegment<T> {
@@ -311,12 +303,10 @@ impl<T: Event> PromiseBuilder<T> {
     /// it, while the waiter looks for deaths.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{OnDeath, PromiseSegment};
     /// let segment =
     ///     PromiseSegment::<u64>::create_memfd("told").on_death(OnDeath::Tell).build()?;
     /// # let _ = segment;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_death(self, on_death: OnDeath) -> PromiseBuilder<T> {
@@ -335,7 +325,6 @@ impl<T: Event> PromiseBuilder<T> {
     /// ones count until their places are needed.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// use std::time::Duration;
     /// let segment = PromiseSegment::<u64>::create_memfd("two")
@@ -343,7 +332,6 @@ impl<T: Event> PromiseBuilder<T> {
     ///     .notice(Duration::from_millis(5))
     ///     .build()?;
     /// # let _ = segment;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn participants(self, places: u32) -> PromiseBuilder<T> {
@@ -354,11 +342,9 @@ impl<T: Event> PromiseBuilder<T> {
     /// [`Builder::allow_overcommit`] says.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("insists").allow_overcommit().build()?;
     /// # let _ = segment;
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn allow_overcommit(self) -> PromiseBuilder<T> {
@@ -412,14 +398,12 @@ impl<T: Event> Promise<T> {
     /// A panic of `fill` leaves the promise to a successor.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("filled").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let (promise, mut answer) = unsafe { (segment.promise()?, segment.awaited()?) };
     /// promise.fulfil_with(|value| *value = 42)?;
     /// assert_eq!(*answer.wait()?, 42);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
