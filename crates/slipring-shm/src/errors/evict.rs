@@ -1,18 +1,21 @@
 //! Reasons why a participant is not evicted.
 
-use std::fmt;
 use std::time::Duration;
 
+use super::texts;
+
 /// Reason why a participant was not evicted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvictProblem {
     /// No process has the place.
+    #[error("no process has the place `{stage}`, so there is nothing to evict: start its program")]
     Free {
         /// Name of the stage; `producer` for the producer.
         stage: String,
     },
     /// Several participants have places of the stage, and none was chosen.
+    #[error("several processes have places of `{stage}` ({}): choose one by its number (`--pid`)", texts::numbers(.pids))]
     Several {
         /// Name of the stage; `producer` for the producers.
         stage: String,
@@ -20,6 +23,7 @@ pub enum EvictProblem {
         pids: Vec<u32>,
     },
     /// The chosen process has no place of the stage.
+    #[error("process {pid} has no place of `{stage}`; these have: {}", texts::numbers(.pids))]
     Elsewhere {
         /// Name of the stage; `producer` for the producers.
         stage: String,
@@ -29,6 +33,9 @@ pub enum EvictProblem {
         pids: Vec<u32>,
     },
     /// The place names a participant that the segment cannot have.
+    #[error(
+        "the place `{stage}` names participant {participant}, which the segment does not have: its words are damaged; end its processes, remove it and make it anew"
+    )]
     Seat {
         /// Name of the stage; `producer` for the producer.
         stage: String,
@@ -36,18 +43,30 @@ pub enum EvictProblem {
         participant: u32,
     },
     /// The place is that of the calling process.
+    #[error(
+        "the place is that of the calling process, which does not kill itself: drop the handle instead"
+    )]
     OwnProcess,
     /// The process belongs to another pid namespace.
+    #[error(
+        "process {pid} belongs to another pid namespace, where its number means another process than here: run `slipring evict` there, or end the process from its container"
+    )]
     OtherNamespace {
         /// Number of the process in its own pid namespace.
         pid: u32,
     },
     /// The participant's record or `/proc` does not tell which process it is.
+    #[error(
+        "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, see that it has a descriptor left when it attaches, or end the process by hand"
+    )]
     Unidentified {
         /// Number of the process, as the record states it.
         pid: u32,
     },
     /// The recorded process is gone, but another process holds the participant's lock.
+    #[error(
+        "process {pid} of participant {participant} is gone, but another process holds its lock: a recoverer that is stopped, or a child that was not made by `fork`; find it (/proc/locks, `lsof`) and end it"
+    )]
     HeldByAnother {
         /// Number of the participant.
         participant: u32,
@@ -55,16 +74,25 @@ pub enum EvictProblem {
         pid: u32,
     },
     /// A process that only reads the file holds the participant's lock.
+    #[error(
+        "a process that only reads the file holds the lock of participant {participant}, and keeps the place from being recovered: find it (/proc/locks) and end it"
+    )]
     HeldByReader {
         /// Number of the participant.
         participant: u32,
     },
     /// The place changed hands between the look and the kill. No process was signalled.
+    #[error(
+        "the process at `{stage}` has left or died since it was looked at, and no process was killed: look again (`slipring ls`)"
+    )]
     Changed {
         /// Name of the stage; `producer` for the producer.
         stage: String,
     },
     /// The calling process may not signal the process.
+    #[error(
+        "this user may not kill process {pid}, which acts for user {uid}: run `slipring evict` as that user or as root"
+    )]
     NotPermitted {
         /// Number of the process.
         pid: u32,
@@ -72,74 +100,18 @@ pub enum EvictProblem {
         uid: u32,
     },
     /// The kernel has no descriptors of processes (pidfd), so a signal could reach another process.
+    #[error(
+        "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand"
+    )]
     NoPidfd,
     /// The process was sent SIGKILL and has not ended in time.
+    #[error(
+        "process {pid} was sent SIGKILL and has not ended within {waited:?}: it writes a core dump, waits inside of the kernel, is held by a debugger, or is the first of its pid namespace; wait, and evict it again"
+    )]
     NotEnded {
         /// Number of the process.
         pid: u32,
         /// Time that the caller allowed.
         waited: Duration,
     },
-}
-
-fn list(pids: &[u32]) -> String {
-    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-}
-
-impl fmt::Display for EvictProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EvictProblem::Free { stage } => {
-                write!(f, "no process has the place `{stage}`, so there is nothing to evict: start its program")
-            }
-            EvictProblem::Several { stage, pids } => write!(
-                f,
-                "several processes have places of `{stage}` ({}): choose one by its number (`--pid`)",
-                list(pids)
-            ),
-            EvictProblem::Elsewhere { stage, pid, pids } => write!(
-                f,
-                "process {pid} has no place of `{stage}`; these have: {}",
-                list(pids)
-            ),
-            EvictProblem::Seat { stage, participant } => write!(
-                f,
-                "the place `{stage}` names participant {participant}, which the segment does not have: its words are damaged; end its processes, remove it and make it anew"
-            ),
-            EvictProblem::OwnProcess => f.write_str(
-                "the place is that of the calling process, which does not kill itself: drop the handle instead",
-            ),
-            EvictProblem::OtherNamespace { pid } => write!(
-                f,
-                "process {pid} belongs to another pid namespace, where its number means another process than here: run `slipring evict` there, or end the process from its container"
-            ),
-            EvictProblem::Unidentified { pid } => write!(
-                f,
-                "the start time or pid namespace of process {pid} is not known, so the number may mean another process by now: mount /proc for both programs, see that it has a descriptor left when it attaches, or end the process by hand"
-            ),
-            EvictProblem::HeldByAnother { participant, pid } => write!(
-                f,
-                "process {pid} of participant {participant} is gone, but another process holds its lock: a recoverer that is stopped, or a child that was not made by `fork`; find it (/proc/locks, `lsof`) and end it"
-            ),
-            EvictProblem::HeldByReader { participant } => write!(
-                f,
-                "a process that only reads the file holds the lock of participant {participant}, and keeps the place from being recovered: find it (/proc/locks) and end it"
-            ),
-            EvictProblem::Changed { stage } => write!(
-                f,
-                "the process at `{stage}` has left or died since it was looked at, and no process was killed: look again (`slipring ls`)"
-            ),
-            EvictProblem::NotPermitted { pid, uid } => write!(
-                f,
-                "this user may not kill process {pid}, which acts for user {uid}: run `slipring evict` as that user or as root"
-            ),
-            EvictProblem::NoPidfd => f.write_str(
-                "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand",
-            ),
-            EvictProblem::NotEnded { pid, waited } => write!(
-                f,
-                "process {pid} was sent SIGKILL and has not ended within {waited:?}: it writes a core dump, waits inside of the kernel, is held by a debugger, or is the first of its pid namespace; wait, and evict it again"
-            ),
-        }
-    }
 }

@@ -1,73 +1,57 @@
 //! What is wrong with the name, the file or the header of a segment.
 
-use std::fmt;
-
 use crate::system::limits::{FOLDER, MAX_NAME};
 
 /// Reason why a name is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameProblem {
     /// The name has no character.
+    #[error("the name is empty: take 1 to {MAX_NAME} letters, digits, `-`, `_`, `.`")]
     Empty,
     /// The name has more than 48 bytes.
+    #[error("the name has {bytes} bytes: take at most {MAX_NAME}")]
     TooLong {
         /// Length of the name, in bytes.
         bytes: usize,
     },
     /// The name has a slash.
+    #[error("the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)")]
     Slash,
     /// The name begins with a dot.
+    #[error("the name begins with a dot: begin with a letter, so that listings show it")]
     LeadingDot,
     /// The name is no text (UTF-8).
+    #[error("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")]
     NotUtf8,
     /// The name has another character that names do not have.
+    #[error("the name has {character:?}: take letters, digits, `-`, `_`, `.`")]
     Character {
         /// The first such character.
         character: char,
     },
 }
 
-impl fmt::Display for NameProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameProblem::Empty => {
-                write!(f, "the name is empty: take 1 to {MAX_NAME} letters, digits, `-`, `_`, `.`")
-            }
-            NameProblem::TooLong { bytes } => {
-                write!(f, "the name has {bytes} bytes: take at most {MAX_NAME}")
-            }
-            NameProblem::Slash => f.write_str(
-                "the name has a slash: leave it out, or give a whole path (`create_at`, `open_at`)",
-            ),
-            NameProblem::LeadingDot => f.write_str(
-                "the name begins with a dot: begin with a letter, so that listings show it",
-            ),
-            NameProblem::NotUtf8 => {
-                f.write_str("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")
-            }
-            NameProblem::Character { character } => {
-                write!(f, "the name has {character:?}: take letters, digits, `-`, `_`, `.`")
-            }
-        }
-    }
-}
-
 /// Reason why a file is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileProblem {
     /// It is not a regular file.
+    #[error("it is {found} and no regular file: take another name")]
     Kind {
         /// Kind of the file, such as `a directory`.
         found: &'static str,
     },
     /// It has more than one name, or, where it should have one, none.
+    #[error("the file has {found} names, and a segment has exactly one: remove the other links")]
     Links {
         /// Number of names.
         found: u64,
     },
     /// Another user owns it.
+    #[error(
+        "user {found} owns the file, and this process acts for user {ours}: run both as one user"
+    )]
     Owner {
         /// Number of the owner.
         found: u32,
@@ -75,13 +59,22 @@ pub enum FileProblem {
         ours: u32,
     },
     /// Its owner has no number in this user namespace.
+    #[error(
+        "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace"
+    )]
     UnmappedOwner,
     /// Others than the owner may access it.
+    #[error(
+        "the file's mode is {found:04o}, so others than its owner may open it: set it to 0600 (`chmod 600`) if you trust what is in it, or make the segment anew"
+    )]
     Mode {
         /// The mode's permission bits.
         found: u32,
     },
     /// Its file system is none that keeps segments.
+    #[error(
+        "its file system is {name} (0x{magic:x}), where locks or mappings do not hold what a segment needs: put it on tmpfs or ext4, such as {FOLDER}"
+    )]
     FileSystem {
         /// Name of the file system, or `unknown`.
         name: &'static str,
@@ -89,15 +82,25 @@ pub enum FileProblem {
         magic: u64,
     },
     /// It is a memfd whose size can still be changed.
+    #[error(
+        "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made"
+    )]
     NotSealed,
     /// It has a name, and a memfd was asked for.
+    #[error(
+        "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)"
+    )]
     Named,
     /// The call needs `/proc`, which is not mounted.
+    #[error("{step} needs /proc, which is not mounted here: mount it")]
     NoProc {
         /// What needs it, as the begin of a sentence.
         step: &'static str,
     },
     /// It is shorter than the first part of a segment, or shorter than its header says.
+    #[error(
+        "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
+    )]
     TooShort {
         /// Length of the file, in bytes.
         bytes: u64,
@@ -105,6 +108,9 @@ pub enum FileProblem {
         expected: u64,
     },
     /// It is longer than its header says.
+    #[error(
+        "the file has {bytes} bytes and should have {expected}: it is no segment or was lengthened; remove it and make it anew"
+    )]
     TooLong {
         /// Length of the file, in bytes.
         bytes: u64,
@@ -113,68 +119,28 @@ pub enum FileProblem {
     },
 }
 
-impl fmt::Display for FileProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FileProblem::Kind { found } => {
-                write!(f, "it is {found} and no regular file: take another name")
-            }
-            FileProblem::Links { found } => write!(
-                f,
-                "the file has {found} names, and a segment has exactly one: remove the other links"
-            ),
-            FileProblem::Owner { found, ours } => write!(
-                f,
-                "user {found} owns the file, and this process acts for user {ours}: run both as one user"
-            ),
-            FileProblem::UnmappedOwner => f.write_str(
-                "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace",
-            ),
-            FileProblem::Mode { found } => write!(
-                f,
-                "the file's mode is {found:04o}, so others than its owner may open it: set it to 0600 (`chmod 600`) if you trust what is in it, or make the segment anew"
-            ),
-            FileProblem::FileSystem { name, magic } => write!(
-                f,
-                "its file system is {name} (0x{magic:x}), where locks or mappings do not hold what a segment needs: put it on tmpfs or ext4, such as {FOLDER}"
-            ),
-            FileProblem::NotSealed => f.write_str(
-                "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made",
-            ),
-            FileProblem::Named => f.write_str(
-                "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)",
-            ),
-            FileProblem::NoProc { step } => write!(
-                f,
-                "{step} needs /proc, which is not mounted here: mount it"
-            ),
-            FileProblem::TooShort { bytes, expected } => write!(
-                f,
-                "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
-            ),
-            FileProblem::TooLong { bytes, expected } => write!(
-                f,
-                "the file has {bytes} bytes and should have {expected}: it is no segment or was lengthened; remove it and make it anew"
-            ),
-        }
-    }
-}
-
 /// Reason why a header is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderProblem {
     /// The file does not begin as a segment does.
+    #[error("the file begins with {:?} and not with `SLIPRING`, so it is no segment: take another name", .found.escape_ascii().to_string())]
     Magic {
         /// The first eight bytes.
         found: [u8; 8],
     },
     /// A machine of the other byte order wrote it.
+    #[error(
+        "its order mark reads 0x{found:016x}, so a machine of another byte order made it: share segments only within one machine"
+    )]
     ByteOrder {
         /// The mark, as this machine reads it.
         found: u64,
     },
     /// It has another major version.
+    #[error(
+        "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
+    )]
     Major {
         /// Its version.
         found: u32,
@@ -182,16 +148,28 @@ pub enum HeaderProblem {
         ours: u32,
     },
     /// It was made before the machine was started last.
+    #[error(
+        "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew"
+    )]
     Boot,
     /// It may have been made before the machine was started last: its file system outlives a
     /// restart, no process is attached, and `/proc` was missing for its maker or is missing here.
+    #[error(
+        "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm"
+    )]
     UnknownBoot,
     /// It uses features that this version does not know.
+    #[error(
+        "it uses features that this version does not know (bits 0x{unknown:x}): build this program with the maker's version of slipring-shm"
+    )]
     Features {
         /// Bits of the unknown features.
         unknown: u32,
     },
     /// The checksum is not that of the header.
+    #[error(
+        "its header is damaged: the checksum is 0x{computed:08x} and should be 0x{stated:08x}; remove it and make it anew"
+    )]
     Checksum {
         /// The checksum that the header states.
         stated: u32,
@@ -199,6 +177,7 @@ pub enum HeaderProblem {
         computed: u32,
     },
     /// A field has a value that it cannot have.
+    #[error("its header is damaged: {field} is {found}, which {rule}; remove it and make it anew")]
     Field {
         /// Name of the field.
         field: &'static str,
@@ -208,6 +187,9 @@ pub enum HeaderProblem {
         rule: &'static str,
     },
     /// A field of a stage has a value that it cannot have.
+    #[error(
+        "its header is damaged: {field} of stage {stage} is {found}, which it cannot be; remove it and make it anew"
+    )]
     Stage {
         /// Index of the stage in the table.
         stage: u32,
@@ -217,56 +199,11 @@ pub enum HeaderProblem {
         found: u64,
     },
     /// Two areas overlap.
+    #[error("its header is damaged: {area} and {other} overlap; remove it and make it anew")]
     Overlap {
         /// Name of an area.
         area: &'static str,
         /// Name of the area that begins within it.
         other: &'static str,
     },
-}
-
-impl fmt::Display for HeaderProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HeaderProblem::Magic { found } => write!(
-                f,
-                "the file begins with {:?} and not with `SLIPRING`, so it is no segment: take another name",
-                found.escape_ascii().to_string()
-            ),
-            HeaderProblem::ByteOrder { found } => write!(
-                f,
-                "its order mark reads 0x{found:016x}, so a machine of another byte order made it: share segments only within one machine"
-            ),
-            HeaderProblem::Major { found, ours } => write!(
-                f,
-                "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
-            ),
-            HeaderProblem::Boot => f.write_str(
-                "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew",
-            ),
-            HeaderProblem::UnknownBoot => f.write_str(
-                "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm",
-            ),
-            HeaderProblem::Features { unknown } => write!(
-                f,
-                "it uses features that this version does not know (bits 0x{unknown:x}): build this program with the maker's version of slipring-shm"
-            ),
-            HeaderProblem::Checksum { stated, computed } => write!(
-                f,
-                "its header is damaged: the checksum is 0x{computed:08x} and should be 0x{stated:08x}; remove it and make it anew"
-            ),
-            HeaderProblem::Field { field, found, rule } => write!(
-                f,
-                "its header is damaged: {field} is {found}, which {rule}; remove it and make it anew"
-            ),
-            HeaderProblem::Stage { stage, field, found } => write!(
-                f,
-                "its header is damaged: {field} of stage {stage} is {found}, which it cannot be; remove it and make it anew"
-            ),
-            HeaderProblem::Overlap { area, other } => write!(
-                f,
-                "its header is damaged: {area} and {other} overlap; remove it and make it anew"
-            ),
-        }
-    }
 }

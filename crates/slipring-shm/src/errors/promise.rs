@@ -1,9 +1,8 @@
 //! Why a promise between processes brings no value.
 
-use std::error::Error as StdError;
-use std::fmt;
-
 use slipring::{BatchError, PeerDead, WaitError};
+
+use super::texts;
 
 /// Why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
@@ -19,26 +18,36 @@ use slipring::{BatchError, PeerDead, WaitError};
 /// assert!(matches!(answer.wait(), Err(PromiseError::Broken)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromiseError {
     /// The owner of the promise dropped it before it was fulfilled.
+    #[error(
+        "the promise was dropped before it was fulfilled: see how its owner ended, and make a new promise"
+    )]
     Broken,
     /// The deadline of the call passed, or the timeout of the waiting strategy.
+    #[error("the promise was not fulfilled in time: call again, or wait for longer")]
     TimedOut,
     /// This handle or an earlier one has released the value.
+    #[error(
+        "the value of the promise was taken and released already, by this process or by one before it: make a new promise"
+    )]
     Taken,
     /// The process that owned the promise has died, and the promise was declared to tell so
     /// ([`OnDeath::Tell`](crate::OnDeath::Tell)). Another process may still fulfil it.
+    #[error(fmt = texts::owner_dead)]
     PeerDead(Box<PeerDead>),
     /// The ring of the promise has ended otherwise: it failed
     /// ([`OnDeath::Fail`](crate::OnDeath::Fail)), or its words are damaged.
+    #[error(transparent)]
     Ended(WaitError),
     /// The ring through which the value was asked for
     /// ([`Awaited::of_request`](crate::Awaited::of_request)) has failed or was halted; or it is
     /// closed, and every stage has passed the request; or it tells of a dead process that holds the
     /// request up. A later call may succeed: if a stage has opened the promise, and fulfils it
     /// then; or, after a death, if another process has taken the dead one's place.
+    #[error(fmt = texts::request)]
     Request(WaitError),
 }
 
@@ -58,47 +67,6 @@ impl From<BatchError> for PromiseError {
         match reason {
             BatchError::Wait(reason) => reason.into(),
             _ => PromiseError::TimedOut,
-        }
-    }
-}
-
-impl fmt::Display for PromiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PromiseError::Broken => f.write_str(
-                "the promise was dropped before it was fulfilled: see how its owner ended, and make a new promise",
-            ),
-            PromiseError::TimedOut => f.write_str(
-                "the promise was not fulfilled in time: call again, or wait for longer",
-            ),
-            PromiseError::Taken => f.write_str(
-                "the value of the promise was taken and released already, by this process or by one before it: make a new promise",
-            ),
-            PromiseError::PeerDead(dead) => {
-                match dead.pid {
-                    0 => f.write_str("the process that owned the promise")?,
-                    pid => write!(f, "process {pid}, which owned the promise,")?,
-                }
-                f.write_str(
-                    " has died and has not fulfilled it: start it again, and wait again",
-                )
-            }
-            PromiseError::Ended(reason) => reason.fmt(f),
-            PromiseError::Request(WaitError::Closed) => f.write_str(
-                "the ring of the request was closed, and every stage has passed the request without an answer: see whether a stage opens the promise",
-            ),
-            PromiseError::Request(reason) => {
-                write!(f, "the ring of the request gives no answer: {reason}")
-            }
-        }
-    }
-}
-
-impl StdError for PromiseError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            PromiseError::Ended(reason) => reason.source(),
-            _ => None,
         }
     }
 }
