@@ -24,7 +24,7 @@ pub const SEGMENT_TABLES: [&str; 21] = [
     "constants: crates/slipring-shm/src/system/limits.rs",
     "constants: crates/slipring-shm/src/layout/head.rs",
     "constants: crates/slipring/src/ring/plan.rs",
-    "layout: crates/slipring-shm/src/layout/records.rs Participant",
+    "layout: crates/slipring-shm/src/layout/records.rs ParticipantRecord",
     "constants: crates/slipring-shm/src/layout/records.rs",
     "layout: crates/slipring/src/ring/seat.rs Seat",
     "constants: crates/slipring/src/ring/seat.rs",

@@ -66,7 +66,7 @@ fn remove_stale() -> Result<ExitCode> {
             Ok(summary) if summary.stale => (summary.path, None),
             Ok(_) => continue,
             Err(error) => match state(error.problem()) {
-                Some(state) => (error.place().into(), Some(state)),
+                Some(state) => (error.location().into(), Some(state)),
                 None => {
                     code = failed(&error);
                     continue;

@@ -245,7 +245,7 @@ pub use slipring::segment::copied::Counts;
 /// crates use exactly this version.
 #[doc(hidden)]
 pub mod parts {
-    pub use crate::file::location::Place;
+    pub use crate::file::location::Location;
 
     /// The bytes of a segment.
     pub mod layout {
@@ -255,7 +255,7 @@ pub mod parts {
     pub use {
         crate::attach::participant::{Attempt, Participation, attach},
         crate::attach::recover::DeadClaim,
-        crate::file::create::{Declaration, Initial},
+        crate::file::create::{Initial, NewSegment},
         crate::file::descriptor::File,
         crate::file::mapping::Mapping,
         crate::file::open::read_head,

@@ -12,7 +12,7 @@ use std::thread;
 use common::*;
 use rustix::process::{Pid, Signal, kill_process};
 use slipring::segment::Seat;
-use slipring_shm::parts::layout::records::Participant;
+use slipring_shm::parts::layout::records::ParticipantRecord;
 use slipring_shm::parts::{Attempt, File, attach as attach_file, lock, read_head};
 use slipring_shm::{Liveness, Problem};
 
@@ -97,7 +97,11 @@ fn a_participant_that_leaves_is_no_dead_one() {
     let other = name.attach();
     assert_eq!(other.participant(), 2);
     let after = me.participation().record(2).unwrap().state.load(SeqCst);
-    assert_eq!(Participant::unpack(after).0, Participant::unpack(before).0 + 1, "generation");
+    assert_eq!(
+        ParticipantRecord::unpack(after).0,
+        ParticipantRecord::unpack(before).0 + 1,
+        "generation"
+    );
 }
 
 /// Closes every descriptor but the first three, behind the back of their owners.

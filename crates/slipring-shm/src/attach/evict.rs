@@ -26,12 +26,12 @@ use crate::attach::recover::LockedByte;
 use crate::attach::ring::settle_unattached;
 use crate::errors::EvictProblem;
 use crate::errors::{Problem, SegmentError};
-use crate::file::descriptor::{Access, File};
-use crate::file::location::Place;
+use crate::file::descriptor::{File, Rights};
+use crate::file::location::Location;
 use crate::file::mapping::Mapping;
 use crate::file::open::read_head;
 use crate::layout::Checked;
-use crate::layout::records::{Participant, Record, text};
+use crate::layout::records::{ParticipantRecord, Record, text};
 use crate::system::lock::{self, Hold};
 use crate::system::machine::{Pinned, Process, Unpinned};
 
@@ -90,7 +90,7 @@ struct Found {
 /// ```
 #[derive(Debug)]
 pub struct Eviction {
-    place: Place,
+    location: Location,
     file: File,
     checked: Checked,
     stage: String,
@@ -158,10 +158,7 @@ impl Eviction {
         stage: &str,
         pid: impl Into<Option<u32>>,
     ) -> Result<Eviction, SegmentError> {
-        let given = name.as_ref();
-        let place =
-            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
-        Eviction::find_place(place, stage, pid.into())
+        Eviction::find_location(Location::named(name)?, stage, pid.into())
     }
 
     /// Looks as [`Eviction::find`] does, at the segment at `path`.
@@ -175,20 +172,24 @@ impl Eviction {
         stage: &str,
         pid: impl Into<Option<u32>>,
     ) -> Result<Eviction, SegmentError> {
-        Eviction::find_place(Place::Path(path.into()), stage, pid.into())
+        Eviction::find_location(Location::Path(path.into()), stage, pid.into())
     }
 
-    fn find_place(place: Place, stage: &str, pid: Option<u32>) -> Result<Eviction, SegmentError> {
-        let failed = |problem: Problem| SegmentError::at(&place, problem);
-        let path = place.path().unwrap_or(Path::new(""));
-        let file = File::open(path, Access::Read).map_err(failed)?;
+    fn find_location(
+        location: Location,
+        stage: &str,
+        pid: Option<u32>,
+    ) -> Result<Eviction, SegmentError> {
+        let failed = |problem: Problem| SegmentError::at(&location, problem);
+        let path = location.path().unwrap_or(Path::new(""));
+        let file = File::open(path, Rights::Read).map_err(failed)?;
         let checked = read_head(&file).map_err(failed)?;
         let seats = seats_of(&checked, stage).map_err(failed)?;
         let seat = seat_of(&file, &checked, stage, seats, pid).map_err(failed)?;
         let (found, pinned) = pin(&file, &checked, stage, seat).map_err(failed)?;
         let occupant = occupant(&file, &checked, &found, pinned.is_none()).map_err(failed)?;
         let stage = stage.to_owned();
-        Ok(Eviction { place, file, checked, stage, seat, found, pinned, occupant })
+        Ok(Eviction { location, file, checked, stage, seat, found, pinned, occupant })
     }
 
     /// Returns the process that was found.
@@ -221,7 +222,7 @@ impl Eviction {
                 self.occupant.recovered = recovered;
                 Ok(self.occupant)
             }
-            Err(problem) => Err(SegmentError::at(&self.place, problem)),
+            Err(problem) => Err(SegmentError::at(&self.location, problem)),
         }
     }
 
@@ -289,12 +290,12 @@ impl Eviction {
             note_death(made, &self.checked, number, fd);
             Ok(())
         };
-        let own = || self.file.reopen(self.place.path(), Access::Write).map(Some);
+        let own = || self.file.reopen(self.location.path(), Rights::Write).map(Some);
         let byte = LockedByte::try_new(own, number, note)?;
         let (Some(byte), Some(mapping)) = (byte, mapping) else { return Ok(None) };
         step!("evict-claimed");
         let index = u64::from(number - 1);
-        let record = mapping.record::<Participant>(&areas.participants, index);
+        let record = mapping.record::<ParticipantRecord>(&areas.participants, index);
         // The last participant of this number is dead, whichever it was. What is not settled here
         // stays a dead participant's.
         let recovered =
@@ -370,7 +371,7 @@ fn pin(
             return Err(EvictProblem::Free { stage: stage.into() }.into());
         };
         let Found { participant, process: Process { pid, .. }, state, .. } = found;
-        let attached = Participant::unpack(state).1 != Participant::FREE;
+        let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         let pinned = match probe(file, participant)? {
             // It leaves, or its successor frees what it left.
             None if !attached => Err(Problem::Busy),
@@ -434,8 +435,8 @@ fn record(file: &File, checked: &Checked, number: u32) -> Result<Option<CopiedRe
     let Some(at) = index.and_then(|index| checked.areas.participants.item(index)) else {
         return Ok(None);
     };
-    let mut bytes = file.read(at, Participant::STRIDE as usize)?;
-    bytes.resize(Participant::STRIDE as usize, 0);
+    let mut bytes = file.read(at, ParticipantRecord::STRIDE as usize)?;
+    bytes.resize(ParticipantRecord::STRIDE as usize, 0);
     let u32_at = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     let u64_at = |at: usize| u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| bytes[at + i]));
     Ok(Some(CopiedRecord {

@@ -28,14 +28,14 @@ use rustix::process::geteuid;
 use slipring::segment::{Seat, register_for_barriers};
 
 use crate::errors::{FileProblem, Problem};
-use crate::file::descriptor::{self, Access, File};
+use crate::file::descriptor::{self, File, Rights};
 use crate::file::mapping::Mapping;
-use crate::file::name::Name;
-use crate::layout::records::Participant;
+use crate::file::name::AttachedName;
+use crate::layout::records::ParticipantRecord;
 use crate::layout::{Areas, Checked};
 use crate::system::fork::{ForkGuard, UnsharedFd};
 use crate::system::lock::{self, GUARD, Held, Hold};
-use crate::system::machine::{self, Process, Seen};
+use crate::system::machine::{self, Process, ProcessState};
 
 /// Number of naps of a millisecond for which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
@@ -60,12 +60,14 @@ pub enum Liveness {
 impl Liveness {
     /// Combines a probe with the record.
     pub(crate) fn of(held: Option<Held>, state: u64, process: &Process) -> Liveness {
-        let attached = Participant::unpack(state).1 != Participant::FREE;
+        let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         match held.map(|held| held.hold) {
             None if attached => Liveness::Dead,
             None => Liveness::Free,
             Some(Hold::Shared) => Liveness::HeldByReader,
-            Some(Hold::Alone) if attached && process.look() != Seen::Gone => Liveness::Alive,
+            Some(Hold::Alone) if attached && process.look() != ProcessState::Gone => {
+                Liveness::Alive
+            }
             Some(Hold::Alone) => Liveness::HeldByAnother,
         }
     }
@@ -81,7 +83,7 @@ pub struct Participation {
     /// The description for the locks of recoveries, one at a time (I4).
     claims: Mutex<UnsharedFd>,
     /// Name of the file, if it has one, for people.
-    name: Option<Name>,
+    name: Option<AttachedName>,
 }
 
 /// Result of [`attach`].
@@ -141,7 +143,7 @@ fn try_attach(
     // 1. No fork until the end (I2).
     let guard = ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
     // 2. A description of its own, byte 0, and the name.
-    let own = file.reopen(path, Access::Write)?;
+    let own = file.reopen(path, Rights::Write)?;
     step!("opened");
     let fd = own.as_fd();
     let locking = |error| Problem::system("locking a byte of the file", error);
@@ -169,16 +171,16 @@ fn try_attach(
     lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
     step!("unguarded");
     let number = number?;
-    let probe = file.reopen(path, Access::Read)?;
+    let probe = file.reopen(path, Rights::Read)?;
     drop(own);
     step!("closed");
-    let claims = UnsharedFd::new(file.reopen(path, Access::Write)?, &guard).into();
+    let claims = UnsharedFd::new(file.reopen(path, Rights::Write)?, &guard).into();
     // 5. A probe from outside (I4): the lock must have outlived the descriptor (I1).
     let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
     if held.is_none() {
         return Err(Problem::LocksLost);
     }
-    let file_name = path.map(|path| Name::new(path, file, &checked.header));
+    let file_name = path.map(|path| AttachedName::new(path, file, &checked.header));
     let checked = checked.clone();
     let participation = Participation { mapping, checked, number, probe, claims, name: file_name };
     participation.register(name, membarrier, &process);
@@ -196,8 +198,9 @@ fn take_place(
     let locking = |error| Problem::system("locking a byte of the file", error);
     let places = 1..=checked.shape.participants;
     let mut dead = Vec::new();
-    let is_free =
-        |number| matches!(state(mapping, &checked.areas, number), Some((_, Participant::FREE)));
+    let is_free = |number| {
+        matches!(state(mapping, &checked.areas, number), Some((_, ParticipantRecord::FREE)))
+    };
     for number in places {
         if !is_free(number) {
             dead.push(number); // or alive
@@ -233,7 +236,8 @@ fn take_place(
 pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: BorrowedFd<'_>) {
     let Some(record) = record(mapping, &checked.areas, number) else { return };
     let proof = || {
-        let is_attached = Participant::unpack(record.state.load(Acquire)).1 != Participant::FREE;
+        let is_attached =
+            ParticipantRecord::unpack(record.state.load(Acquire)).1 != ParticipantRecord::FREE;
         let is_dead = is_attached && matches!(lock::probe(fd, lock::byte(number)), Ok(None));
         is_dead.then(|| record.pid.load(Relaxed))
     };
@@ -246,11 +250,11 @@ pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: 
 
 fn state(mapping: &Mapping, areas: &Areas, number: u32) -> Option<(u32, u32)> {
     let record = record(mapping, areas, number)?;
-    Some(Participant::unpack(record.state.load(Acquire)))
+    Some(ParticipantRecord::unpack(record.state.load(Acquire)))
 }
 
 /// Lends the record of a participant.
-fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a Participant> {
+fn record<'a>(mapping: &'a Mapping, areas: &Areas, number: u32) -> Option<&'a ParticipantRecord> {
     mapping.record(&areas.participants, u64::from(number.checked_sub(1)?))
 }
 
@@ -263,10 +267,11 @@ impl Participation {
         record.start_time.store(process.start_time, Relaxed);
         record.pid_namespace.store(process.namespace, Relaxed);
         record.joined.store(machine::now(), Relaxed);
-        record.flags.store(if membarrier { Participant::MEMBARRIER } else { 0 }, Relaxed);
+        record.flags.store(if membarrier { ParticipantRecord::MEMBARRIER } else { 0 }, Relaxed);
         record.name.store(name);
-        let (generation, _) = Participant::unpack(record.state.load(Relaxed));
-        let state = Participant::pack(generation.wrapping_add(1), Participant::ATTACHED);
+        let (generation, _) = ParticipantRecord::unpack(record.state.load(Relaxed));
+        let state =
+            ParticipantRecord::pack(generation.wrapping_add(1), ParticipantRecord::ATTACHED);
         record.state.store(state, Release);
     }
 
@@ -278,7 +283,7 @@ impl Participation {
     /// Returns whether the kernel registered this process for membarriers.
     pub(crate) fn has_membarrier(&self) -> bool {
         let flags = self.record(self.number).map_or(0, |record| record.flags.load(Relaxed));
-        flags & Participant::MEMBARRIER != 0
+        flags & ParticipantRecord::MEMBARRIER != 0
     }
 
     /// Returns the mapping, which stays while this value lives.
@@ -303,16 +308,16 @@ impl Participation {
 
     /// Returns the path that the file had when this participant attached, if it had one.
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.name().map(Name::path)
+        self.name().map(AttachedName::path)
     }
 
     /// Returns the name of the file, if it had one when this participant attached.
-    pub(crate) fn name(&self) -> Option<&Name> {
+    pub(crate) fn name(&self) -> Option<&AttachedName> {
         self.name.as_ref()
     }
 
     /// Lends the record of participant `number`, or `None` if there is no such place.
-    pub fn record(&self, number: u32) -> Option<&Participant> {
+    pub fn record(&self, number: u32) -> Option<&ParticipantRecord> {
         record(&self.mapping, &self.checked.areas, number)
     }
 

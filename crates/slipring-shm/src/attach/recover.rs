@@ -15,7 +15,7 @@ use std::sync::{MutexGuard, TryLockError};
 
 use crate::attach::participant::{Participation, note_death};
 use crate::errors::Problem;
-use crate::layout::records::Participant;
+use crate::layout::records::ParticipantRecord;
 use crate::system::fork::{ForkGuard, Owner, UnsharedFd};
 use crate::system::lock::{self, Hold};
 
@@ -128,7 +128,9 @@ impl DeadClaim<'_> {
     /// another participant has recovered it.
     pub fn needs_recovery(&self) -> bool {
         let record = self.participation.record(self.byte.number);
-        record.is_some_and(|r| Participant::unpack(r.state.load(Acquire)).1 != Participant::FREE)
+        record.is_some_and(|r| {
+            ParticipantRecord::unpack(r.state.load(Acquire)).1 != ParticipantRecord::FREE
+        })
     }
 
     /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. All of

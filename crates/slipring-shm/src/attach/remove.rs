@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::attach::participant::NAPS;
 use crate::errors::{HeaderProblem, Problem, SegmentError};
-use crate::file::descriptor::{Access, File};
-use crate::file::location::Place;
+use crate::file::descriptor::{File, Rights};
+use crate::file::location::Location;
 use crate::layout::{MAGIC, MAX_PARTICIPANTS};
 use crate::system::fork::ForkGuard;
 use crate::system::limits::SUFFIX;
@@ -42,10 +42,7 @@ const LEAVING: u32 = 20;
 /// [`Problem::InUse`] if a participant is alive, [`Problem::Busy`] if a process makes or attaches
 /// to it for longer than a second, [`Problem::Missing`] if there is none.
 pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
-    let given = name.as_ref();
-    let place =
-        Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
-    remove_place(&place)
+    remove_location(&Location::named(name)?)
 }
 
 /// Removes the segment at `path`. A file that neither ends with `.slipring` nor begins as a segment
@@ -56,22 +53,22 @@ pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
 /// # Errors
 /// As [`remove`].
 pub fn remove_at(path: impl Into<PathBuf>) -> Result<(), SegmentError> {
-    remove_place(&Place::Path(path.into()))
+    remove_location(&Location::Path(path.into()))
 }
 
-fn remove_place(place: &Place) -> Result<(), SegmentError> {
-    let Some(path) = place.path() else { return Ok(()) };
+fn remove_location(location: &Location) -> Result<(), SegmentError> {
+    let Some(path) = location.path() else { return Ok(()) };
     let mut in_use = 0;
     for _ in 0..NAPS {
         match try_remove(path) {
             Ok(true) => return Ok(()),
             Ok(false) => in_use = 0,
             Err(Problem::InUse { .. }) if in_use < LEAVING => in_use += 1,
-            Err(problem) => return Err(SegmentError::at(place, problem)),
+            Err(problem) => return Err(SegmentError::at(location, problem)),
         }
         thread::sleep(Duration::from_millis(1));
     }
-    Err(SegmentError::at(place, Problem::Busy))
+    Err(SegmentError::at(location, Problem::Busy))
 }
 
 /// Tries once, and returns whether the file is removed. `false`: another process holds byte 0, or
@@ -89,7 +86,7 @@ fn try_remove(path: &Path) -> Result<bool, Problem> {
         return Err(HeaderProblem::Magic { found }.into());
     }
     // A description of its own, so that no other process shares its locks.
-    let own = file.reopen(Some(path), Access::Write)?;
+    let own = file.reopen(Some(path), Rights::Write)?;
     if !lock::try_lock(own.as_fd(), lock::byte(GUARD), Hold::Alone).map_err(locking)? {
         return Ok(false);
     }

@@ -26,7 +26,7 @@ use crate::contents::{Event, Kind};
 use crate::errors::Problem;
 use crate::file::create::Initial;
 use crate::file::mapping::Mapping;
-use crate::layout::records::Participant;
+use crate::layout::records::ParticipantRecord;
 use crate::layout::{Area, Areas, Checked, HEAD, LINE};
 use crate::system::lock;
 
@@ -34,7 +34,7 @@ impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
         // What cannot be probed is not proven.
         let attached = self.record(number).is_some_and(|record| {
-            Participant::unpack(record.state.load(Acquire)).1 != Participant::FREE
+            ParticipantRecord::unpack(record.state.load(Acquire)).1 != ParticipantRecord::FREE
         });
         attached && matches!(self.is_held(number), Ok(false))
     }
@@ -215,9 +215,10 @@ struct Unattached {
 impl Unattached {
     fn new(fd: BorrowedFd<'_>, mapping: &Mapping, checked: &Checked) -> Unattached {
         let area = &checked.areas.participants;
-        let places = (0..area.count).filter_map(|index| mapping.record::<Participant>(area, index));
-        let place = |record: &Participant| {
-            (Participant::unpack(record.state.load(Acquire)).1, record.pid.load(Relaxed))
+        let places =
+            (0..area.count).filter_map(|index| mapping.record::<ParticipantRecord>(area, index));
+        let place = |record: &ParticipantRecord| {
+            (ParticipantRecord::unpack(record.state.load(Acquire)).1, record.pid.load(Relaxed))
         };
         Unattached { places: places.map(place).collect(), fd: fd.as_raw_fd() }
     }
@@ -229,7 +230,7 @@ impl Unattached {
 
 impl Proof for Unattached {
     fn is_dead(&self, number: u32) -> bool {
-        let attached = self.place(number).is_some_and(|place| place.0 != Participant::FREE);
+        let attached = self.place(number).is_some_and(|place| place.0 != ParticipantRecord::FREE);
         // SAFETY: `settle_unattached` drops the proof before it returns, and so before the lent
         // descriptor is closed.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };

@@ -38,18 +38,18 @@ pub use promise::PromiseError;
 /// ```
 #[derive(Debug)]
 pub struct SegmentError {
-    place: String,
+    location: String,
     problem: Box<Problem>,
 }
 
 impl SegmentError {
-    /// `place` as messages begin with it.
-    pub(crate) fn new(place: impl Into<String>, problem: impl Into<Problem>) -> SegmentError {
-        SegmentError { place: place.into(), problem: Box::new(problem.into()) }
+    /// `location` as messages begin with it.
+    pub(crate) fn new(location: impl Into<String>, problem: impl Into<Problem>) -> SegmentError {
+        SegmentError { location: location.into(), problem: Box::new(problem.into()) }
     }
 
-    pub(crate) fn at(place: &impl fmt::Display, problem: impl Into<Problem>) -> SegmentError {
-        SegmentError::new(place.to_string(), problem)
+    pub(crate) fn at(location: &impl fmt::Display, problem: impl Into<Problem>) -> SegmentError {
+        SegmentError::new(location.to_string(), problem)
     }
 
     /// Returns what was wrong.
@@ -62,16 +62,16 @@ impl SegmentError {
     /// Returns the segment's path, its label, or the name as it was given.
     ///
     /// ```
-    /// assert_eq!(slipring_shm::remove("a/b").unwrap_err().place(), "\"a/b\"");
+    /// assert_eq!(slipring_shm::remove("a/b").unwrap_err().location(), "\"a/b\"");
     /// ```
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn location(&self) -> &str {
+        &self.location
     }
 }
 
 impl fmt::Display for SegmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "segment {}: {}", self.place, self.problem)
+        write!(f, "segment {}: {}", self.location, self.problem)
     }
 }
 

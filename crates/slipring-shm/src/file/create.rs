@@ -33,7 +33,7 @@ use crate::system::lock::{self, GUARD, Hold};
 
 /// Contents of a new segment that its event type does not decide.
 #[derive(Debug, Clone)]
-pub struct Declaration {
+pub struct NewSegment {
     /// The counts. Capacity, participants and event come from the builder.
     pub shape: Shape,
     /// First position.
@@ -64,7 +64,7 @@ pub struct Initial {
 }
 
 /// A segment whose file is to be made.
-pub(crate) struct New<'a> {
+pub(crate) struct NewFile<'a> {
     pub(crate) head: &'a Head,
     pub(crate) initial: &'a [Initial],
     /// Whether it may take more memory than is available.
@@ -72,7 +72,7 @@ pub(crate) struct New<'a> {
 }
 
 /// Makes the file at `path` (I1 to I4). The description of the result holds byte 0 shared.
-pub(crate) fn create_named(path: &Path, new: &New<'_>) -> Result<File, Problem> {
+pub(crate) fn create_named(path: &Path, new: &NewFile<'_>) -> Result<File, Problem> {
     let length = new.head.header().length;
     check_limit(length)?;
     // The link below decides. This look spares the bytes of a segment whose name is taken.
@@ -100,7 +100,7 @@ pub(crate) fn create_named(path: &Path, new: &New<'_>) -> Result<File, Problem> 
 }
 
 /// Makes a memfd, sealed against resizing.
-pub(crate) fn create_memfd(label: &str, new: &New<'_>) -> Result<File, Problem> {
+pub(crate) fn create_memfd(label: &str, new: &NewFile<'_>) -> Result<File, Problem> {
     let length = new.head.header().length;
     check_limit(length)?;
     let step = "making a memfd";
@@ -126,7 +126,7 @@ fn check_limit(bytes: u64) -> Result<(), Problem> {
     }
 }
 
-impl New<'_> {
+impl NewFile<'_> {
     /// Sets the mode, allocates all bytes (I2, I4), and writes head and initial bytes, the magic
     /// last.
     fn fill(&self, fd: &OwnedFd, medium: Medium) -> Result<(), Problem> {

@@ -30,18 +30,18 @@ pub struct File {
 
 /// Rights of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum Rights {
     /// Reading and probing.
     Read,
     /// Mapping for writing, and locking alone.
     Write,
 }
 
-impl Access {
+impl Rights {
     fn flags(self) -> OFlags {
         match self {
-            Access::Read => OFlags::RDONLY | OFlags::CLOEXEC,
-            Access::Write => OFlags::RDWR | OFlags::CLOEXEC,
+            Rights::Read => OFlags::RDONLY | OFlags::CLOEXEC,
+            Rights::Write => OFlags::RDWR | OFlags::CLOEXEC,
         }
     }
 }
@@ -72,7 +72,7 @@ const OVERFLOW_UID: u32 = 65_534;
 
 impl File {
     /// Opens the file at `path` and checks I1. Waits for nothing, also if it is a FIFO.
-    pub fn open(path: &Path, access: Access) -> Result<File, Problem> {
+    pub fn open(path: &Path, access: Rights) -> Result<File, Problem> {
         let file = File::open_unchecked(path, access)?;
         file.check(1)?;
         file.check_length()?;
@@ -81,12 +81,12 @@ impl File {
 
     /// Opens a file that is to be removed, whatever its length.
     pub(crate) fn open_damaged(path: &Path) -> Result<File, Problem> {
-        let file = File::open_unchecked(path, Access::Read)?;
+        let file = File::open_unchecked(path, Rights::Read)?;
         file.check(1)?;
         Ok(file)
     }
 
-    fn open_unchecked(path: &Path, access: Access) -> Result<File, Problem> {
+    fn open_unchecked(path: &Path, access: Rights) -> Result<File, Problem> {
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = open(path, flags, Mode::empty()).map_err(|error| match error {
             Errno::NOENT => Problem::Missing,
@@ -101,7 +101,7 @@ impl File {
     /// Opens the memfd behind `fd` anew, so that the new description shares no lock with the one
     /// that was passed, and checks I1 and the seals.
     pub fn open_memfd(fd: BorrowedFd<'_>) -> Result<File, Problem> {
-        let file = File::unchecked(reopen(fd, None, Access::Write)?)?;
+        let file = File::unchecked(reopen(fd, None, Rights::Write)?)?;
         file.check(0).map_err(|problem| match problem {
             Problem::File(FileProblem::Links { .. }) => FileProblem::Named.into(),
             other => other,
@@ -168,7 +168,7 @@ impl File {
     }
 
     /// Opens another description of the same file.
-    pub fn reopen(&self, path: Option<&Path>, access: Access) -> Result<OwnedFd, Problem> {
+    pub fn reopen(&self, path: Option<&Path>, access: Rights) -> Result<OwnedFd, Problem> {
         reopen(self.as_fd(), path, access)
     }
 
@@ -242,7 +242,7 @@ pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<Medium, Problem> {
 pub(crate) fn reopen(
     fd: BorrowedFd<'_>,
     path: Option<&Path>,
-    access: Access,
+    access: Rights,
 ) -> Result<OwnedFd, Problem> {
     let step = "opening the file anew";
     match (open(proc_path(fd), access.flags(), Mode::empty()), path) {

@@ -8,30 +8,32 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::errors::NameProblem;
+use crate::errors::{NameProblem, SegmentError};
 use crate::system::limits::{FOLDER, MAX_NAME, SUFFIX};
 
 /// Where a segment is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A file that a name or a path leads to.
     Path(PathBuf),
     /// A memfd, which only its descriptors lead to. The label is for people.
     Memfd(String),
 }
 
-impl Place {
-    /// Returns the place of a name, which may come from the command line and be no text.
-    pub fn named(name: impl AsRef<OsStr>) -> Result<Place, NameProblem> {
-        let name = check_name(name.as_ref())?;
-        Ok(Place::Path(Path::new(FOLDER).join(format!("{name}{SUFFIX}"))))
+impl Location {
+    /// Returns the location of a name, which may come from the command line and be no text.
+    pub fn named(name: impl AsRef<OsStr>) -> Result<Location, SegmentError> {
+        let given = name.as_ref();
+        let name =
+            check_name(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
+        Ok(Location::Path(Path::new(FOLDER).join(format!("{name}{SUFFIX}"))))
     }
 
     /// Returns the path, or `None` for a memfd.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Place::Path(path) => Some(path),
-            Place::Memfd(_) => None,
+            Location::Path(path) => Some(path),
+            Location::Memfd(_) => None,
         }
     }
 }
@@ -65,11 +67,11 @@ pub fn check_name(name: &OsStr) -> Result<&str, NameProblem> {
     Ok(name)
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Path(path) => write!(f, "{}", path.display()),
-            Place::Memfd(label) => write!(f, "memfd {label:?}"),
+            Location::Path(path) => write!(f, "{}", path.display()),
+            Location::Memfd(label) => write!(f, "memfd {label:?}"),
         }
     }
 }

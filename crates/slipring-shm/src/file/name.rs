@@ -32,7 +32,7 @@ type Identity = (u64, u64);
 
 /// The name of a file that is attached.
 #[derive(Debug)]
-pub(crate) struct Name {
+pub(crate) struct AttachedName {
     path: PathBuf,
     file: Identity,
     /// The folder of the name; `None`: the system did not tell.
@@ -59,12 +59,12 @@ fn folder(path: &Path) -> Option<Identity> {
     fs::metadata(path.parent()?).ok().as_ref().map(identity)
 }
 
-impl Name {
+impl AttachedName {
     /// Takes the name by which a process attaches to `file`, whose head has `header`.
-    pub(crate) fn new(path: &Path, file: &File, header: &Header) -> Name {
+    pub(crate) fn new(path: &Path, file: &File, header: &Header) -> AttachedName {
         // The process may change its folder.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Name {
+        AttachedName {
             folder: folder(&path),
             path,
             file: file.identity(),
@@ -81,7 +81,7 @@ impl Name {
         &self.path
     }
 
-    /// Has [`Name::told`] return a loss, instead of warning of it.
+    /// Has [`AttachedName::told`] return a loss, instead of warning of it.
     pub(crate) fn require(&self) {
         self.is_required.store(true, Relaxed);
     }

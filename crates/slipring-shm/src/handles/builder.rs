@@ -19,9 +19,9 @@ use crate::contents::Blocks;
 use crate::contents::stages;
 use crate::contents::{Contents, Defaults};
 use crate::errors::{Problem, SegmentError};
-use crate::file::create::{self, Declaration, New};
-use crate::file::location::Place;
-use crate::handles::graph::Graph;
+use crate::file::create::{self, NewFile, NewSegment};
+use crate::file::location::Location;
+use crate::handles::graph::DeclaredGraph;
 use crate::handles::segment::{Opened, Segment};
 use crate::layout::{Head, Header, NOTICE_MS, Shape};
 use crate::system::machine;
@@ -32,17 +32,14 @@ impl<C: Contents> Segment<C> {
     /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
     /// is made before [`build`](Builder::build). Example: the [first page](crate).
     pub fn create(name: impl AsRef<OsStr>) -> Builder<C> {
-        let given = name.as_ref();
-        Builder::new(
-            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error)),
-        )
+        Builder::new(Location::named(name))
     }
 
     /// Declares a new segment at `path`, on tmpfs or ext4.
     ///
     /// Example: the [first page](crate).
     pub fn create_at(path: impl Into<PathBuf>) -> Builder<C> {
-        Builder::new(Ok(Place::Path(path.into())))
+        Builder::new(Ok(Location::Path(path.into())))
     }
 
     /// Declares a new segment without a name: a memfd, which other processes open by a descriptor
@@ -50,7 +47,7 @@ impl<C: Contents> Segment<C> {
     ///
     /// Example: [`Segment::open_memfd`].
     pub fn create_memfd(label: impl Into<String>) -> Builder<C> {
-        Builder::new(Ok(Place::Memfd(label.into())))
+        Builder::new(Ok(Location::Memfd(label.into())))
     }
 }
 
@@ -60,17 +57,17 @@ impl<C: Contents> Segment<C> {
 #[derive(Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct Builder<C> {
-    place: Result<Place, SegmentError>,
+    location: Result<Location, SegmentError>,
     notice: Duration,
     overcommit: bool,
-    declaration: Declaration,
+    declaration: NewSegment,
     /// The stages; `None`: the segment has no ring.
-    graph: Option<Graph>,
+    graph: Option<DeclaredGraph>,
     event: PhantomData<fn() -> C>,
 }
 
 impl<C: Contents> Builder<C> {
-    fn new(place: Result<Place, SegmentError>) -> Builder<C> {
+    fn new(location: Result<Location, SegmentError>) -> Builder<C> {
         let Defaults { name, version, size, align, stamps } = C::defaults();
         let shape = Shape {
             capacity: 0,
@@ -87,7 +84,7 @@ impl<C: Contents> Builder<C> {
             stages: 0,
             schema_length: 0,
         };
-        let declaration = Declaration {
+        let declaration = NewSegment {
             shape,
             first: 0,
             kind: C::KIND,
@@ -99,8 +96,8 @@ impl<C: Contents> Builder<C> {
             initial: Vec::new(),
         };
         let notice = Duration::from_millis(20);
-        let graph = Some(Graph::default());
-        Builder { place, notice, overcommit: false, declaration, graph, event: PhantomData }
+        let graph = Some(DeclaredGraph::default());
+        Builder { location, notice, overcommit: false, declaration, graph, event: PhantomData }
     }
 
     /// Sets the number of slots: a power of two.
@@ -351,7 +348,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    fn graph_mut(&mut self, change: impl FnOnce(&mut Graph)) {
+    fn graph_mut(&mut self, change: impl FnOnce(&mut DeclaredGraph)) {
         if let Some(graph) = &mut self.graph {
             change(graph);
         }
@@ -366,7 +363,7 @@ impl<C: Contents> Builder<C> {
 
     /// Has `declare` state what a ring's graph needs.
     #[doc(hidden)]
-    pub fn declare(mut self, declare: impl FnOnce(&mut Declaration)) -> Builder<C> {
+    pub fn declare(mut self, declare: impl FnOnce(&mut NewSegment)) -> Builder<C> {
         declare(&mut self.declaration);
         self
     }
@@ -385,21 +382,24 @@ impl<C: Contents> Builder<C> {
     /// is compared with the memory that is available
     /// ([`MemoryShortage`](slipring::MemoryShortage)), which takes a tenth of a millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
-        let place = self.place?;
+        let location = self.location?;
         let mut declaration = self.declaration;
         let made = match &self.graph {
             Some(graph) => declare::<C>(graph, &mut declaration),
             None => Ok(()),
         };
-        match made.and_then(|()| make(&place, self.notice, &declaration, self.overcommit)) {
-            Ok(opened) => Ok(Segment::from(place, opened)),
-            Err(problem) => Err(SegmentError::at(&place, problem)),
+        match made.and_then(|()| make(&location, self.notice, &declaration, self.overcommit)) {
+            Ok(opened) => Ok(Segment::from(location, opened)),
+            Err(problem) => Err(SegmentError::at(&location, problem)),
         }
     }
 }
 
 /// States the counts, the stage table and the first words of a graph's ring.
-fn declare<C: Contents>(graph: &Graph, declaration: &mut Declaration) -> Result<(), Problem> {
+fn declare<C: Contents>(
+    graph: &DeclaredGraph,
+    declaration: &mut NewSegment,
+) -> Result<(), Problem> {
     let shape = &mut declaration.shape;
     if !shape.capacity.is_power_of_two() {
         return Err(Problem::Capacity { asked: shape.capacity });
@@ -424,14 +424,14 @@ fn declare<C: Contents>(graph: &Graph, declaration: &mut Declaration) -> Result<
     Ok(())
 }
 
-fn type_name(declaration: &Declaration) -> Problem {
+fn type_name(declaration: &NewSegment) -> Problem {
     Problem::TypeName { given: declaration.type_name.clone() }
 }
 
 fn make(
-    place: &Place,
+    location: &Location,
     notice: Duration,
-    declaration: &Declaration,
+    declaration: &NewSegment,
     overcommit: bool,
 ) -> Result<Arc<Opened>, Problem> {
     let notice_ms = u32::try_from(notice.as_millis()).ok().filter(|ms| NOTICE_MS.contains(ms));
@@ -456,13 +456,13 @@ fn make(
     }
     let head = Head::new(header, &declaration.shape, &declaration.stages, &declaration.schema)?;
     let checked = head.check(head.header().length, |_| Ok(()))?;
-    let new = New { head: &head, initial: &declaration.initial, overcommit };
-    match place {
-        Place::Path(path) => {
+    let new = NewFile { head: &head, initial: &declaration.initial, overcommit };
+    match location {
+        Location::Path(path) => {
             let file = create::create_named(path, &new)?;
             Ok(Opened::new(file, checked, true))
         }
-        Place::Memfd(label) => {
+        Location::Memfd(label) => {
             let file = create::create_memfd(label, &new)?;
             Ok(Opened::new(file, checked, false))
         }

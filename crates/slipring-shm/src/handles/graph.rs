@@ -14,7 +14,7 @@ use crate::layout::{MAX_ROOM, MAX_STAGES, STAGE_NAME};
 
 /// A stage as the creator declares it.
 #[derive(Debug, Clone)]
-struct Stage {
+struct DeclaredStage {
     name: String,
     writes: bool,
     delivery: StageDelivery,
@@ -29,8 +29,8 @@ struct Stage {
 
 /// The stages that a builder has heard of so far.
 #[derive(Debug, Clone)]
-pub(crate) struct Graph {
-    stages: Vec<Stage>,
+pub(crate) struct DeclaredGraph {
+    stages: Vec<DeclaredStage>,
     producers: u32,
     producer_on_death: OnDeath,
     /// The first call that had no stage to apply to.
@@ -42,17 +42,17 @@ fn fits_record(key: &Range<usize>) -> bool {
     u32::try_from(key.start).is_ok() && u32::try_from(key.len()).is_ok()
 }
 
-impl Default for Graph {
-    fn default() -> Graph {
+impl Default for DeclaredGraph {
+    fn default() -> DeclaredGraph {
         let producer_on_death = OnDeath::default();
-        Graph { stages: Vec::new(), producers: 1, producer_on_death, misplaced: None }
+        DeclaredGraph { stages: Vec::new(), producers: 1, producer_on_death, misplaced: None }
     }
 }
 
-impl Graph {
+impl DeclaredGraph {
     pub(crate) fn add(&mut self, name: String, writes: bool, delivery: StageDelivery) {
         let (after, on_death) = (Vec::new(), OnDeath::default());
-        self.stages.push(Stage {
+        self.stages.push(DeclaredStage {
             name,
             writes,
             delivery,
@@ -80,7 +80,7 @@ impl Graph {
     }
 
     /// Adds a stage of `shards` shards, whose keys are the bytes of the range `key` of each block.
-    /// [`Graph::wrong_key`] tells later whether the range lies in a block.
+    /// [`DeclaredGraph::wrong_key`] tells later whether the range lies in a block.
     pub(crate) fn add_keyed(
         &mut self,
         name: String,

@@ -16,8 +16,8 @@ use crate::attach::participant::{self, Attempt, Participation, Recover};
 use crate::attach::ring;
 use crate::contents::{self, Contents, Event};
 use crate::errors::{Problem, SegmentError};
-use crate::file::descriptor::{Access, File};
-use crate::file::location::Place;
+use crate::file::descriptor::{File, Rights};
+use crate::file::location::Location;
 use crate::file::open::read_head;
 use crate::handles::attached::Attached;
 use crate::handles::copies::Copies;
@@ -33,7 +33,7 @@ const FOLLOWS: u32 = 64;
 ///
 /// Example: the [first page](crate).
 pub struct Segment<C> {
-    place: Place,
+    place: Location,
     opened: Mutex<Arc<Opened>>,
     event: PhantomData<fn() -> C>,
 }
@@ -74,10 +74,7 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// A [`Problem`] of the name, the file, the header or the event type.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
-        let given = name.as_ref();
-        let place =
-            Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
-        Segment::open_place(place)
+        Segment::open_place(Location::named(name)?)
     }
 
     /// Opens the segment at `path`.
@@ -87,7 +84,7 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// As [`open`](Segment::open).
     pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<C>, SegmentError> {
-        Segment::open_place(Place::Path(path.into()))
+        Segment::open_place(Location::Path(path.into()))
     }
 
     /// Opens the segment behind the descriptor of a memfd, which it opens anew: the passed
@@ -113,14 +110,14 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// As [`open`](Segment::open).
     pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<C>, SegmentError> {
-        let place = Place::Memfd(label.to_owned());
+        let place = Location::Memfd(label.to_owned());
         match File::open_memfd(fd.as_fd()).and_then(checked::<C>) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
         }
     }
 
-    fn open_place(place: Place) -> Result<Segment<C>, SegmentError> {
+    fn open_place(place: Location) -> Result<Segment<C>, SegmentError> {
         match open_checked::<C>(&place) {
             Ok(opened) => Ok(Segment::from(place, opened)),
             Err(problem) => Err(SegmentError::at(&place, problem)),
@@ -128,7 +125,7 @@ impl<C: Contents> Segment<C> {
     }
 
     /// Makes the segment of a file whose head was checked for `E` (I1).
-    pub(crate) fn from(place: Place, opened: Arc<Opened>) -> Segment<C> {
+    pub(crate) fn from(place: Location, opened: Arc<Opened>) -> Segment<C> {
         Segment { place, opened: Mutex::new(opened), event: PhantomData }
     }
 
@@ -264,8 +261,8 @@ impl<C: Contents> Segment<C> {
     /// [`Segment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
         match self.place {
-            Place::Memfd(_) => Some(Shared(self.opened())),
-            Place::Path(_) => None,
+            Location::Memfd(_) => Some(MemfdDescriptor(self.opened())),
+            Location::Path(_) => None,
         }
     }
 
@@ -329,18 +326,18 @@ impl<E: Event> Segment<E> {
     }
 }
 
-/// The descriptor of an opened file.
-struct Shared(Arc<Opened>);
+/// The descriptor of an opened memfd.
+struct MemfdDescriptor(Arc<Opened>);
 
-impl AsFd for Shared {
+impl AsFd for MemfdDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
     }
 }
 
-fn open_checked<C: Contents>(place: &Place) -> Result<Arc<Opened>, Problem> {
+fn open_checked<C: Contents>(place: &Location) -> Result<Arc<Opened>, Problem> {
     let path = place.path().ok_or(Problem::Missing)?;
-    checked::<C>(File::open(path, Access::Write)?)
+    checked::<C>(File::open(path, Rights::Write)?)
 }
 
 fn checked<C: Contents>(file: File) -> Result<Arc<Opened>, Problem> {

@@ -16,7 +16,7 @@ use super::copies::{self, POOL, Positions, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
 use crate::contents::stages;
 use crate::errors::Problem;
-use crate::file::descriptor::{Access, File};
+use crate::file::descriptor::{File, Rights};
 use crate::file::location::name_of;
 use crate::file::open::read_head;
 use crate::layout::records::text;
@@ -29,7 +29,7 @@ const CONTENTS: [&str; 3] = ["events", "messages", "blocks"];
 
 /// Looks at the segment at `path`.
 pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
-    let file = File::open(path, Access::Read)?;
+    let file = File::open(path, Rights::Read)?;
     let checked = read_head(&file)?;
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
@@ -44,11 +44,12 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let mut asleep = copies::asleep(&file, &checked)?;
     let (producer_counts, producers_asleep) = (counts.pop(), asleep.pop());
     let (status, failure) = copies::status(&file, &checked)?;
-    let places = places(&checked, &positions, published);
-    let of_stage = |((number, place), (counts, asleep)): ((usize, &Place), (Counts, u32))| {
-        stage_summary(&checked, number, &positions, place, (published, counts, asleep))
-    };
-    let numbered = places.iter().enumerate();
+    let progress = progress_of(&checked, &positions, published);
+    let of_stage =
+        |((number, progress), (counts, asleep)): ((usize, &StageProgress), (Counts, u32))| {
+            stage_summary(&checked, number, &positions, progress, (published, counts, asleep))
+        };
+    let numbered = progress.iter().enumerate();
     let stages: Vec<_> = numbered.zip(counts.into_iter().zip(asleep)).map(of_stage).collect();
     let in_folder = path.parent() == Some(Path::new(FOLDER));
     Ok(Summary {
@@ -65,7 +66,7 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
         producers: header.producers,
         notice: Duration::from_millis(header.notice_ms.into()),
         published,
-        free: free(&checked, &places, found),
+        free: free(&checked, &progress, found),
         producer_seats: producer_seats(&file, &checked, &positions)?,
         producer_on_death: on_death(header.producer_on_death),
         producer_counts: producer_counts.unwrap_or_default(),
@@ -81,7 +82,7 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
 }
 
 /// How far a stage is.
-struct Place {
+struct StageProgress {
     /// Position before which it has released all events.
     position: u64,
     /// Position before which it was lent all events.
@@ -91,8 +92,8 @@ struct Place {
 }
 
 /// Returns how far each stage is.
-fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place> {
-    let place = |stage: &StageRecord| {
+fn progress_of(checked: &Checked, positions: &Positions, published: u64) -> Vec<StageProgress> {
+    let progress = |stage: &StageRecord| {
         let pool = positions.pool(stage);
         // Each shard has a line, the first one's is the stage's. A stage is where its slowest shard
         // is.
@@ -115,17 +116,17 @@ fn places(checked: &Checked, positions: &Positions, published: u64) -> Vec<Place
             SHARDS => (0..shards).map(of_shard).collect(),
             _ => Vec::new(),
         };
-        Place { position, held: held.map_or(position, |held| later(position, held)), seats }
+        StageProgress { position, held: held.map_or(position, |held| later(position, held)), seats }
     };
-    let mut places: Vec<Place> = checked.stages.iter().map(place).collect();
+    let mut all: Vec<StageProgress> = checked.stages.iter().map(progress).collect();
     // A tap is where its slowest member is, or the stage before it that is furthest behind (I1).
     for (number, stage) in checked.stages.iter().enumerate().filter(|(_, s)| s.delivery == TAP) {
-        let before = followed(checked, stage).map(|number| places[number].position);
-        let members = places[number].seats.iter().flatten().copied();
+        let before = followed(checked, stage).map(|number| all[number].position);
+        let members = all[number].seats.iter().flatten().copied();
         let position = before.chain(members).reduce(earlier).unwrap_or(published);
-        (places[number].position, places[number].held) = (position, position);
+        (all[number].position, all[number].held) = (position, position);
     }
-    places
+    all
 }
 
 fn earlier(one: u64, other: u64) -> u64 {
@@ -143,12 +144,12 @@ fn lag(published: u64, position: u64, capacity: u64) -> u64 {
     (ahead(published, position).max(0) as u64).min(capacity)
 }
 
-/// Returns the number of free slots, with places that were copied after `published` was found (I4).
-fn free(checked: &Checked, places: &[Place], published: u64) -> u64 {
+/// Returns the number of free slots, with positions that were copied after `published` was found (I4).
+fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     let capacity = checked.header.capacity;
     let all = checked.stages.iter().fold(0, |all, stage| all | stage.after);
-    let gating = places.iter().enumerate().filter(|(number, _)| all >> number & 1 == 0);
-    let used = gating.map(|(_, place)| lag(published, place.position, capacity)).max();
+    let gating = progress.iter().enumerate().filter(|(number, _)| all >> number & 1 == 0);
+    let used = gating.map(|(_, progress)| lag(published, progress.position, capacity)).max();
     capacity - used.unwrap_or(0)
 }
 
@@ -194,14 +195,14 @@ fn stage_summary(
     checked: &Checked,
     number: usize,
     positions: &Positions,
-    place: &Place,
+    progress: &StageProgress,
     (published, counts, asleep): (u64, Counts, u32),
 ) -> StageSummary {
     let stage = &checked.stages[number];
     let capacity = checked.header.capacity;
     let seats = positions.seats.iter().skip(stage.first_seat as usize);
     let seat = |(number, seat): (usize, &Seat)| {
-        let at = place.seats.get(number).copied().flatten();
+        let at = progress.seats.get(number).copied().flatten();
         let summary = seat_summary(seat);
         match stage.delivery {
             TAP | SHARDS => SeatSummary { position: at, ..summary },
@@ -219,9 +220,9 @@ fn stage_summary(
         room: stage.room,
         after: followed(checked, stage).map(|number| checked.stages[number].name()).collect(),
         on_death: on_death(stage.on_death),
-        position: place.position,
-        held: place.held,
-        lag: lag(published, place.position, capacity),
+        position: progress.position,
+        held: progress.held,
+        lag: lag(published, progress.position, capacity),
         seats: seats.take(stage.seats as usize).enumerate().map(seat).collect(),
         counts,
         asleep,

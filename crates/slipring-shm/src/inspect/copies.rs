@@ -19,7 +19,7 @@ use super::summary::ParticipantSummary;
 use crate::attach::participant::Liveness;
 use crate::errors::Problem;
 use crate::file::descriptor::File;
-use crate::layout::records::{Participant, Record, text};
+use crate::layout::records::{ParticipantRecord, Record, text};
 use crate::layout::{Area, Checked, LINE, StageRecord};
 use crate::system::lock;
 use crate::system::machine::Process;
@@ -213,7 +213,7 @@ pub(super) fn participants(
     let area = checked.areas.participants;
     let bytes = file.read(area.at, area.length().unwrap_or(0) as usize)?;
     let mut found = Vec::new();
-    for (number, record) in (1..).zip(bytes.chunks_exact(Participant::STRIDE as usize)) {
+    for (number, record) in (1..).zip(bytes.chunks_exact(ParticipantRecord::STRIDE as usize)) {
         let u32_at = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| record[at + i]));
         let u64_at = |at: usize| word(&record[at..at + 8]);
         let process = Process { pid: u32_at(8), start_time: u64_at(16), namespace: u64_at(24) };

@@ -26,7 +26,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::errors::{Problem, SegmentError};
-use crate::file::location::{Place, name_of};
+use crate::file::location::{Location, name_of};
 use crate::system::limits::FOLDER;
 
 pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
@@ -72,10 +72,7 @@ pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageS
 /// # Errors
 /// A [`Problem`] of the name, the file or the header.
 pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
-    let given = name.as_ref();
-    let place =
-        Place::named(given).map_err(|error| SegmentError::new(format!("{given:?}"), error))?;
-    inspect_place(&place)
+    inspect_location(&Location::named(name)?)
 }
 
 /// Looks at the segment at `path`.
@@ -85,7 +82,7 @@ pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
 /// # Errors
 /// As [`inspect`].
 pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
-    inspect_place(&Place::Path(path.into()))
+    inspect_location(&Location::Path(path.into()))
 }
 
 /// Looks at all segments in `/dev/shm`, ordered by path. A segment that cannot be read is an error
@@ -118,7 +115,7 @@ pub fn list() -> Result<Vec<Result<Summary, SegmentError>>, SegmentError> {
     Ok(looked.filter(|result| !result.as_ref().is_err_and(gone)).collect())
 }
 
-fn inspect_place(place: &Place) -> Result<Summary, SegmentError> {
-    let path = place.path().unwrap_or(Path::new(""));
-    assemble::summary(path).map_err(|problem| SegmentError::at(place, problem))
+fn inspect_location(location: &Location) -> Result<Summary, SegmentError> {
+    let path = location.path().unwrap_or(Path::new(""));
+    assemble::summary(path).map_err(|problem| SegmentError::at(location, problem))
 }

@@ -14,7 +14,7 @@ use slipring::segment::{Ending, OnDeath};
 use slipring::{PRODUCER, SeqRange};
 
 use crate::attach::participant::Liveness;
-use crate::system::machine::{Process, Seen};
+use crate::system::machine::{Process, ProcessState};
 
 /// Summary of a segment's head, of its stages, and of its participants.
 ///
@@ -179,7 +179,7 @@ impl ParticipantSummary {
     /// # Ok::<(), slipring_shm::SegmentError>(())
     /// ```
     pub fn has_ended(&self) -> bool {
-        self.process.look() == Seen::Gone
+        self.process.look() == ProcessState::Gone
     }
 }
 

@@ -10,7 +10,7 @@ use slipring::segment::Ending;
 use slipring::{BatchError, StartAt, Wait};
 
 use super::*;
-use crate::file::location::Place;
+use crate::file::location::Location;
 use crate::system::limits::FOLDER;
 use crate::{Attached, Segment};
 
@@ -340,7 +340,7 @@ fn whatever_the_words_say_there_is_a_summary() {
     let mut tx = attached.shared_producer().unwrap();
     tx.publish(|slot| *slot = 1).unwrap();
     std::mem::forget(tx); // its drop would close a ring that is damaged by then
-    let path = Place::named(&name.0).unwrap();
+    let path = Location::named(&name.0).unwrap();
     let file = OpenOptions::new().write(true).open(path.path().unwrap()).unwrap();
     let look = || {
         let summary = name.look();

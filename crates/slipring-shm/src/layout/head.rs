@@ -9,7 +9,7 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::records::{Participant, Record, text};
+use super::records::{ParticipantRecord, Record, text};
 use super::shape::{Area, Areas, Shape, Stamps, counter_lines};
 use crate::errors::{FileProblem, HeaderProblem, Problem};
 use crate::system::limits::{
@@ -499,7 +499,7 @@ fn areas(h: &Header) -> Result<(Shape, Areas), Problem> {
     let per_slot = |stages: u32| h.capacity * u64::from(stages);
     let areas = Areas {
         status: area(h.status_at, STATUS_LINES * LINE, 1),
-        participants: area(h.participants_at, Participant::STRIDE, h.participants.into()),
+        participants: area(h.participants_at, ParticipantRecord::STRIDE, h.participants.into()),
         seats: area(h.seats_at, LINE, h.seats.into()),
         lines: area(h.lines_at, LINE, h.lines.into()),
         wait_queues: area(h.wait_queues_at, LINE, h.wait_queues.into()),

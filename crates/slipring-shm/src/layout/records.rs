@@ -59,9 +59,9 @@ pub fn text(bytes: &[u8]) -> String {
 /// Record of a participant, for people. The byte lock proves that it is alive, not this record.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Participant {
-    /// Generation in bits 63 to 32, state in bits 31 to 0: [`Participant::FREE`] or
-    /// [`Participant::ATTACHED`]. The generation counts how often the place was taken.
+pub struct ParticipantRecord {
+    /// Generation in bits 63 to 32, state in bits 31 to 0: [`ParticipantRecord::FREE`] or
+    /// [`ParticipantRecord::ATTACHED`]. The generation counts how often the place was taken.
     pub state: AtomicU64,
     /// Process number in its own pid namespace; for people, and to kill it.
     pub pid: AtomicU32,
@@ -73,13 +73,13 @@ pub struct Participant {
     pub pid_namespace: AtomicU64,
     /// Time of attaching, in ns since 1970.
     pub joined: AtomicU64,
-    /// Flags: [`Participant::MEMBARRIER`].
+    /// Flags: [`ParticipantRecord::MEMBARRIER`].
     pub flags: AtomicU64,
     /// Name for people.
     pub name: Text<8>,
 }
 
-impl Participant {
+impl ParticipantRecord {
     /// State of a place without a participant.
     pub const FREE: u32 = 0;
     /// State of a place that a participant has, or had when it died.
@@ -94,8 +94,8 @@ impl Participant {
 
     /// Marks the place as free. The caller holds the participant's byte.
     pub(crate) fn free(&self) {
-        let (generation, _) = Participant::unpack(self.state.load(Relaxed));
-        self.state.store(Participant::pack(generation, Participant::FREE), Release);
+        let (generation, _) = ParticipantRecord::unpack(self.state.load(Relaxed));
+        self.state.store(ParticipantRecord::pack(generation, ParticipantRecord::FREE), Release);
     }
 
     /// Unpacks the word `state` to generation and state.
@@ -105,7 +105,7 @@ impl Participant {
 }
 
 // SAFETY: `repr(C)`, of atomics and of `Text`, which is an array of them.
-unsafe impl Record for Participant {
+unsafe impl Record for ParticipantRecord {
     const STRIDE: u64 = LINE;
 }
 
@@ -116,7 +116,10 @@ unsafe impl Record for Seat {
 
 const _: () = {
     use std::mem::offset_of;
-    assert!(size_of::<Participant>() == 112 && size_of::<Participant>() as u64 <= LINE);
-    assert!(offset_of!(Participant, start_time) == 16 && offset_of!(Participant, name) == 48);
+    assert!(size_of::<ParticipantRecord>() == 112 && size_of::<ParticipantRecord>() as u64 <= LINE);
+    assert!(
+        offset_of!(ParticipantRecord, start_time) == 16
+            && offset_of!(ParticipantRecord, name) == 48
+    );
     assert!(size_of::<Seat>() == 88 && size_of::<Seat>() as u64 <= LINE);
 };

@@ -6,7 +6,7 @@
 //! - I2: areas stand in the order of [`Areas::list`], each at a multiple of 128 behind the head,
 //!   and events (with stamps inside them) at a multiple of 4,096. None overlap.
 
-use super::records::{Participant, Record};
+use super::records::{ParticipantRecord, Record};
 use crate::errors::Problem;
 use crate::system::limits::{
     HEAD, LINE, MAX_LENGTH, MAX_PARTICIPANTS, MAX_RECORDS, MAX_ROOM, MAX_SCHEMA, MAX_STAGES,
@@ -85,7 +85,7 @@ impl Area {
 pub struct Areas {
     /// The status, one line, and behind it the record of the first failure.
     pub status: Area,
-    /// Records [`Participant`]; number *k* has index *k* - 1.
+    /// Records [`ParticipantRecord`]; number *k* has index *k* - 1.
     pub participants: Area,
     /// Seats, 128 bytes each: one for each stage, and then the producer's.
     pub seats: Area,
@@ -167,7 +167,7 @@ impl Shape {
         let mut areas = || -> Option<Areas> {
             let mut areas = Areas {
                 status: place(STATUS_LINES * LINE, 1, LINE)?,
-                participants: place(Participant::STRIDE, self.participants.into(), LINE)?,
+                participants: place(ParticipantRecord::STRIDE, self.participants.into(), LINE)?,
                 seats: place(LINE, self.seats.into(), LINE)?,
                 lines: place(LINE, self.lines.into(), LINE)?,
                 wait_queues: place(LINE, self.wait_queues.into(), LINE)?,

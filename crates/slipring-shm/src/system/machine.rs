@@ -54,7 +54,7 @@ pub struct Process {
 /// State of a process that a record names. It proves no death: numbers are reused, and records may
 /// be old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProcessState {
     /// A process of that number and start time exists.
     Running,
     /// None exists, or it is a zombie.
@@ -81,28 +81,30 @@ impl Process {
     }
 
     /// Looks whether the process exists.
-    pub fn look(&self) -> Seen {
+    pub fn look(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
-            return Seen::Unknown;
+            return ProcessState::Unknown;
         };
         if self.namespace == 0 || self.namespace != namespace() {
-            return Seen::Unknown;
+            return ProcessState::Unknown;
         }
         if test_kill_process(pid) == Err(Errno::SRCH) {
-            return Seen::Gone;
+            return ProcessState::Gone;
         }
         match stat(self.pid) {
-            Ok(('Z' | 'X', _)) => Seen::Gone,
-            Ok((_, start)) if self.start_time != 0 && start != self.start_time => Seen::Gone,
-            Ok(_) => Seen::Running,
-            Err(_) => Seen::Unknown,
+            Ok(('Z' | 'X', _)) => ProcessState::Gone,
+            Ok((_, start)) if self.start_time != 0 && start != self.start_time => {
+                ProcessState::Gone
+            }
+            Ok(_) => ProcessState::Running,
+            Err(_) => ProcessState::Unknown,
         }
     }
 
     /// Returns whether the process is stopped, by a signal or a debugger, as far as this process
     /// sees.
     pub fn is_stopped(&self) -> bool {
-        self.look() == Seen::Running && matches!(stat(self.pid), Ok(('T' | 't', _)))
+        self.look() == ProcessState::Running && matches!(stat(self.pid), Ok(('T' | 't', _)))
     }
 }
 
