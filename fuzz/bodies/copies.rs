@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use slipring::segment::{
-    AtomicBytes, CopyingPoolWriter, CopyingProducer, CopyingReader, CopyingShardWriter,
-    CopyingSharedProducer, CopyingSubscription, CopyingWriter, Declaration, OnDeath, SegmentRing,
+    AtomicBytes, CopyingConsumer, CopyingProducer, Declaration, OnDeath, SegmentRing,
     StageDeclaration, StageDelivery,
 };
-use slipring::{StartAt, Wait};
+use slipring::{Apart, Joined, Reading, Seated, SeatedShard, SeatedWorker, StartAt, Wait, Writing};
 
 use super::{CALLS, Stops, World, soon};
 
@@ -16,16 +15,16 @@ type Ring = SegmentRing<AtomicBytes<u64>>;
 
 /// A handle of a stage.
 enum Hand {
-    Reads(CopyingReader<u64>),
-    Writes(CopyingWriter<u64>),
-    Works(CopyingPoolWriter<u64>),
-    Shard(CopyingShardWriter<u64>),
-    Joined(CopyingSubscription<u64>),
+    Reads(CopyingConsumer<u64, Reading, Seated>),
+    Writes(CopyingConsumer<u64, Writing, Seated>),
+    Works(CopyingConsumer<u64, Writing, SeatedWorker>),
+    Shard(CopyingConsumer<u64, Writing, SeatedShard>),
+    Joined(CopyingConsumer<u64, Reading, Joined<true>>),
 }
 
 enum Tx {
     One(CopyingProducer<u64>),
-    OneOfMany(CopyingSharedProducer<u64>),
+    OneOfMany(CopyingProducer<u64, Apart>),
 }
 
 fn declare(capacity: usize, start: u64, graph: u8) -> Declaration {
@@ -83,16 +82,23 @@ impl World {
         if !matches!(declared.delivery, StageDelivery::Tap(_)) {
             let _ = ring.seat(seat).take(number);
         }
-        Some(match declared.delivery {
-            StageDelivery::Each if declared.writes => Hand::Writes(ring.copying_writer(stage)),
-            StageDelivery::Each => Hand::Reads(ring.copying_reader(stage)),
-            StageDelivery::Pool(_) => Hand::Works(ring.copying_pool_writer(stage, seat)),
-            StageDelivery::Shards { shards, .. } => {
-                Hand::Shard(ring.copying_shard_writer(stage, place % shards))
-            }
-            StageDelivery::Tap(_) => {
-                let start = [StartAt::Now, StartAt::Oldest, StartAt::At(place as u64)][place % 3];
-                Hand::Joined(ring.copying_subscribe(stage, start).ok()?)
+        use CopyingConsumer as Copies;
+        // SAFETY: the ring is one of copies.
+        Some(unsafe {
+            match declared.delivery {
+                StageDelivery::Each if declared.writes => {
+                    Hand::Writes(Copies::over(ring.writer(stage)))
+                }
+                StageDelivery::Each => Hand::Reads(Copies::over(ring.reader(stage))),
+                StageDelivery::Pool(_) => Hand::Works(Copies::over(ring.pool_writer(stage, seat))),
+                StageDelivery::Shards { shards, .. } => {
+                    Hand::Shard(Copies::over(ring.shard_writer(stage, place % shards)))
+                }
+                StageDelivery::Tap(_) => {
+                    let starts = [StartAt::Now, StartAt::Oldest, StartAt::At(place as u64)];
+                    let member = ring.subscribe(stage, starts[place % 3]).ok()?;
+                    Hand::Joined(Copies::over(member))
+                }
             }
         })
     }
@@ -102,9 +108,12 @@ impl World {
         let seats = ring.seats_of(ring.producer_party());
         let seat = seats.start + number as usize % seats.len();
         let _ = ring.seat(seat).take(number);
-        match seats.len() {
-            1 => Tx::One(ring.copying_producer()),
-            _ => Tx::OneOfMany(ring.copying_shared_producer(seat)),
+        // SAFETY: the ring is one of copies.
+        unsafe {
+            match seats.len() {
+                1 => Tx::One(CopyingProducer::over(ring.producer())),
+                _ => Tx::OneOfMany(CopyingProducer::over(ring.shared_producer(seat))),
+            }
         }
     }
 }

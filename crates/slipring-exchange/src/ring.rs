@@ -60,13 +60,16 @@ impl<E: Words> Writer for Producer<E> {
     }
 }
 
-/// The end of a ring that reads.
-struct Reading<C>(C);
+/// The end of a ring between threads that reads.
+struct ThreadsEnd(slipring::Reader<Vec<u64>>);
 
-/// Implements [`Reader`] for a handle that lends batches.
+/// The end of a ring between processes that reads.
+struct ProcessesEnd<const WORDS: usize>(slipring_shm::Reader<Block<WORDS>>);
+
+/// Implements [`Reader`] for an end whose handle lends batches.
 macro_rules! reads {
-    ($(<$($parameter:ident $(: $bound:path)?),* $(; const $words:ident)?> $handle:ty)*) => {$(
-        impl<$($parameter $(: $bound)?,)* $(const $words: usize)?> Reader for Reading<$handle> {
+    ($([$($parameter:tt)*] $end:ty)*) => {$(
+        impl<$($parameter)*> Reader for $end {
             fn read(&mut self, read: &mut dyn FnMut(&[u64])) -> io::Result<(u64, u64)> {
                 let deadline = Instant::now() + PATIENCE;
                 let batch = self.0.batch_by(1, deadline).map_err(failed)?;
@@ -81,8 +84,8 @@ macro_rules! reads {
 }
 
 reads! {
-    <> slipring::Reader<Vec<u64>>
-    <; const WORDS> slipring_shm::Reader<Block<WORDS>>
+    [] ThreadsEnd
+    [const WORDS: usize] ProcessesEnd<WORDS>
 }
 
 /// Makes a ring between two threads.
@@ -90,7 +93,7 @@ pub fn threads(words: usize, wait: &Wait) -> io::Result<Ends> {
     let graph = Graph::new(1, move || vec![0u64; words]).wait(wait.clone());
     let key = graph.reader("reader");
     let ring = graph.build().map_err(failed)?;
-    Ok((Box::new(ring.producer()), Box::new(Reading(ring.reader(key)))))
+    Ok((Box::new(ring.producer()), Box::new(ThreadsEnd(ring.reader(key)))))
 }
 
 /// Calls a function for blocks of `$words` words, of which the lab measures these sizes.
@@ -135,5 +138,5 @@ fn open_of<const WORDS: usize>(path: &Path, wait: &Wait) -> io::Result<Box<dyn R
     // SAFETY: as in `create_of`.
     let attached = unsafe { segment.attach() }.map_err(failed)?;
     let attached = attached.wait(wait.clone()).map_err(failed)?;
-    Ok(Box::new(Reading(attached.reader("reader").map_err(failed)?)))
+    Ok(Box::new(ProcessesEnd(attached.reader("reader").map_err(failed)?)))
 }

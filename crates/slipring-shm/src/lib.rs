@@ -204,24 +204,17 @@ mod layout;
 #[doc = include_str!("../SEGMENT.md")]
 pub mod other_languages {}
 
-pub use contents::{Blocks, Contents, Event, Messages};
+pub use contents::{
+    Blocks, Contents, Divisible, Event, Handles, Messages, NextMessage, PoolReader, PoolWriter,
+    Producer, Reader, ShardReader, ShardWriter, SharedProducer, Subscription, Writer,
+};
 pub use errors::{
     EvictProblem, FileProblem, HeaderProblem, NameProblem, Problem, PromiseError, SegmentError,
 };
 pub use slipring::segment::{
-    BlockBatch, BlockClaim, BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer,
-    BlockReader, BlockShardReader, BlockShardWriter, BlockSubscription, BlockWriter, Message,
-    MessageBatch, MessageClaim, MessageConsumer, MessageError, MessageProducer, MessageReader,
-    MessageSubscription, RawBlockConsumer, RawBlockProducer, SharedBlockProducer,
-    SharedMessageProducer, Stretch,
-};
-pub use slipring::segment::{
-    CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingProducer, CopyingReader,
-    CopyingShardReader, CopyingShardWriter, CopyingSharedProducer, CopyingSubscription,
-    CopyingWriter, Ending, OnDeath, SegmentPoolReader as PoolReader,
-    SegmentPoolWriter as PoolWriter, SegmentReader as Reader, SegmentShardReader as ShardReader,
-    SegmentShardWriter as ShardWriter, SegmentSharedProducer as SharedProducer,
-    SegmentSubscription as Subscription, SegmentWriter as Writer,
+    BlockBatch, BlockClaim, BlockConsumer, BlockProducer, CopyingConsumer, CopyingProducer, Ending,
+    Message, MessageBatch, MessageClaim, MessageConsumer, MessageError, MessageProducer, OnDeath,
+    RawBlockConsumer, RawBlockProducer, Stretch,
 };
 
 pub use attach::evict::{Eviction, Occupant, evict};

@@ -16,8 +16,8 @@ use slipring::segment::shard_of_bytes;
 use slipring::{BatchError, WaitError};
 use slipring_shm::parts::layout::{Head, STAGES_AT, StageRecord};
 use slipring_shm::{
-    Attached, BlockShardReader, BlockShardWriter, Blocks, Builder, HeaderProblem, Messages,
-    OnDeath, Problem, Segment, inspect,
+    Attached, Blocks, Builder, HeaderProblem, Messages, OnDeath, Problem, Segment, ShardReader,
+    ShardWriter, inspect,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -83,11 +83,11 @@ fn each_shard_sees_the_blocks_of_its_keys() {
             let declared = if inside { declared.stamps_inside() } else { declared };
             let declared = if several { declared.producers(2) } else { declared };
             let me = attach(&declared.build().unwrap());
-            let mut single = (!several).then(|| me.block_producer().unwrap());
-            let mut both = [(); 2].map(|()| several.then(|| me.shared_block_producer().unwrap()));
-            let mut books: Vec<BlockShardReader> =
-                (0..shards).map(|shard| me.block_shard_reader(BOOKS, shard).unwrap()).collect();
-            let mut end = me.block_reader("end").unwrap();
+            let mut single = (!several).then(|| me.producer().unwrap());
+            let mut both = [(); 2].map(|()| several.then(|| me.shared_producer().unwrap()));
+            let mut books: Vec<ShardReader<Blocks>> =
+                (0..shards).map(|shard| me.shard_reader(BOOKS, shard).unwrap()).collect();
+            let mut end = me.reader("end").unwrap();
             let (mut sent, mut seen, mut handled) = (0u64, 0, vec![0; shards]);
             for (round, run) in [1usize, 3, 2, 4, 1, 7, 5].into_iter().enumerate() {
                 macro_rules! publish {
@@ -148,9 +148,9 @@ fn stages_of_shards_follow_each_other() {
         let declared = declared.reader("end").after(["second"]);
         let declared = if inside { declared.stamps_inside() } else { declared };
         let me = attach(&declared.build().unwrap());
-        let producers = [0, 1].map(|_| me.shared_block_producer().unwrap());
+        let producers = [0, 1].map(|_| me.shared_producer().unwrap());
         let stages = [("first", &first, 2), ("second", &second, 3)];
-        let mut end = me.block_reader("end").unwrap();
+        let mut end = me.reader("end").unwrap();
         std::thread::scope(|scope| {
             for (of_producer, mut tx) in (0..).zip(producers) {
                 scope.spawn(move || {
@@ -166,7 +166,7 @@ fn stages_of_shards_follow_each_other() {
             }
             for (name, key, shards) in stages {
                 for shard in 0..shards {
-                    let mut handle = me.block_shard_writer(name, shard).unwrap();
+                    let mut handle = me.shard_writer(name, shard).unwrap();
                     scope.spawn(move || {
                         let mut next: [[usize; 2]; 10] = std::array::from_fn(|key| [key; 2]);
                         loop {
@@ -217,9 +217,8 @@ fn calls_of_a_shard() {
     let _watched = watched();
     let (size, key) = (16, 8..16);
     let me = attach(&blocks(8, size, 8).shard_reader(BOOKS, 2, key.clone()).build().unwrap());
-    let (mut tx, mut own) =
-        (me.block_producer().unwrap(), me.block_shard_reader(BOOKS, 0).unwrap());
-    let mut other = me.block_shard_reader(BOOKS, 1).unwrap();
+    let (mut tx, mut own) = (me.producer().unwrap(), me.shard_reader(BOOKS, 0).unwrap());
+    let mut other = me.shard_reader(BOOKS, 1).unwrap();
     let numbers = [0, 1].map(|shard| number_of(shard, size, &key, 0));
     for shard in [1, 0, 1, 0, 0, 1, 0, 1] {
         tx.publish(|block| fill(block, numbers[shard])).unwrap();
@@ -256,8 +255,8 @@ fn raw_handles_of_a_shard() {
         let declared = blocks(4, size, 8).shard_writer(BOOKS, 2, key.clone());
         let declared = if inside { declared.stamps_inside() } else { declared };
         let me = attach(&declared.build().unwrap());
-        let mut tx = me.block_producer().unwrap().into_raw();
-        let mut books = [0, 1].map(|shard| me.block_shard_writer(BOOKS, shard).unwrap().into_raw());
+        let mut tx = me.producer().unwrap().into_raw();
+        let mut books = [0, 1].map(|shard| me.shard_writer(BOOKS, shard).unwrap().into_raw());
         for round in 0..9 {
             let first = tx.try_claim(3).unwrap();
             let mut expected = [0, 1].map(|_| Vec::new());
@@ -363,16 +362,16 @@ fn places_of_shards() {
     let _watched = watched();
     let declared = blocks(8, 8, 8).shard_writer(BOOKS, 2, 0..8).reader("end").after([BOOKS]);
     let me = attach(&declared.build().unwrap());
-    let _first = me.block_shard_writer(BOOKS, 0).unwrap();
+    let _first = me.shard_writer(BOOKS, 0).unwrap();
     for (problem, of) in [
-        (problem(me.block_shard_writer(BOOKS, 0)), "runs `books, shard 0`"),
-        (problem(me.block_shard_writer(BOOKS, 2)), "has no shard 2: its 2 shards"),
-        (problem(me.block_shard_writer(BOOKS, usize::MAX)), "has no shard"),
-        (problem(me.block_shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
-        (problem(me.block_reader(BOOKS)), "declared with shards"),
-        (problem(me.block_pool_writer(BOOKS)), "declared with shards"),
-        (problem(me.block_shard_reader("end", 0)), "one handle sees each event"),
-        (problem(me.block_shard_writer("none", 0)), "no stage `none`"),
+        (problem(me.shard_writer(BOOKS, 0)), "runs `books, shard 0`"),
+        (problem(me.shard_writer(BOOKS, 2)), "has no shard 2: its 2 shards"),
+        (problem(me.shard_writer(BOOKS, usize::MAX)), "has no shard"),
+        (problem(me.shard_reader(BOOKS, 1)), "shards: `shard_writer`"),
+        (problem(me.reader(BOOKS)), "declared with shards"),
+        (problem(me.pool_writer(BOOKS)), "declared with shards"),
+        (problem(me.shard_reader("end", 0)), "one handle sees each event"),
+        (problem(me.shard_writer("none", 0)), "no stage `none`"),
     ] {
         assert!(problem.message.contains(of), "{}", problem.message);
     }
@@ -428,7 +427,7 @@ const SIZE: usize = 1000;
 /// Runs the first shard of a segment until it is killed.
 fn role_shard() {
     let me = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut first = me.block_shard_writer(BOOKS, 0).unwrap();
+    let mut first = me.shard_writer(BOOKS, 0).unwrap();
     let mut batch = first.batch(2).unwrap();
     batch.get_mut(0).unwrap().fill(0xFF);
     say(format!("{} {}", batch.first_seq(), batch.len()));
@@ -447,8 +446,8 @@ fn a_killed_shard_is_followed_by_another_process() {
         let made = made.on_death(OnDeath::Tell).reader("end").after([BOOKS]);
         let made = if inside { made.stamps_inside() } else { made };
         let me = attach(&made.build().unwrap());
-        let (mut tx, mut end) = (me.block_producer().unwrap(), me.block_reader("end").unwrap());
-        let mut second = me.block_shard_writer(BOOKS, 1).unwrap();
+        let (mut tx, mut end) = (me.producer().unwrap(), me.reader("end").unwrap());
+        let mut second = me.shard_writer(BOOKS, 1).unwrap();
         let numbers = [0, 1].map(|shard| number_of(shard, SIZE, &KEY, 0));
         let sent = [1, 0, 0, 1, 0, 1, 0, 0];
         for shard in sent {
@@ -463,7 +462,7 @@ fn a_killed_shard_is_followed_by_another_process() {
             (summary.contents, summary.event_size, books.delivery, books.held, at)
         };
         assert_eq!(look(), ("blocks", SIZE as u64, "shards", 3, vec![1, 0]));
-        let taken = problem(me.block_shard_writer(BOOKS, 0));
+        let taken = problem(me.shard_writer(BOOKS, 0));
         assert!(matches!(taken.of(), Problem::Taken { .. }), "{}", taken.message);
         assert_eq!(work(&mut second, 1), [0, 3, 5]);
         role.kill();
@@ -472,7 +471,7 @@ fn a_killed_shard_is_followed_by_another_process() {
         let error = end.batch(1).map(drop);
         let Err(WaitError::PeerDead(dead)) = &error else { panic!("{error:?}") };
         assert_eq!((dead.stage.as_str(), dead.shard), (BOOKS, Some(0)));
-        let mut next = retry(|| me.block_shard_writer(BOOKS, 0)).unwrap();
+        let mut next = retry(|| me.shard_writer(BOOKS, 0)).unwrap();
         let suspects = next.suspects();
         assert_eq!((next.redelivered(), suspects.len()), ((1..3).into(), 2));
         assert!((0..8).all(|seq| suspects.contains(seq) == (seq == 1 || seq == 2)));
@@ -498,7 +497,7 @@ fn a_killed_shard_is_followed_by_another_process() {
 }
 
 /// Handles what is available. Returns the positions.
-fn work(shard: &mut BlockShardWriter, number: usize) -> Vec<u64> {
+fn work(shard: &mut ShardWriter<Blocks>, number: usize) -> Vec<u64> {
     let mut seen = Vec::new();
     let handled = shard.poll(usize::MAX, |block, at| {
         assert_eq!(of(block, &KEY, 2), number, "a block of another shard");

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use common::{Name, Role, listen, play, problem, say, value, watched};
 use slipring::{BatchError, ClaimError, SeqRange, StartAt, WaitError};
 use slipring_shm::{
-    Attached, Blocks, Builder, Contents, MessageError, Messages, Problem, Segment, inspect,
+    Attached, Blocks, Builder, Contents, MessageError, Messages, NextMessage, Problem, Segment,
+    inspect,
 };
 
 #[test]
@@ -54,8 +55,8 @@ fn blocks_of_any_size_come_whole_and_in_order() {
             let declared = blocks(4, size, align).reader("all").reader("again").after(["all"]);
             let declared = if inside { declared.stamps_inside() } else { declared };
             let attached = attach(&declared.build().unwrap());
-            let mut tx = attached.block_producer().unwrap();
-            let mut readers = ["all", "again"].map(|name| attached.block_reader(name).unwrap());
+            let mut tx = attached.producer().unwrap();
+            let mut readers = ["all", "again"].map(|name| attached.reader(name).unwrap());
             let mut sent = 0;
             for run in [1, 3, 2, 4, 1, 1, 3, 4, 4] {
                 let mut claim = tx.claim_n(run).unwrap();
@@ -89,8 +90,7 @@ fn blocks_of_any_size_come_whole_and_in_order() {
 fn a_panic_releases_the_handled_blocks() {
     let _watched = watched();
     let attached = attach(&blocks(8, 16, 8).reader("all").build().unwrap());
-    let (mut tx, mut all) =
-        (attached.block_producer().unwrap(), attached.block_reader("all").unwrap());
+    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
     for seq in 0..5 {
         tx.publish(|block| fill(block, seq)).unwrap();
     }
@@ -114,10 +114,10 @@ fn blocks_have_pools_taps_and_several_producers() {
     let declared = declared.after(["viewers"]).writer("mark").after(["work"]);
     let attached = attach(&declared.build().unwrap());
     let (mut one, mut other) =
-        (attached.shared_block_producer().unwrap(), attached.shared_block_producer().unwrap());
-    let mut viewer = attached.block_subscription("viewers", StartAt::Now).unwrap();
-    let mut worker = attached.block_pool_writer("work").unwrap();
-    let mut mark = attached.block_writer("mark").unwrap();
+        (attached.shared_producer().unwrap(), attached.shared_producer().unwrap());
+    let mut viewer = attached.subscribe("viewers", StartAt::Now).unwrap();
+    let mut worker = attached.pool_writer("work").unwrap();
+    let mut mark = attached.writer("mark").unwrap();
     for seq in 0..40u64 {
         let tx = if seq.is_multiple_of(2) { &mut one } else { &mut other };
         if seq.is_multiple_of(5) {
@@ -149,8 +149,8 @@ fn blocks_have_pools_taps_and_several_producers() {
 fn raw_handles_go_by_position() {
     let _watched = watched();
     let attached = attach(&blocks(4, 8, 8).reader("all").build().unwrap());
-    let mut tx = attached.block_producer().unwrap().into_raw();
-    let mut all = attached.block_reader("all").unwrap().into_raw();
+    let mut tx = attached.producer().unwrap().into_raw();
+    let mut all = attached.reader("all").unwrap().into_raw();
     assert!(matches!(all.available(4), Err(BatchError::Unavailable)));
     assert!(matches!(all.wait_by(4, Instant::now()), Err(BatchError::TimedOut(_))));
     let mut next = 0;
@@ -195,7 +195,7 @@ fn raw_handles_go_by_position() {
 
 fn role_blocks() {
     let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut all = attached.block_writer("all").unwrap();
+    let mut all = attached.writer("all").unwrap();
     let mut batch = all.batch(2).unwrap();
     batch.get_mut(0).unwrap().fill(0xFF);
     say(batch.len());
@@ -209,12 +209,12 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     let name = Name::new();
     let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(1000, 8).writer("all");
     let attached = attach(&segment.build().unwrap());
-    let mut tx = attached.block_producer().unwrap();
+    let mut tx = attached.producer().unwrap();
     (0..3).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
     let mut role = Role::start("blocks", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "2");
     role.kill();
-    let mut all = common::oracle::retry(|| attached.block_writer("all")).unwrap();
+    let mut all = common::oracle::retry(|| attached.writer("all")).unwrap();
     let suspects = all.suspects();
     assert_eq!((all.redelivered(), suspects.len()), ((0..2).into(), 2));
     let batch = all.batch(8).unwrap();
@@ -227,7 +227,7 @@ fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
 
 fn role_worker() {
     let attached = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
-    let mut worker = attached.block_pool_writer("work").unwrap();
+    let mut worker = attached.pool_writer("work").unwrap();
     let mut batch = worker.batch(1).unwrap();
     batch.get_mut(0).unwrap()[..8].fill(0xFF);
     say(batch.len());
@@ -244,11 +244,11 @@ fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
         let segment = Segment::<Blocks>::create(&name.0).capacity(4).block(16, 8);
         let segment = segment.pool_writer("work", 2).first_seq(first).build().unwrap();
         let attached = attach(&segment);
-        let mut tx = attached.block_producer().unwrap();
+        let mut tx = attached.producer().unwrap();
         tx.publish(|block| block.fill(1)).unwrap();
         let mut role = Role::start("worker", &[("NAME", &name.0)]);
         assert_eq!(role.hear(), "1");
-        let mut other = attached.block_pool_writer("work").unwrap();
+        let mut other = attached.pool_writer("work").unwrap();
         role.kill();
         let expected = SeqRange::from(first..first.wrapping_add(1));
         if raw {
@@ -323,12 +323,12 @@ fn ranges_of_positions_reach_across_the_wrap() {
 
     let declared = blocks(8, 16, 8).first_seq(first).writer("writes").build().unwrap();
     let attached = attach(&declared);
-    let mut tx = attached.block_producer().unwrap();
+    let mut tx = attached.producer().unwrap();
     (0..5).for_each(|seq| _ = tx.publish(|block| fill(block, seq)).unwrap());
-    let mut writer = attached.block_writer("writes").unwrap();
+    let mut writer = attached.writer("writes").unwrap();
     assert_eq!(writer.batch(3).unwrap().len(), 3);
     drop(writer);
-    let mut writer = attached.block_writer("writes").unwrap();
+    let mut writer = attached.writer("writes").unwrap();
     expect(writer.suspects());
     assert_eq!(writer.batch(8).unwrap().suspects(), 3);
     let raw = writer.into_raw();
@@ -337,12 +337,12 @@ fn ranges_of_positions_reach_across_the_wrap() {
 
     let declared = Segment::<Messages>::create_memfd("wrap").capacity(8).first_seq(first);
     let attached = attach(&declared.reader("all").build().unwrap());
-    let mut tx = attached.message_producer().unwrap();
+    let mut tx = attached.producer().unwrap();
     (0..3).for_each(|kind| _ = tx.publish(kind, b"one cell").unwrap());
-    let mut reader = attached.message_reader("all").unwrap();
+    let mut reader = attached.reader("all").unwrap();
     assert_eq!(reader.batch().unwrap().iter().count(), 3);
     drop(reader);
-    expect(attached.message_reader("all").unwrap().redelivered());
+    expect(attached.reader("all").unwrap().redelivered());
 
     let name = Name::new();
     let segment = Segment::<u64>::create(&name.0).capacity(8).first_seq(first).producers(2);
@@ -425,8 +425,8 @@ fn messages_of_any_length_come_whole_and_in_order() {
     let _watched = watched();
     let attached =
         attach(&messages(16).reader("all").reader("again").after(["all"]).build().unwrap());
-    let mut tx = attached.message_producer().unwrap();
-    let mut readers = ["all", "again"].map(|name| attached.message_reader(name).unwrap());
+    let mut tx = attached.producer().unwrap();
+    let mut readers = ["all", "again"].map(|name| attached.reader(name).unwrap());
     for len in 0..=tx.max_len() {
         let sent: Vec<u8> = (0..len).map(|offset| byte(len as u64, offset)).collect();
         let seq = loop {
@@ -468,8 +468,7 @@ fn messages_of_any_length_come_whole_and_in_order() {
 fn a_full_ring_gates_messages() {
     let _watched = watched();
     let attached = attach(&messages(4).reader("all").build().unwrap());
-    let (mut tx, mut all) =
-        (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
+    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
     assert!(matches!(all.try_batch().map(drop), Err(BatchError::Unavailable)));
     assert!(matches!(all.batch_by(Instant::now()).map(drop), Err(BatchError::TimedOut(_))));
     drop(tx.claim(100).unwrap());
@@ -492,8 +491,8 @@ fn messages_of_several_producers_come_whole() {
     let _watched = watched();
     const COUNT: usize = 3_000;
     let attached = attach(&messages(32).producers(2).reader("all").build().unwrap());
-    let mut all = attached.message_reader("all").unwrap();
-    let producers = [0, 1].map(|_| attached.shared_message_producer().unwrap());
+    let mut all = attached.reader("all").unwrap();
+    let producers = [0, 1].map(|_| attached.shared_producer().unwrap());
     std::thread::scope(|scope| {
         for (of, mut tx) in producers.into_iter().enumerate() {
             scope.spawn(move || {
@@ -520,8 +519,8 @@ fn a_message_of_several_producers_may_fill_the_ring() {
     let _watched = watched();
     for before in 0..8 {
         let attached = attach(&messages(8).producers(2).reader("all").build().unwrap());
-        let mut tx = attached.shared_message_producer().unwrap();
-        let mut all = attached.message_reader("all").unwrap();
+        let mut tx = attached.shared_producer().unwrap();
+        let mut all = attached.reader("all").unwrap();
         for number in 0..before {
             tx.publish(number, b"one cell").unwrap();
             assert_eq!(all.poll(|message| assert_eq!(message.kind, number)).unwrap(), 1);
@@ -549,8 +548,8 @@ fn messages_that_fill_the_ring_come_beside_others() {
     let _watched = watched();
     const COUNT: usize = 300;
     let attached = attach(&messages(8).producers(3).reader("all").build().unwrap());
-    let mut all = attached.message_reader("all").unwrap();
-    let producers = [0, 1, 2].map(|_| attached.shared_message_producer().unwrap());
+    let mut all = attached.reader("all").unwrap();
+    let producers = [0, 1, 2].map(|_| attached.shared_producer().unwrap());
     std::thread::scope(|scope| {
         for (of, mut tx) in producers.into_iter().enumerate() {
             scope.spawn(move || {
@@ -582,12 +581,11 @@ fn messages_that_fill_the_ring_come_beside_others() {
 fn a_tap_of_messages() {
     let _watched = watched();
     let attached = attach(&messages(16).reader("all").tap("viewers", 2).build().unwrap());
-    let (mut tx, mut all) =
-        (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
+    let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
     let mut viewers = Vec::new();
     for number in 0..60 {
         if number % 25 == 3 {
-            viewers.push((attached.message_subscription("viewers").unwrap(), number));
+            viewers.push((attached.subscribe("viewers", NextMessage).unwrap(), number));
         }
         tx.publish(number as u32, &message(number)).unwrap();
         all.poll(|it| assert_eq!(it.bytes, message(number))).unwrap();
@@ -606,7 +604,7 @@ fn a_tap_of_messages() {
 
 fn role_messages() {
     let attached = attach(&Segment::<Messages>::open(value("NAME")).unwrap());
-    let mut tx = attached.message_producer().unwrap();
+    let mut tx = attached.producer().unwrap();
     let mut claim = tx.claim(300).unwrap();
     claim.fill(0xEE);
     say("claimed");
@@ -620,8 +618,8 @@ fn nothing_of_a_killed_producers_message_is_seen() {
     let name = Name::new();
     let segment = Segment::<Messages>::create(&name.0).capacity(8).reader("all").build().unwrap();
     let attached = attach(&segment);
-    let mut all = attached.message_reader("all").unwrap();
-    let mut tx = attached.message_producer().unwrap();
+    let mut all = attached.reader("all").unwrap();
+    let mut tx = attached.producer().unwrap();
     tx.publish(1, &message(1)).unwrap();
     drop(tx);
     let mut role = Role::start("messages", &[("NAME", &name.0)]);
@@ -631,11 +629,11 @@ fn nothing_of_a_killed_producers_message_is_seen() {
 
     let segment = Segment::<Messages>::create(&name.0).capacity(8).reader("all").build().unwrap();
     let attached = attach(&segment);
-    all = attached.message_reader("all").unwrap();
+    all = attached.reader("all").unwrap();
     role = Role::start("messages", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "claimed");
     role.kill();
-    let mut tx = common::oracle::retry(|| attached.message_producer()).unwrap();
+    let mut tx = common::oracle::retry(|| attached.producer()).unwrap();
     assert_eq!(tx.publish(7, &message(9)).unwrap(), 0);
     assert_eq!(all.poll(|it| assert_eq!((it.kind, it.bytes), (7, &message(9)[..]))).unwrap(), 1);
 }
@@ -646,8 +644,7 @@ fn a_false_header_is_damage() {
     let _watched = watched();
     for (length, kind) in [(1, u32::MAX), (0, u32::MAX), (57, 0), (u32::MAX, 0), (u32::MAX, 2)] {
         let attached = attach(&messages(8).reader("all").build().unwrap());
-        let (mut tx, mut all) =
-            (attached.message_producer().unwrap(), attached.message_reader("all").unwrap());
+        let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
         tx.publish(0, b"one cell").unwrap();
         let head = attached.participation().checked().areas.events.at;
         let cell = attached.participation().mapping().address(head, 0).unwrap().cast::<AtomicU32>();

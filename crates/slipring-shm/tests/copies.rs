@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use slipring::{ClaimError, StartAt, WaitError};
-use slipring_shm::{Copies, CopyingConsumer, FileProblem, Liveness, OnDeath, Problem};
+use slipring_shm::{Attached, Copies, CopyingConsumer, FileProblem, Liveness, OnDeath, Problem};
 
 #[test]
 fn plays_a_role() {
@@ -39,7 +39,7 @@ fn is_whole(event: &Block, seq: u64) -> bool {
     (event.seq, event.value) == (seq, block(seq).value)
 }
 
-fn copies(name: &str) -> Copies<Block> {
+fn copies(name: &str) -> Attached<Copies<Block>> {
     Test::open(name).unwrap().attach_copies().unwrap()
 }
 

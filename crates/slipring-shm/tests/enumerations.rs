@@ -267,8 +267,7 @@ fn messages(name: &Name, first: u64) {
     // SAFETY: only this test knows the segment.
     let attached = unsafe { segment.attach() }.unwrap();
     refuses(name, "its kind is 1");
-    let (mut tx, mut rx) =
-        (attached.shared_message_producer().unwrap(), attached.message_reader("one").unwrap());
+    let (mut tx, mut rx) = (attached.shared_producer().unwrap(), attached.reader("one").unwrap());
     let Some(client) = Client::new() else { return };
     client.agrees(name);
     let mut expected: Vec<Value> = Vec::new();
@@ -307,7 +306,7 @@ fn blocks(name: &Name, inside: bool) {
     let attached = unsafe { segment.attach() }.unwrap();
     refuses(name, "its kind is 2");
     let Some(client) = Client::new() else { return };
-    let mut tx = attached.block_producer().unwrap();
+    let mut tx = attached.producer().unwrap();
     for byte in 0..5 {
         tx.publish(|block| block.fill(byte)).unwrap();
     }

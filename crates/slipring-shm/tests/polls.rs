@@ -64,11 +64,11 @@ fn role_blocks() {
     let me = attach(&Segment::<Blocks>::open(value("NAME")).unwrap());
     match value("PLACE").as_str() {
         "member" => {
-            let _member = me.block_subscription("tap", StartAt::Now).unwrap();
+            let _member = me.subscribe("tap", StartAt::Now).unwrap();
             stay();
         }
         _ => {
-            let _tx = me.block_producer().unwrap();
+            let _tx = me.producer().unwrap();
             stay();
         }
     }
@@ -164,7 +164,7 @@ fn a_loop_on_the_free_slots_has_room_again() {
     let name = Name::new();
     let builder = Segment::<Blocks>::create(&name.0).capacity(4).block(64, 8).tap("tap", 2);
     let me = attach(&builder.build().unwrap());
-    let mut tx = me.block_producer().unwrap();
+    let mut tx = me.producer().unwrap();
     let victim = start(&name, "blocks", "member");
     goes_on(victim, || tx.remaining() != 0 && tx.publish(|_| ()).is_ok());
 }
@@ -175,7 +175,7 @@ fn a_raw_consumer_of_blocks_is_told_of_a_death() {
     let name = Name::new();
     let builder = Segment::<Blocks>::create(&name.0).capacity(4).block(64, 8).reader("stage");
     let me = attach(&builder.producer_on_death(OnDeath::Tell).build().unwrap());
-    let mut rx = me.block_reader("stage").unwrap().into_raw();
+    let mut rx = me.reader("stage").unwrap().into_raw();
     start(&name, "blocks", "producer").kill();
     until(|| matches!(rx.available(8), Err(BatchError::Wait(WaitError::PeerDead(_)))));
 }
@@ -185,13 +185,13 @@ fn a_raw_consumer_of_blocks_is_told_of_a_death() {
 fn two_handles_that_are_polled_in_turn_both_hear() {
     let _watched = watched();
     let name = Name::new();
-    let builder = Segment::create(&name.0).capacity(4).reader("stage").tap("tap", 2);
+    let builder = Segment::<u64>::create(&name.0).capacity(4).reader("stage").tap("tap", 2);
     let me = attach(&builder.build().unwrap());
     let (mut tx, mut reader) = (me.producer().unwrap(), me.reader("stage").unwrap());
     let victim = start(&name, "member", "");
     goes_on(victim, || {
         sleep(Duration::from_millis(1));
-        reader.poll(8, |_: &u64, _| ()).unwrap();
+        reader.poll(8, |_, _| ()).unwrap();
         tx.try_publish(|_| ()).is_ok()
     });
 }

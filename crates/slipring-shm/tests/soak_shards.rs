@@ -312,19 +312,19 @@ impl World {
             let me = unsafe { segment.attach() }.unwrap().wait(wait).unwrap();
             match (stage, shard) {
                 (None, _) if producers == 1 => {
-                    let tx = retry(|| me.block_producer());
+                    let tx = retry(|| me.producer());
                     produce!(tx, journal, seed, claim, at => event(&mut claim[at]));
                 }
                 (None, _) => {
-                    let tx = retry(|| me.shared_block_producer());
+                    let tx = retry(|| me.shared_producer());
                     produce!(tx, journal, seed, claim, at => event(&mut claim[at]));
                 }
                 (_, Some(shard)) => {
-                    let rx = retry(|| me.block_shard_writer(BOOKS, shard));
+                    let rx = retry(|| me.shard_writer(BOOKS, shard));
                     drain!(rx, batch, at => event(batch.get_mut(at).unwrap()), handle);
                 }
                 _ => {
-                    let rx = retry(|| me.block_reader(END));
+                    let rx = retry(|| me.reader(END));
                     drain!(rx, batch, at => &mut copy(batch.get(at).unwrap()), handle);
                 }
             }

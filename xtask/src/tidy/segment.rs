@@ -486,7 +486,11 @@ mod tests {
         check(&[], &mut found);
         let missing = |what: &str| found.errors.iter().any(|error| error.starts_with(what));
         assert!(missing("crates/slipring-shm/SEGMENT.md is missing"), "{:?}", found.errors);
-        assert!(missing("crates/slipring-shm/src/system/limits.rs is missing"), "{:?}", found.errors);
+        assert!(
+            missing("crates/slipring-shm/src/system/limits.rs is missing"),
+            "{:?}",
+            found.errors
+        );
         let world = World([("a.rs".to_owned(), Code::parse(CODE).unwrap())].into());
         assert!(world.layout("a.rs", "Loose").unwrap_err().contains("not `repr(C)`"));
         assert!(world.layout("a.rs", "Other").unwrap_err().contains("no struct"));

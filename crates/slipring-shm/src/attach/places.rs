@@ -1,9 +1,9 @@
-//! Taking the places of a segment's ring: the seats of producers and stages, found by name. Handles
-//! that lend events ([`Attached`](crate::Attached)) and handles that copy them
-//! ([`Copies`](crate::Copies)) take their places by the same code.
+//! Taking the places of a segment's ring: the seats of producers and stages, found by name.
 //!
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
+//! - I2: `Places::over` makes a ring of the participation's segment, of the events that the segment
+//!   was checked to hold, and its caller's promise lasts as long as the participation.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
 use crate::attach::ring::{self, Made};
-use crate::contents::Kind;
+use crate::contents::Contents;
 use crate::contents::stages;
 use crate::errors::{Problem, SegmentError};
 
@@ -25,45 +25,43 @@ pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
+/// Makes the ring of a process from what the head says of it, and from how stages and producers wait.
+type Over<T, L> =
+    unsafe fn(&Arc<Participation>, &Made, (Wait, Wait)) -> Result<SegmentRing<T, L>, Problem>;
+
 /// The places of an attached process's ring, whose events are of type `T`.
 pub(crate) struct Places<T, L: SegmentLayout = Interleaved> {
     inner: Arc<Participation>,
     /// The ring, and what it was made from; `None`: the segment has no ring.
     ring: Option<(SegmentRing<T, L>, Made)>,
+    /// Makes the ring (I2).
+    over: Over<T, L>,
 }
 
 impl<T, L: SegmentLayout> Places<T, L> {
-    /// Makes the ring of a process by `over`, which gets what the head says of a ring of `C`, and
-    /// how stages and producers wait.
-    pub(crate) fn new<C: Kind>(
+    /// Makes the ring of a process by `over`, which gets what the head says of a ring of `C`.
+    ///
+    /// # Safety
+    /// `over` may be called with the participation, any number of times (I2).
+    pub(crate) unsafe fn new<C: Contents>(
         inner: Arc<Participation>,
-        over: impl FnOnce(
-            &Arc<Participation>,
-            &Made,
-            (Wait, Wait),
-        ) -> Result<SegmentRing<T, L>, Problem>,
+        over: Over<T, L>,
     ) -> Result<Places<T, L>, Problem> {
         let made = stages::declaration::<C>(inner.checked())?;
         let made = made.map(|(declaration, needs)| Made { declaration, needs });
         let ring = match made {
-            Some(made) => Some((over(&inner, &made, Default::default())?, made)),
+            // SAFETY: the caller's promise.
+            Some(made) => Some((unsafe { over(&inner, &made, Default::default())? }, made)),
             None => None,
         };
-        Ok(Places { inner, ring })
+        Ok(Places { inner, ring, over })
     }
 
     /// Makes the ring anew, whose later handles wait by `wait`.
-    pub(crate) fn wait(
-        &mut self,
-        wait: Wait,
-        over: impl FnOnce(
-            &Arc<Participation>,
-            &Made,
-            (Wait, Wait),
-        ) -> Result<SegmentRing<T, L>, Problem>,
-    ) -> Result<(), SegmentError> {
+    pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
-            let over = over(&self.inner, made, (wait.clone(), wait));
+            // SAFETY: I2.
+            let over = unsafe { (self.over)(&self.inner, made, (wait.clone(), wait)) };
             *ring = over.map_err(|problem| SegmentError::new("(attached)", problem))?;
         }
         Ok(())

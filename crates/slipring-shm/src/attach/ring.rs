@@ -21,8 +21,8 @@ use slipring::segment::{
 use slipring::{NameLost, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
+use crate::contents::Event;
 use crate::contents::stages;
-use crate::contents::{Event, Kind};
 use crate::errors::Problem;
 use crate::file::create::Initial;
 use crate::file::mapping::Mapping;
@@ -59,9 +59,6 @@ impl Proof for Participation {
         self.mapping().is_ours()
     }
 }
-
-/// The ring of a segment with the contents `C`.
-pub(crate) type Ring<C> = SegmentRing<<C as Kind>::Slot, <C as Kind>::Layout>;
 
 /// What a ring was made from.
 pub(crate) struct Made {
@@ -153,12 +150,13 @@ pub(crate) fn initial(
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
-/// As for `Segment::attach`, and the head that `declaration` was read from is that of the segment.
-pub(crate) unsafe fn over<C: Kind>(
+/// As for `Segment::attach`, and the head that `made` was read from is that of the participation's
+/// segment, whose slots hold events of type `E` in the layout `L`.
+pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &Made,
     wait: (Wait, Wait),
-) -> Result<Ring<C>, Problem> {
+) -> Result<SegmentRing<E, L>, Problem> {
     let (words, party) = parts(participation, made, wait)?;
     // SAFETY: the checked areas have the sizes that the declaration needs, as `stages::declaration`
     // compared; the creator has stored their first words; the rest is the caller's promise.

@@ -1,16 +1,20 @@
-//! What the slots of a segment hold: values of one type, blocks whose size is known at run time
-//! only, or messages of any length.
+//! What the slots of a segment hold (values of one type, blocks whose size is known at run time only,
+//! or messages of any length), and the handles that serve each of these contents.
 //!
 //! Invariants
-//! - I1: a ring is made over a segment with slots of the layout that [`Kind::Layout`] names, and
-//!   with events of the size that [`Kind::check`] has accepted.
+//! - I1: a ring is made over a segment with slots of the layout that [`Handles::Layout`] names, and
+//!   with events of the size that [`Contents::check`] has accepted.
 
 pub(crate) mod event;
 pub(crate) mod stages;
 
-use slipring::BuildError;
 use slipring::segment::{
-    BlockStart, CELL, Declaration, Interleaved, Needs, SegmentLayout, StageDeclaration, Strided,
+    BlockConsumer, BlockProducer, BlockStart, CELL, Declaration, Delivery, Interleaved,
+    MessageConsumer, MessageProducer, Needs, SegmentConsumer, SegmentLayout, SegmentProducer,
+    Sharing, StageDeclaration, Strided,
+};
+use slipring::{
+    Apart, BuildError, Joined, Reading, Seated, SeatedShard, SeatedWorker, Single, StartAt, Writing,
 };
 
 use crate::errors::{HeaderProblem, Problem};
@@ -18,84 +22,10 @@ use crate::layout::{Checked, KIND_BLOCKS, KIND_EVENTS, KIND_MESSAGES, Stamps};
 pub use event::Event;
 
 /// What the slots of a segment hold: values of a type that is an [`Event`], [`Blocks`], or
-/// [`Messages`].
-pub trait Contents: Kind {}
-
-impl<K: Kind> Contents for K {}
-
-/// Blocks of bytes, whose size is known at run time only: the contents of a
-/// `Segment<Blocks>`. All blocks of a segment have one size.
-///
-/// Blocks lie side by side, at the distance of their size, so that lent blocks are an array of
-/// another library in two stretches ([`Stretch`](crate::Stretch)); or each behind its stamp
-/// (`Builder::stamps_inside`). `Builder::schema` says what is in them.
-///
-/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
-/// is a range of the block's bytes (`Attached::block_shard_reader`).
-///
-/// ```
-/// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-/// use slipring_shm::{Blocks, Segment};
-/// let (rows, columns) = (100, 30); // known at run time
-/// let segment = Segment::<Blocks>::create_memfd("fields")
-///     .capacity(8)
-///     .block(rows * columns * 4, 4)
-///     .type_name("field/f32", 1)
-///     .schema(format!("('<f4', ({rows}, {columns}))"))
-///     .writer("clip")
-///     .reader("plot")
-///     .after(["clip"])
-///     .build()?;
-/// assert_eq!(segment.schema(), b"('<f4', (100, 30))");
-/// // SAFETY: no other process has the memfd.
-/// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut plot) = (attached.block_producer()?, attached.block_reader("plot")?);
-/// let mut clip = attached.block_writer("clip")?;
-/// tx.publish(|field| field.fill(200))?;
-/// let mut batch = clip.batch(1)?;
-/// if let Some(field) = batch.get_mut(0) { field.iter_mut().for_each(|byte| *byte &= 127) }
-/// batch.release();
-/// plot.poll(1, |field, at| assert_eq!((field.len(), field[0], at.seq), (12_000, 72, 0)))?;
-/// # }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub enum Blocks {}
-
-/// Messages of any length: the contents of a `Segment<Messages>`.
-///
-/// The ring's slots are cells of 64 bytes, and a message is a run of them, so its capacity is a
-/// number of cells. Stages of messages read each message; there are taps, but no pools, shards and
-/// stages that write, because these would divide a message.
-///
-/// Example: [`MessageProducer::publish`](crate::MessageProducer::publish).
-#[derive(Debug)]
-pub enum Messages {}
-
-/// First values of a builder.
-#[derive(Debug)]
-pub struct Defaults {
-    /// Name and version of the contents' type.
-    pub name: &'static str,
-    /// Version of the contents' type.
-    pub version: u32,
-    /// Size of a slot's event, in bytes.
-    pub size: u64,
-    /// Its alignment, in bytes.
-    pub align: u64,
-    /// Where the stamps are.
-    pub stamps: Stamps,
-}
-
-/// How a segment with these contents is laid out. No other crate implements it.
-pub trait Kind: 'static {
-    /// Type of the slots' events.
-    #[doc(hidden)]
-    type Slot: Send + Sync + 'static;
-    /// Layout of the slots.
-    #[doc(hidden)]
-    type Layout: SegmentLayout;
-    /// Number of the kind in the header.
+/// [`Messages`]. The contents decide which [`Handles`] the segment has. No other crate implements
+/// the trait.
+pub trait Contents: Handles {
+    /// Number of the contents in the header.
     #[doc(hidden)]
     const KIND: u32;
 
@@ -112,6 +42,211 @@ pub trait Kind: 'static {
     fn needs(declaration: &Declaration, size: u64) -> Result<Needs, BuildError>;
 }
 
+/// The handles of a segment, by what its slots hold. [`Attached`](crate::Attached) makes them by the
+/// same calls for all. No other crate implements the trait.
+///
+/// | contents | producers | stages | they lend |
+/// |---|---|---|---|
+/// | an [`Event`] `E` | [`slipring::Producer`] | [`slipring::Consumer`] | `&E`, and `&mut E` to a stage that writes |
+/// | [`Blocks`] | [`BlockProducer`] | [`BlockConsumer`] | `&[u8]` and `&mut [u8]`, of one size |
+/// | [`Messages`] | [`MessageProducer`] | [`MessageConsumer`] | [`Message`](crate::Message)s of any length |
+/// | [`Copies`](crate::Copies)`<E>` | [`CopyingProducer`](crate::CopyingProducer) | [`CopyingConsumer`](crate::CopyingConsumer) | nothing: an `E` is copied in and out |
+///
+/// | handle | sees |
+/// |---|---|
+/// | [`Reader`], [`Writer`] | every event |
+/// | [`PoolReader`], [`PoolWriter`] | the events that no other worker of the pool takes |
+/// | [`ShardReader`], [`ShardWriter`] | the events of its own keys |
+/// | [`Subscription`] | every event since it joined a tap |
+///
+/// ```
+/// use slipring_shm::{Attached, Blocks, Handles, Reader, Segment, SegmentError};
+/// /// Takes the stage that all rings of this program have, whatever they hold.
+/// fn log<H: Handles>(attached: &Attached<H>) -> Result<Reader<H>, SegmentError> {
+///     attached.reader("log")
+/// }
+/// let numbers = Segment::<u64>::create_memfd("numbers").capacity(8).reader("log").build()?;
+/// let rows = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8).reader("log");
+/// let rows = rows.build()?;
+/// // SAFETY: no other process has the memfds.
+/// let (numbers, rows) = unsafe { (numbers.attach()?, rows.attach()?) };
+/// assert_eq!((log(&numbers)?.next_seq(), log(&rows)?.block_size()), (0, 24));
+/// # Ok::<(), slipring_shm::SegmentError>(())
+/// ```
+pub trait Handles: sealed::Sealed + 'static {
+    /// Handle with which a process publishes.
+    type Producer<S: Sharing>;
+    /// Handle of a stage that reads.
+    type Reader<D: Delivery>;
+    /// Where a reader of a tap may begin.
+    type Start: Into<StartAt>;
+    /// Type of the slots' events.
+    #[doc(hidden)]
+    type Slot: Send + Sync + 'static;
+    /// Layout of the slots.
+    #[doc(hidden)]
+    type Layout: SegmentLayout;
+
+    /// Makes a producer's handle from that of the ring's slots.
+    ///
+    /// # Safety
+    /// The slots hold these contents, in events of `size` bytes (I1). All processes treat them as
+    /// the protocol says, unless the handles copy.
+    #[doc(hidden)]
+    unsafe fn producer<S: Sharing>(
+        tx: SegmentProducer<Self::Slot, Self::Layout, S>,
+        size: usize,
+    ) -> Self::Producer<S>;
+
+    /// Makes the handle of a stage that reads from that of the ring's slots.
+    ///
+    /// # Safety
+    /// As for [`Handles::producer`].
+    #[doc(hidden)]
+    unsafe fn reader<D: Delivery>(
+        rx: SegmentConsumer<Self::Slot, Reading, D, Self::Layout>,
+        size: usize,
+    ) -> Self::Reader<D>;
+}
+
+/// Handles of contents that fill one slot each: events, blocks, and copies. Only these have stages
+/// that write, pools, and shards, which would divide a message.
+///
+/// ```compile_fail,E0277
+/// use slipring_shm::{Attached, Messages};
+/// fn work(lines: Attached<Messages>) {
+///     lines.pool_reader("print");
+/// }
+/// ```
+pub trait Divisible: Handles {
+    /// Handle of a stage that may write.
+    type Writer<D: Delivery>;
+
+    /// Makes the handle of a stage that may write from that of the ring's slots.
+    ///
+    /// # Safety
+    /// As for [`Handles::producer`].
+    #[doc(hidden)]
+    unsafe fn writer<D: Delivery>(
+        rx: SegmentConsumer<Self::Slot, Writing, D, Self::Layout>,
+        size: usize,
+    ) -> Self::Writer<D>;
+}
+
+/// The handle of a ring's only producer.
+pub type Producer<H> = <H as Handles>::Producer<Single>;
+/// The handle of one of several producers.
+pub type SharedProducer<H> = <H as Handles>::Producer<Apart>;
+/// The handle with which a stage reads every event.
+pub type Reader<H> = <H as Handles>::Reader<Seated>;
+/// The handle with which a stage reads, and may change, every event.
+pub type Writer<H> = <H as Divisible>::Writer<Seated>;
+/// A reader that has joined a tap.
+pub type Subscription<H> = <H as Handles>::Reader<Joined<true>>;
+/// The handle with which one worker of a pool reads events.
+pub type PoolReader<H> = <H as Handles>::Reader<SeatedWorker>;
+/// The handle with which one worker of a pool reads, and may change, events.
+pub type PoolWriter<H> = <H as Divisible>::Writer<SeatedWorker>;
+/// The handle with which one shard of a stage reads the events of its own keys.
+pub type ShardReader<H> = <H as Handles>::Reader<SeatedShard>;
+/// The handle with which one shard of a stage reads, and may change, the events of its own keys.
+pub type ShardWriter<H> = <H as Divisible>::Writer<SeatedShard>;
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Blocks of bytes, whose size is known at run time only: the contents of a
+/// `Segment<Blocks>`. All blocks of a segment have one size.
+///
+/// Blocks lie side by side, at the distance of their size, so that lent blocks are an array of
+/// another library in two stretches ([`Stretch`](crate::Stretch)); or each behind its stamp
+/// (`Builder::stamps_inside`). `Builder::schema` says what is in them.
+///
+/// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
+/// is a range of the block's bytes (`Builder::shard_reader`).
+///
+/// ```
+/// use slipring_shm::{Blocks, Segment};
+/// let (rows, columns) = (100, 30); // known at run time
+/// let segment = Segment::<Blocks>::create_memfd("fields")
+///     .capacity(8)
+///     .block(rows * columns * 4, 4)
+///     .type_name("field/f32", 1)
+///     .schema(format!("('<f4', ({rows}, {columns}))"))
+///     .writer("clip")
+///     .reader("plot")
+///     .after(["clip"])
+///     .build()?;
+/// assert_eq!(segment.schema(), b"('<f4', (100, 30))");
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut plot) = (attached.producer()?, attached.reader("plot")?);
+/// let mut clip = attached.writer("clip")?;
+/// tx.publish(|field| field.fill(200))?;
+/// let mut batch = clip.batch(1)?;
+/// if let Some(field) = batch.get_mut(0) { field.iter_mut().for_each(|byte| *byte &= 127) }
+/// batch.release();
+/// plot.poll(1, |field, at| assert_eq!((field.len(), field[0], at.seq), (12_000, 72, 0)))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub enum Blocks {}
+
+/// Messages of any length: the contents of a `Segment<Messages>`.
+///
+/// The ring's slots are cells of 64 bytes, and a message is a run of them, so its capacity is a
+/// number of cells. Stages of messages read each message; there are taps, but no pools, shards and
+/// stages that write, because these would divide a message.
+///
+/// ```
+/// use slipring_shm::{Messages, NextMessage, Segment};
+/// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
+/// let segment = segment.reader("print").tap("viewers", 4).build()?;
+/// // SAFETY: no other process has the memfd.
+/// let attached = unsafe { segment.attach()? };
+/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
+/// tx.publish(1, b"before")?;
+/// let mut viewer = attached.subscribe("viewers", NextMessage)?;
+/// tx.publish(2, b"a longer line")?;
+/// tx.publish(3, b"")?;
+/// let mut kinds = Vec::new();
+/// viewer.poll(|message| kinds.push((message.kind, message.bytes.len())))?;
+/// assert_eq!(kinds, [(2, 13), (3, 0)]);
+/// assert_eq!(print.poll(|_| ())?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub enum Messages {}
+
+/// Where a reader of a tap of [`Messages`] begins: with the next message. An earlier position may lie
+/// inside of a message.
+///
+/// Example: [`Messages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextMessage;
+
+impl From<NextMessage> for StartAt {
+    fn from(_: NextMessage) -> StartAt {
+        StartAt::Now
+    }
+}
+
+/// First values of a builder.
+#[derive(Debug)]
+pub struct Defaults {
+    /// Name and version of the contents' type.
+    pub name: &'static str,
+    /// Version of the contents' type.
+    pub version: u32,
+    /// Size of a slot's event, in bytes.
+    pub size: u64,
+    /// Its alignment, in bytes.
+    pub align: u64,
+    /// Where the stamps are.
+    pub stamps: Stamps,
+}
+
 fn differ(property: &'static str, segment: String, program: String) -> Result<(), Problem> {
     Err(Problem::EventType { property, segment, program })
 }
@@ -120,7 +255,7 @@ fn differ(property: &'static str, segment: String, program: String) -> Result<()
 const KINDS: [&str; 3] = ["events of a type", "messages", "blocks"];
 
 /// Checks that a segment holds the contents `C`.
-pub(crate) fn check<C: Kind>(checked: &Checked) -> Result<(), Problem> {
+pub(crate) fn check<C: Contents>(checked: &Checked) -> Result<(), Problem> {
     let found = checked.header.kind;
     if found != C::KIND {
         let name = |kind: u32| KINDS.get(kind as usize).map_or("unknown", |name| name).to_owned();
@@ -129,9 +264,42 @@ pub(crate) fn check<C: Kind>(checked: &Checked) -> Result<(), Problem> {
     C::check(checked)
 }
 
-impl<E: Event> Kind for E {
+impl<E: Event> sealed::Sealed for E {}
+
+impl<E: Event> Handles for E {
+    type Producer<S: Sharing> = SegmentProducer<E, Interleaved, S>;
+    type Reader<D: Delivery> = SegmentConsumer<E, Reading, D>;
+    type Start = StartAt;
     type Slot = E;
     type Layout = Interleaved;
+
+    unsafe fn producer<S: Sharing>(
+        tx: SegmentProducer<E, Interleaved, S>,
+        _size: usize,
+    ) -> Self::Producer<S> {
+        tx
+    }
+
+    unsafe fn reader<D: Delivery>(
+        rx: SegmentConsumer<E, Reading, D>,
+        _size: usize,
+    ) -> Self::Reader<D> {
+        rx
+    }
+}
+
+impl<E: Event> Divisible for E {
+    type Writer<D: Delivery> = SegmentConsumer<E, Writing, D>;
+
+    unsafe fn writer<D: Delivery>(
+        rx: SegmentConsumer<E, Writing, D>,
+        _size: usize,
+    ) -> Self::Writer<D> {
+        rx
+    }
+}
+
+impl<E: Event> Contents for E {
     const KIND: u32 = KIND_EVENTS;
 
     fn defaults() -> Defaults {
@@ -170,9 +338,45 @@ impl<E: Event> Kind for E {
     }
 }
 
-impl Kind for Blocks {
+impl sealed::Sealed for Blocks {}
+
+impl Handles for Blocks {
+    type Producer<S: Sharing> = BlockProducer<S>;
+    type Reader<D: Delivery> = BlockConsumer<Reading, D>;
+    type Start = StartAt;
     type Slot = BlockStart;
     type Layout = Strided;
+
+    unsafe fn producer<S: Sharing>(
+        tx: SegmentProducer<BlockStart, Strided, S>,
+        size: usize,
+    ) -> BlockProducer<S> {
+        // SAFETY: the caller's promise.
+        unsafe { BlockProducer::over(tx, size) }
+    }
+
+    unsafe fn reader<D: Delivery>(
+        rx: SegmentConsumer<BlockStart, Reading, D, Strided>,
+        size: usize,
+    ) -> BlockConsumer<Reading, D> {
+        // SAFETY: the caller's promise.
+        unsafe { BlockConsumer::over(rx, size) }
+    }
+}
+
+impl Divisible for Blocks {
+    type Writer<D: Delivery> = BlockConsumer<Writing, D>;
+
+    unsafe fn writer<D: Delivery>(
+        rx: SegmentConsumer<BlockStart, Writing, D, Strided>,
+        size: usize,
+    ) -> BlockConsumer<Writing, D> {
+        // SAFETY: the caller's promise.
+        unsafe { BlockConsumer::over(rx, size) }
+    }
+}
+
+impl Contents for Blocks {
     const KIND: u32 = KIND_BLOCKS;
 
     fn defaults() -> Defaults {
@@ -189,9 +393,33 @@ impl Kind for Blocks {
     }
 }
 
-impl Kind for Messages {
+impl sealed::Sealed for Messages {}
+
+impl Handles for Messages {
+    type Producer<S: Sharing> = MessageProducer<S>;
+    type Reader<D: Delivery> = MessageConsumer<D>;
+    type Start = NextMessage;
     type Slot = BlockStart;
     type Layout = Strided;
+
+    unsafe fn producer<S: Sharing>(
+        tx: SegmentProducer<BlockStart, Strided, S>,
+        size: usize,
+    ) -> MessageProducer<S> {
+        // SAFETY: the caller's promise. Cells are blocks.
+        MessageProducer::over(unsafe { BlockProducer::over(tx, size) })
+    }
+
+    unsafe fn reader<D: Delivery>(
+        rx: SegmentConsumer<BlockStart, Reading, D, Strided>,
+        size: usize,
+    ) -> MessageConsumer<D> {
+        // SAFETY: the caller's promise. Cells are blocks.
+        MessageConsumer::over(unsafe { BlockConsumer::over(rx, size) })
+    }
+}
+
+impl Contents for Messages {
     const KIND: u32 = KIND_MESSAGES;
 
     fn defaults() -> Defaults {

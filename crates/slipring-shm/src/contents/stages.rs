@@ -7,7 +7,7 @@
 use slipring::BuildError;
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};
 
-use super::Kind;
+use super::Contents;
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, StageRecord};
 
@@ -89,7 +89,7 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
 
 /// Reads the declaration back from a checked head, and compares what a ring with the contents `C`
 /// needs with what the head says. `None`: the segment has no ring.
-pub(crate) fn declaration<C: Kind>(
+pub(crate) fn declaration<C: Contents>(
     checked: &Checked,
 ) -> Result<Option<(Declaration, Needs)>, Problem> {
     if !checked.stages.is_empty() && checked.header.kind != C::KIND {

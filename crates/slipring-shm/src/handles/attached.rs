@@ -2,8 +2,8 @@
 //! participants.
 //!
 //! Invariants
-//! - I1: only unsafe functions make an [`Attached`]. Their callers promise how other processes
-//!   treat the file.
+//! - I1: only unsafe functions make an [`Attached`] whose handles lend. Their callers promise how
+//!   other processes treat the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,27 +13,31 @@ use slipring::{Report, Wait};
 use crate::attach::participant::{Liveness, Participation};
 use crate::attach::places::Places;
 use crate::attach::ring;
-use crate::contents::Contents;
+use crate::contents::{Contents, Handles};
 use crate::errors::{Problem, SegmentError};
 use crate::layout::Checked;
 
 /// A mapped segment. This process is a participant until the value and all that is made of it are
 /// dropped.
 ///
+/// What the segment holds decides which handles the calls return ([`Handles`]).
+///
 /// Example: the [first page](crate).
-pub struct Attached<C: Contents> {
-    pub(crate) places: Places<C::Slot, C::Layout>,
+pub struct Attached<H: Handles> {
+    pub(crate) places: Places<H::Slot, H::Layout>,
 }
 
 impl<C: Contents> Attached<C> {
     /// # Safety
     /// As [`Segment::attach`](crate::Segment::attach).
     pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<C>, Problem> {
-        // SAFETY: the caller's promise.
-        let over = |inner: &_, made: &_, wait| unsafe { ring::over::<C>(inner, made, wait) };
-        Ok(Attached { places: Places::new::<C>(inner, over)? })
+        // SAFETY: the caller's promise. The segment was checked to hold `C` (contents::I1).
+        let places = unsafe { Places::new::<C>(inner, ring::over::<C::Slot, C::Layout>)? };
+        Ok(Attached { places })
     }
+}
 
+impl<H: Handles> Attached<H> {
     /// Chooses how the handles that this process makes from now on wait: stages for events, and the
     /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless
     /// stated.
@@ -55,10 +59,8 @@ impl<C: Contents> Attached<C> {
     ///
     /// # Errors
     /// There is no memory for the strategy's state.
-    pub fn wait(mut self, wait: Wait) -> Result<Attached<C>, SegmentError> {
-        // SAFETY: the caller of `attach` has promised what a ring asks for.
-        let over = |inner: &_, made: &_, wait| unsafe { ring::over::<C>(inner, made, wait) };
-        self.places.wait(wait, over)?;
+    pub fn wait(mut self, wait: Wait) -> Result<Attached<H>, SegmentError> {
+        self.places.wait(wait)?;
         Ok(self)
     }
 
@@ -84,7 +86,7 @@ impl<C: Contents> Attached<C> {
     ///
     /// # Cost
     /// None beyond that of the warning: one system call each notice, of a call that waits.
-    pub fn require_name(self) -> Attached<C> {
+    pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self
     }
@@ -218,7 +220,7 @@ impl<C: Contents> Attached<C> {
     }
 }
 
-impl<C: Contents> fmt::Debug for Attached<C> {
+impl<H: Handles> fmt::Debug for Attached<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Attached").field("participant", &self.participant()).finish()
     }

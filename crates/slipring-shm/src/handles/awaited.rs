@@ -9,10 +9,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use slipring::segment::{SegmentReader as Reader, SegmentRequest};
-use slipring::{Batch, BatchError};
+use slipring::segment::{SegmentConsumer, SegmentRequest};
+use slipring::{Batch, BatchError, Reading, Seated};
 
-use crate::contents::{Contents, Event};
+use crate::contents::{Contents, Event, Reader};
 use crate::errors::PromiseError;
 use crate::handles::attached::Attached;
 
@@ -23,7 +23,7 @@ use crate::handles::attached::Attached;
 ///
 /// Example: [`PromiseSegment`](crate::PromiseSegment).
 pub struct Awaited<T> {
-    reader: Reader<T>,
+    reader: SegmentConsumer<T, Reading, Seated>,
     /// Position of the value.
     first: u64,
     /// Longest wait of a call without a deadline of its own.

@@ -1,25 +1,30 @@
-//! The handles that a process takes from an attached segment, by what the segment holds: events of
-//! a type, blocks, or messages.
-
-use slipring::segment::{
-    BlockConsumer, BlockPoolReader, BlockPoolWriter, BlockProducer, BlockReader, BlockShardReader,
-    BlockShardWriter, BlockSubscription, BlockWriter, MessageConsumer, MessageProducer,
-    MessageReader, MessageSubscription, SegmentPoolReader as PoolReader,
-    SegmentPoolWriter as PoolWriter, SegmentReader as Reader, SegmentShardReader as ShardReader,
-    SegmentShardWriter as ShardWriter, SegmentSharedProducer as SharedProducer,
-    SegmentSubscription as Subscription, SegmentWriter as Writer, SharedBlockProducer,
-    SharedMessageProducer,
-};
-use slipring::{Producer, StartAt};
+//! The calls by which a process takes its handles from an attached segment, the same for all that
+//! segments hold.
+//!
+//! Invariants
+//! - I1: a handle of a seat is made right after this process took the seat (places::I1), so no other
+//!   handle of it exists.
+//! - I2: the slots have events of the size that the head says, of the contents that the handles serve
+//!   (contents::I1). How other processes treat them was promised by the caller of `attach`, unless
+//!   the handles copy (copies::I1).
 
 use crate::attach::places::{EACH, POOL};
-use crate::contents::{Blocks, Event, Messages};
+use crate::contents::{
+    Divisible, Handles, PoolReader, PoolWriter, Producer, Reader, ShardReader, ShardWriter,
+    SharedProducer, Subscription, Writer,
+};
 #[cfg(doc)]
 use crate::errors::Problem;
 use crate::errors::SegmentError;
 use crate::handles::attached::Attached;
 
-impl<E: Event> Attached<E> {
+/// The places of a ring. An event is what one publication adds: also a block, or a message.
+impl<H: Handles> Attached<H> {
+    /// Size of a slot's event, in bytes.
+    fn event_size(&self) -> usize {
+        self.participation().checked().shape.event_size as usize
+    }
+
     /// Takes the producer's place, and returns its handle, which goes on where the producer before
     /// stopped: behind the last published event. What a dead producer had claimed and not published
     /// is never seen. Dropping the handle closes the ring, unless a panic drops it.
@@ -32,9 +37,10 @@ impl<E: Event> Attached<E> {
     ///
     /// # Cost
     /// A few system calls, and a load of each slot's stamp.
-    pub fn producer(&self) -> Result<Producer<E>, SegmentError> {
-        // SAFETY: the seat was just taken, so no other handle exists.
-        self.places.take_producer().map(|ring| unsafe { ring.producer() })
+    pub fn producer(&self) -> Result<Producer<H>, SegmentError> {
+        let ring = self.places.take_producer()?;
+        // SAFETY: I1, I2.
+        Ok(unsafe { H::producer(ring.producer(), self.event_size()) })
     }
 
     /// Takes the place of one of several producers, and returns its handle. What a dead producer
@@ -50,10 +56,10 @@ impl<E: Event> Attached<E> {
     /// # Cost
     /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
     /// each place.
-    pub fn shared_producer(&self) -> Result<SharedProducer<E>, SegmentError> {
+    pub fn shared_producer(&self) -> Result<SharedProducer<H>, SegmentError> {
         let (ring, seat) = self.places.take_shared_producer()?;
-        // SAFETY: the seat was just taken, so no other handle of it exists. There are several.
-        Ok(unsafe { ring.shared_producer(seat) })
+        // SAFETY: I1, I2. There are several.
+        Ok(unsafe { H::producer(ring.shared_producer(seat), self.event_size()) })
     }
 
     /// Takes the place of a stage that reads, and returns its handle, which goes on behind the last
@@ -65,26 +71,10 @@ impl<E: Event> Attached<E> {
     /// # Errors
     /// [`Problem::Taken`], if a living process has the place; [`Problem::NoStage`];
     /// [`Problem::Access`].
-    pub fn reader(&self, stage: &str) -> Result<Reader<E>, SegmentError> {
+    pub fn reader(&self, stage: &str) -> Result<Reader<H>, SegmentError> {
         let (ring, number, _) = self.places.take(stage, EACH, false)?;
-        // SAFETY: the seat was just taken, so no other handle exists.
-        Ok(unsafe { ring.reader(number) })
-    }
-
-    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
-    /// reads. The process before may have left events half-written: the handle's
-    /// [`suspects`](slipring::Consumer::suspects), the first events that it lends. The handler
-    /// repairs or marks them, or
-    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out.
-    ///
-    /// Example: [`Builder::after`](crate::Builder::after).
-    ///
-    /// # Errors
-    /// As [`reader`](Attached::reader).
-    pub fn writer(&self, stage: &str) -> Result<Writer<E>, SegmentError> {
-        let (ring, number, _) = self.places.take(stage, EACH, true)?;
-        // SAFETY: the seat was just taken, so no other handle exists. The stage writes.
-        Ok(unsafe { ring.writer(number) })
+        // SAFETY: I1, I2.
+        Ok(unsafe { H::reader(ring.reader(number), self.event_size()) })
     }
 
     /// Adds a reader to a tap, as [`Tap::subscribe`](slipring::Tap::subscribe) does within one
@@ -104,8 +94,30 @@ impl<E: Event> Attached<E> {
     /// # Cost
     /// A compare-and-swap for each place until a free one, and a fence. If none is free, a few
     /// system calls for each place.
-    pub fn subscribe(&self, tap: &str, start: StartAt) -> Result<Subscription<E>, SegmentError> {
-        self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))
+    pub fn subscribe(&self, tap: &str, start: H::Start) -> Result<Subscription<H>, SegmentError> {
+        let start = start.into();
+        let member = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
+        // SAFETY: I2.
+        Ok(unsafe { H::reader(member, self.event_size()) })
+    }
+}
+
+/// Places that a ring of messages does not have.
+impl<H: Divisible> Attached<H> {
+    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
+    /// reads. The process before may have left events half-written: the handle's
+    /// [`suspects`](slipring::Consumer::suspects), the first events that it lends. The handler
+    /// repairs or marks them, or
+    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out.
+    ///
+    /// Example: [`Builder::after`](crate::Builder::after).
+    ///
+    /// # Errors
+    /// As [`reader`](Attached::reader).
+    pub fn writer(&self, stage: &str) -> Result<Writer<H>, SegmentError> {
+        let (ring, number, _) = self.places.take(stage, EACH, true)?;
+        // SAFETY: I1, I2. The stage writes.
+        Ok(unsafe { H::writer(ring.writer(number), self.event_size()) })
     }
 
     /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
@@ -123,10 +135,10 @@ impl<E: Event> Attached<E> {
     /// # Cost
     /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
     /// each place.
-    pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<E>, SegmentError> {
+    pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, false)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists.
-        Ok(unsafe { ring.pool_reader(number, seat) })
+        // SAFETY: I1, I2.
+        Ok(unsafe { H::reader(ring.pool_reader(number, seat), self.event_size()) })
     }
 
     /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in
@@ -137,10 +149,10 @@ impl<E: Event> Attached<E> {
     ///
     /// # Errors
     /// As [`pool_reader`](Attached::pool_reader).
-    pub fn pool_writer(&self, pool: &str) -> Result<PoolWriter<E>, SegmentError> {
+    pub fn pool_writer(&self, pool: &str) -> Result<PoolWriter<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, true)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists. The pool writes.
-        Ok(unsafe { ring.pool_writer(number, seat) })
+        // SAFETY: I1, I2. The pool writes.
+        Ok(unsafe { H::writer(ring.pool_writer(number, seat), self.event_size()) })
     }
 
     /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
@@ -159,10 +171,10 @@ impl<E: Event> Attached<E> {
     /// # Cost
     /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event
     /// of the other shards.
-    pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<E>, SegmentError> {
+    pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<H>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, false)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists.
-        Ok(unsafe { ring.shard_reader(number, shard) })
+        // SAFETY: I1, I2.
+        Ok(unsafe { H::reader(ring.shard_reader(number, shard), self.event_size()) })
     }
 
     /// Takes the place of one shard of a stage that may write, as
@@ -173,230 +185,9 @@ impl<E: Event> Attached<E> {
     ///
     /// # Errors
     /// As [`shard_reader`](Attached::shard_reader).
-    pub fn shard_writer(&self, stage: &str, shard: usize) -> Result<ShardWriter<E>, SegmentError> {
+    pub fn shard_writer(&self, stage: &str, shard: usize) -> Result<ShardWriter<H>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, true)?;
-        // SAFETY: the seat was just taken, so no other handle of it exists. The stage writes.
-        Ok(unsafe { ring.shard_writer(number, shard) })
-    }
-}
-
-/// Places in a ring of blocks. Each call has the errors and the cost of the call for a ring of
-/// events.
-impl Attached<Blocks> {
-    fn block_size(&self) -> usize {
-        self.participation().checked().shape.event_size as usize
-    }
-
-    /// Takes the producer's place, as in a ring of events.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_producer(&self) -> Result<BlockProducer, SegmentError> {
-        let ring = self.places.take_producer()?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockProducer::over(ring.producer(), self.block_size()) })
-    }
-
-    /// Takes the place of one of several producers.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn shared_block_producer(&self) -> Result<SharedBlockProducer, SegmentError> {
-        let (ring, seat) = self.places.take_shared_producer()?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockProducer::over(ring.shared_producer(seat), self.block_size()) })
-    }
-
-    /// Takes the place of a stage that reads.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_reader(&self, stage: &str) -> Result<BlockReader, SegmentError> {
-        let (ring, number, _) = self.places.take(stage, EACH, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(ring.reader(number), self.block_size()) })
-    }
-
-    /// Takes the place of a stage that may write.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_writer(&self, stage: &str) -> Result<BlockWriter, SegmentError> {
-        let (ring, number, _) = self.places.take(stage, EACH, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(ring.writer(number), self.block_size()) })
-    }
-
-    /// Adds a reader to a tap.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_subscription(
-        &self,
-        tap: &str,
-        start: StartAt,
-    ) -> Result<BlockSubscription, SegmentError> {
-        let handle = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(handle, self.block_size()) })
-    }
-
-    /// Takes a place in a pool that reads.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_pool_reader(&self, pool: &str) -> Result<BlockPoolReader, SegmentError> {
-        let (ring, number, seat) = self.places.take(pool, POOL, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(ring.pool_reader(number, seat), self.block_size()) })
-    }
-
-    /// Takes a place in a pool that may write.
-    ///
-    /// Example: [`Blocks`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_pool_writer(&self, pool: &str) -> Result<BlockPoolWriter, SegmentError> {
-        let (ring, number, seat) = self.places.take(pool, POOL, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(ring.pool_writer(number, seat), self.block_size()) })
-    }
-
-    /// Takes the place of one shard of a stage that reads, by its number from 0 on. A batch holds
-    /// blocks of consecutive positions only, so it ends at the next block of another shard; `poll`
-    /// and `for_each` go on behind it.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring_shm::{Blocks, Segment};
-    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(16, 8);
-    /// let segment = segment.shard_reader("books", 2, 0..8).build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.block_producer()?;
-    /// let mut shards =
-    ///     [attached.block_shard_reader("books", 0)?, attached.block_shard_reader("books", 1)?];
-    /// for byte in [1, 2, 1, 1, 2] { tx.publish(|block| block.fill(byte))?; }
-    /// let mut count = 0;
-    /// for shard in &mut shards {
-    ///     let mut last = None;
-    ///     count += shard.poll(8, |_, at| assert!(last.replace(at.seq) < Some(at.seq)))?;
-    /// }
-    /// assert_eq!(count, 5);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_shard_reader(
-        &self,
-        stage: &str,
-        shard: usize,
-    ) -> Result<BlockShardReader, SegmentError> {
-        let (ring, number) = self.places.take_shard(stage, shard, false)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        Ok(unsafe { BlockConsumer::over(ring.shard_reader(number, shard), self.block_size()) })
-    }
-
-    /// Takes the place of one shard of a stage that may write. The process before may have left
-    /// blocks half-written: the handle's [`suspects`](BlockConsumer::suspects).
-    ///
-    /// Example: [`Attached::block_shard_reader`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn block_shard_writer(
-        &self,
-        stage: &str,
-        shard: usize,
-    ) -> Result<BlockShardWriter, SegmentError> {
-        let (ring, number) = self.places.take_shard(stage, shard, true)?;
-        // SAFETY: the seat was just taken. The slots have blocks of the size that the head says
-        // (contents::I1), and the caller of `attach` has promised how other processes treat them.
-        // The stage writes.
-        Ok(unsafe { BlockConsumer::over(ring.shard_writer(number, shard), self.block_size()) })
-    }
-}
-
-/// Places in a ring of messages. Each call has the errors and the cost of the call for a ring of
-/// events.
-impl Attached<Messages> {
-    /// Size of a cell, as `contents::I1` says.
-    fn cell(&self) -> usize {
-        self.participation().checked().shape.event_size as usize
-    }
-
-    /// Takes the producer's place.
-    ///
-    /// Example: [`MessageProducer::publish`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn message_producer(&self) -> Result<MessageProducer, SegmentError> {
-        let ring = self.places.take_producer()?;
-        // SAFETY: the seat was just taken. As for blocks, which are cells here.
-        Ok(MessageProducer::over(unsafe { BlockProducer::over(ring.producer(), self.cell()) }))
-    }
-
-    /// Takes the place of one of several producers.
-    ///
-    /// Example: [`MessageProducer::publish`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn shared_message_producer(&self) -> Result<SharedMessageProducer, SegmentError> {
-        let (ring, seat) = self.places.take_shared_producer()?;
-        // SAFETY: the seat was just taken. As for blocks, which are cells here.
-        Ok(MessageProducer::over(unsafe {
-            BlockProducer::over(ring.shared_producer(seat), self.cell())
-        }))
-    }
-
-    /// Takes the place of a stage.
-    ///
-    /// Example: [`MessageProducer::publish`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn message_reader(&self, stage: &str) -> Result<MessageReader, SegmentError> {
-        let (ring, number, _) = self.places.take(stage, EACH, false)?;
-        // SAFETY: the seat was just taken. As for blocks, which are cells here.
-        Ok(MessageConsumer::over(unsafe { BlockConsumer::over(ring.reader(number), self.cell()) }))
-    }
-
-    /// Adds a reader to a tap. It begins with the next message: an earlier position may lie inside
-    /// of a message.
-    ///
-    /// Example: [`MessageProducer::publish`].
-    ///
-    /// # Errors
-    /// As the call for events of that name, without the prefix.
-    pub fn message_subscription(&self, tap: &str) -> Result<MessageSubscription, SegmentError> {
-        let handle =
-            self.places.subscribe(tap, |ring, number| ring.subscribe(number, StartAt::Now))?;
-        // SAFETY: the seat was just taken. As for blocks, which are cells here.
-        Ok(MessageConsumer::over(unsafe { BlockConsumer::over(handle, self.cell()) }))
+        // SAFETY: I1, I2. The stage writes.
+        Ok(unsafe { H::writer(ring.shard_writer(number, shard), self.event_size()) })
     }
 }

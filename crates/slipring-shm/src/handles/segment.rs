@@ -309,7 +309,7 @@ impl<E: Event> Segment<E> {
     ///
     /// # Errors
     /// As [`attach`](Segment::attach).
-    pub fn attach_copies(&self) -> Result<Copies<E>, SegmentError> {
+    pub fn attach_copies(&self) -> Result<Attached<Copies<E>>, SegmentError> {
         self.attach_copies_as(&machine::program())
     }
 
@@ -320,9 +320,9 @@ impl<E: Event> Segment<E> {
     ///
     /// # Errors
     /// As [`attach`](Segment::attach).
-    pub fn attach_copies_as(&self, name: &str) -> Result<Copies<E>, SegmentError> {
+    pub fn attach_copies_as(&self, name: &str) -> Result<Attached<Copies<E>>, SegmentError> {
         let participation = self.participate(name, &mut ring::settle_unattached)?;
-        Copies::new(participation).map_err(|problem| self.failed(problem))
+        Attached::copying(participation).map_err(|problem| self.failed(problem))
     }
 }
 

@@ -88,7 +88,7 @@ fn a_tap_shows_its_readers() {
     for first in [0, u64::MAX - 2, (1 << 63) - 2] {
         let at = |count: u64| first.wrapping_add(count);
         let name = Name::new("tap");
-        let segment = Segment::create(&name.0).capacity(4).first_seq(first);
+        let segment = Segment::<u64>::create(&name.0).capacity(4).first_seq(first);
         let segment = segment.tap("now", 2).reader("all").tap("done", 3).after(["all"]);
         let segment = segment.build().unwrap();
         // SAFETY: only this test opens the segment.

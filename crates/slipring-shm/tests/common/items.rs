@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use slipring::{BatchError, ClaimError, SeqRange, Wait, WaitError};
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{
-    Attached, BlockProducer, BlockReader, BlockWriter, Blocks, MessageError, MessageProducer,
-    MessageReader, Messages, Problem, Segment, SegmentError, SharedBlockProducer,
-    SharedMessageProducer,
+    Attached, Blocks, MessageError, Messages, Problem, Producer, Reader, Segment, SegmentError,
+    SharedProducer, Writer,
 };
 
 use super::oracle::{STAGES, retry, shared_words};
@@ -261,10 +260,10 @@ impl World {
     /// Takes a producer's place, once a killed process has lost it. `None`: the ring is closed.
     pub fn producer(&self, by: &Me) -> Option<Tx> {
         let taken = || match (by, self.shape.several) {
-            (Me::Blocks(by), false) => by.block_producer().map(Tx::Block),
-            (Me::Blocks(by), true) => by.shared_block_producer().map(Tx::SharedBlock),
-            (Me::Messages(by), false) => by.message_producer().map(Tx::Message),
-            (Me::Messages(by), true) => by.shared_message_producer().map(Tx::SharedMessage),
+            (Me::Blocks(by), false) => by.producer().map(Tx::Block),
+            (Me::Blocks(by), true) => by.shared_producer().map(Tx::SharedBlock),
+            (Me::Messages(by), false) => by.producer().map(Tx::Message),
+            (Me::Messages(by), true) => by.shared_producer().map(Tx::SharedMessage),
         };
         loop {
             match retry(taken) {
@@ -281,10 +280,10 @@ impl World {
         let taken = || -> Result<Rx, SegmentError> {
             match by {
                 Me::Blocks(by) if self.shape.writes && number == 0 => {
-                    by.block_writer(STAGES[0]).map(Rx::Changes)
+                    by.writer(STAGES[0]).map(Rx::Changes)
                 }
-                Me::Blocks(by) => by.block_reader(STAGES[number]).map(Rx::Reads),
-                Me::Messages(by) => by.message_reader(STAGES[number]).map(Rx::Messages),
+                Me::Blocks(by) => by.reader(STAGES[number]).map(Rx::Reads),
+                Me::Messages(by) => by.reader(STAGES[number]).map(Rx::Messages),
             }
         };
         let mut rx = retry(taken).unwrap();
@@ -326,10 +325,10 @@ fn attach(made: &Made) -> Me {
 
 /// The handle of a producer.
 pub enum Tx {
-    Block(BlockProducer),
-    SharedBlock(SharedBlockProducer),
-    Message(MessageProducer),
-    SharedMessage(SharedMessageProducer),
+    Block(Producer<Blocks>),
+    SharedBlock(SharedProducer<Blocks>),
+    Message(Producer<Messages>),
+    SharedMessage(SharedProducer<Messages>),
 }
 
 /// Calls a handle of blocks with one body, and a handle of messages with another one.
@@ -393,9 +392,9 @@ impl Tx {
 }
 
 enum Rx {
-    Reads(BlockReader),
-    Changes(BlockWriter),
-    Messages(MessageReader),
+    Reads(Reader<Blocks>),
+    Changes(Writer<Blocks>),
+    Messages(Reader<Messages>),
 }
 
 /// What a stage has seen.

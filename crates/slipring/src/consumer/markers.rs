@@ -15,9 +15,13 @@ pub(crate) mod sealed {
     use crate::ring::seq_range::SeqRange;
     use crate::ring::slots::Layout;
 
+    /// The access of a handle to events: `Reading` or `Writing`.
     pub trait Access: 'static {}
 
+    /// Which events a handle sees, and among which other handles.
     pub trait Delivery: 'static {
+        /// Position of the handle.
+        #[doc(hidden)]
         #[allow(private_bounds)]
         type Position<E, L: Layout>: Availability<E, L>;
     }

@@ -16,6 +16,7 @@ use crate::wait::HandleLearner;
 use crate::wait::queue::QuietCheck;
 
 pub(crate) mod sealed {
+    /// Whether a producer's handle is the only one of its ring.
     pub trait Sharing: 'static {
         /// Whether the ring may have several producers.
         const MANY: bool;

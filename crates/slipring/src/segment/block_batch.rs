@@ -24,7 +24,7 @@ use crate::ring::slots::Strided;
 /// let segment = segment.type_name("rows", 1).writer("double").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut double) = (attached.block_producer()?, attached.block_writer("double")?);
+/// let (mut tx, mut double) = (attached.producer()?, attached.writer("double")?);
 /// for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
 /// let mut batch = double.batch(2)?;
 /// assert_eq!((batch.first_seq(), batch.len(), batch.get(1).unwrap()[15]), (0, 2, 2));
@@ -89,7 +89,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     /// let segment = segment.type_name("rows", 1).reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
+    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
     /// for _ in 0..2 {
     ///     for byte in 1..=3 { tx.publish(|block| block.fill(byte))?; }
     ///     let batch = all.batch(8)?;
@@ -170,15 +170,15 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     /// let segment = segment.pool_writer("double", 2).build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.block_producer()?;
+    /// let mut tx = attached.producer()?;
     /// tx.publish(|block| block.fill(1))?;
-    /// let mut one = attached.block_pool_writer("double")?;
+    /// let mut one = attached.pool_writer("double")?;
     /// let mut batch = one.batch(8)?;
     /// assert!(batch.redelivered().is_empty());
     /// batch.get_mut(0).unwrap()[..8].fill(2); // half-written, and not released
     /// drop(batch);
     /// drop(one);
-    /// let mut other = attached.block_pool_writer("double")?;
+    /// let mut other = attached.pool_writer("double")?;
     /// let mut batch = other.batch(8)?;
     /// for seq in batch.redelivered() {
     ///     let offset = seq.wrapping_sub(batch.first_seq()) as usize;

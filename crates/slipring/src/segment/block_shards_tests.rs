@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Dead, Memory, block_areas, stage};
 use super::*;
 use crate::BuildError;
+use crate::consumer::markers::{Reading, Seated, SeatedShard, Writing};
 use crate::errors::{BatchError, WaitError};
+use crate::producer::Apart;
 use crate::wait::Wait;
+
+type Shard = BlockConsumer<Writing, SeatedShard>;
 
 /// A segment of blocks, and the processes that can attach to it.
 struct Blocks {
@@ -62,7 +66,7 @@ impl Blocks {
         unsafe { BlockProducer::over(ring.producer(), self.size) }
     }
 
-    fn shared_producer(&self, number: u32, seat: usize) -> SharedBlockProducer {
+    fn shared_producer(&self, number: u32, seat: usize) -> BlockProducer<Apart> {
         let ring = self.attach(number);
         let seat = ring.seats_of(ring.producer_party()).start + seat;
         ring.seat(seat).take(number).unwrap();
@@ -70,14 +74,14 @@ impl Blocks {
         unsafe { BlockProducer::over(ring.shared_producer(seat), self.size) }
     }
 
-    fn shard(&self, number: u32, stage: usize, shard: usize) -> BlockShardWriter {
+    fn shard(&self, number: u32, stage: usize, shard: usize) -> Shard {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start + shard).take(number).unwrap();
         // SAFETY: as above. The stage writes.
         unsafe { BlockConsumer::over(ring.shard_writer(stage, shard), self.size) }
     }
 
-    fn reader(&self, number: u32, stage: usize) -> BlockReader {
+    fn reader(&self, number: u32, stage: usize) -> BlockConsumer<Reading, Seated> {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(stage).start).take(number).unwrap();
         // SAFETY: as above.
@@ -109,7 +113,7 @@ fn filled(size: usize, number: u64) -> Vec<u8> {
 
 /// Handles all available blocks by batches. Returns their positions, and changes each block by
 /// `change`.
-fn work(shard: &mut BlockShardWriter, mut change: impl FnMut(&mut [u8])) -> Vec<u64> {
+fn work(shard: &mut Shard, mut change: impl FnMut(&mut [u8])) -> Vec<u64> {
     let mut seen = Vec::new();
     loop {
         match shard.try_batch(usize::MAX) {

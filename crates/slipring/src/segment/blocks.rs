@@ -18,7 +18,7 @@ use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::producer::claim::Slots;
-use crate::producer::{Apart, Producer, Single, sealed as sharing};
+use crate::producer::{Producer, Single, sealed as sharing};
 use crate::ring::events::At;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
@@ -26,14 +26,12 @@ use crate::ring::slots::Strided;
 /// Number of bytes after which a loop releases the blocks that it has handled.
 const RELEASE_BYTES: usize = 1 << 16;
 
-/// The handle with which a process publishes blocks. If `S` is [`Apart`], it is one of several.
+/// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::Apart), it is one
+/// of several.
 pub struct BlockProducer<S: sharing::Sharing = Single> {
     tx: Producer<BlockStart, Strided, S>,
     size: usize,
 }
-
-/// The handle with which one of several processes publishes blocks.
-pub type SharedBlockProducer = BlockProducer<Apart>;
 
 impl<S: sharing::Sharing> BlockProducer<S> {
     /// Makes the handle from the producer's own.
@@ -69,7 +67,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// let segment = segment.type_name("field/f64", 1).reader("sum").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut sum) = (attached.block_producer()?, attached.block_reader("sum")?);
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
     /// assert_eq!(tx.block_size(), 1 << 16);
     /// assert_eq!(tx.publish(|block| block.fill(1))?, 0);
     /// drop(tx); // closes the ring
@@ -187,7 +185,7 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
 /// let segment = segment.type_name("rows", 1).reader("all").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
+/// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
 /// let mut claim = tx.claim_n(3)?;
 /// for offset in 0..claim.len() { claim[offset].fill(offset as u8); }
 /// assert_eq!(claim.publish(), 0);

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::for_tests::{Memory, Segment, stage};
 use super::*;
+use crate::consumer::markers::{Reading, Seated, Writing};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::live::tap::StartAt;
+use crate::producer::Apart;
 use crate::wait::Wait;
 
 type Ring = SegmentRing<AtomicBytes<u64>>;
@@ -34,18 +36,32 @@ fn seated(segment: &Segment, number: u32, party: usize) -> (Ring, usize) {
     (ring, seat.expect("a free seat"))
 }
 
+/// Makes a copying handle from the handle that a call of a ring returns.
+macro_rules! copying {
+    ($handle:ident: $ring:ident.$call:ident($($argument:expr),*)) => {
+        // SAFETY: the ring is one of copies.
+        $handle::over(unsafe { $ring.$call($($argument),*) })
+    };
+}
+
 fn producer(segment: &Segment, number: u32) -> CopyingProducer<u64> {
-    let party = segment.declaration.stages.len();
-    seated(segment, number, party).0.copying_producer()
+    let (ring, _) = seated(segment, number, segment.declaration.stages.len());
+    copying!(CopyingProducer: ring.producer())
 }
 
-fn shared_producer(segment: &Segment, number: u32) -> CopyingSharedProducer<u64> {
+fn shared_producer(segment: &Segment, number: u32) -> CopyingProducer<u64, Apart> {
     let (ring, seat) = seated(segment, number, segment.declaration.stages.len());
-    ring.copying_shared_producer(seat)
+    copying!(CopyingProducer: ring.shared_producer(seat))
 }
 
-fn reader(segment: &Segment, number: u32, stage: usize) -> CopyingReader<u64> {
-    seated(segment, number, stage).0.copying_reader(stage)
+fn reader(segment: &Segment, number: u32, stage: usize) -> CopyingConsumer<u64, Reading, Seated> {
+    let (ring, _) = seated(segment, number, stage);
+    copying!(CopyingConsumer: ring.reader(stage))
+}
+
+fn writer(segment: &Segment, number: u32, stage: usize) -> CopyingConsumer<u64, Writing, Seated> {
+    let (ring, _) = seated(segment, number, stage);
+    copying!(CopyingConsumer: ring.writer(stage))
 }
 
 fn of(name: &str, delivery: StageDelivery, after: &[usize], writes: bool) -> StageDeclaration {
@@ -72,7 +88,7 @@ fn copies_and_leases_work_together() {
             let segment = Segment::new(4, start, stages);
             let mut lends = (!copies).then(|| segment.producer(1));
             let mut tx = copies.then(|| producer(&segment, 1));
-            let mut add = seated(&segment, 2, 0).0.copying_writer(0);
+            let mut add = writer(&segment, 2, 0);
             let (mut lent, mut copied) = (segment.reader(3, 1), reader(&segment, 4, 2));
             std::thread::scope(|scope| {
                 scope.spawn(move || {
@@ -121,13 +137,14 @@ fn copies_pass_each_kind_of_stage() {
     let producers = [1, 2].map(|number| shared_producer(&segment, number));
     let mut workers = [3, 4].map(|number| {
         let (ring, seat) = seated(&segment, number, 0);
-        ring.copying_pool_writer(0, seat)
+        copying!(CopyingConsumer: ring.pool_writer(0, seat))
     });
     let mut shards = [0, 1].map(|shard| {
         let (ring, _) = seated(&segment, 5 + shard as u32, 1);
-        ring.copying_shard_reader(1, shard)
+        copying!(CopyingConsumer: ring.shard_reader(1, shard))
     });
-    let mut member = attach(&segment, 7).copying_subscribe(2, StartAt::Oldest).unwrap();
+    let member = attach(&segment, 7).subscribe(2, StartAt::Oldest).unwrap();
+    let mut member = CopyingConsumer::over(member);
     let mut end = reader(&segment, 8, 3);
     let key = |event: u64| shard_of_bytes(&event.to_ne_bytes()[2..], 2) as usize;
     std::thread::scope(|scope| {
@@ -231,7 +248,7 @@ fn a_writer_changes_only_what_it_has_got() {
         vec![of("writer", StageDelivery::Each, &[], true), stage("reader", &[0], OnDeath::Wait)];
     let segment = Segment::new(4, u64::MAX, stages);
     let mut tx = producer(&segment, 1);
-    let mut writer = seated(&segment, 2, 0).0.copying_writer(0);
+    let mut writer = writer(&segment, 2, 0);
     let mut last = reader(&segment, 3, 1);
     tx.publish_batch(&[1, 2, 3]).unwrap();
     let mut events = [0; 2];
@@ -464,60 +481,65 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
                 let ring = attach(segment, 1);
                 let seat = ring.seats_of(2).start;
                 if producers == 1 {
-                    let mut tx = ring.copying_producer();
+                    let mut tx = copying!(CopyingProducer: ring.producer());
                     for call in 0..calls {
                         write(&mut tx, &mut random, writes);
                         if call % 16 == 15 {
-                            tx = ring.copying_producer();
+                            tx = copying!(CopyingProducer: ring.producer());
                         }
                     }
                 } else {
-                    let mut all = [0, 1].map(|other| ring.copying_shared_producer(seat + other));
+                    let mut all = [0, 1]
+                        .map(|other| copying!(CopyingProducer: ring.shared_producer(seat + other)));
                     for call in 0..calls {
                         write(&mut all[random.usize(..2)], &mut random, writes);
                         if call % 16 == 15 {
-                            all[1] = attach(segment, 11).copying_shared_producer(seat + 2);
+                            let ring = attach(segment, 11);
+                            all[1] = copying!(CopyingProducer: ring.shared_producer(seat + 2));
                         }
                     }
                 }
             });
             let mut random = fastrand::Rng::with_seed(seed + 2000);
             let ring = attach(segment, 2);
-            let (seats, mut last) = (ring.seats_of(0), ring.copying_reader(1));
+            let (seats, mut last) = (ring.seats_of(0), copying!(CopyingConsumer: ring.reader(1)));
             match seed % 4 {
                 0 => {
-                    let mut first = ring.copying_reader(0);
-                    let mut second = ring.copying_writer(1);
+                    let mut first = copying!(CopyingConsumer: ring.reader(0));
+                    let mut second = copying!(CopyingConsumer: ring.writer(1));
                     for call in 0..calls {
                         read!(first, random, reads);
                         read!(second, random, reads);
                         second.write_back(random.u64(..9), &8);
                         if call % 8 == 7 {
-                            first = ring.copying_reader(0);
+                            first = copying!(CopyingConsumer: ring.reader(0));
                             assert!(first.redelivered().count() <= 4);
                         }
                     }
                 }
                 1 => {
-                    let mut workers = [0, 1].map(|n| ring.copying_pool_writer(0, seats.start + n));
+                    let mut workers = [0, 1]
+                        .map(|n| copying!(CopyingConsumer: ring.pool_writer(0, seats.start + n)));
                     for call in 0..calls {
                         let worker = &mut workers[random.usize(..2)];
                         read!(*worker, random, reads);
                         worker.write_back(random.u64(..9), &8);
                         assert!(worker.redelivered().count() <= 4);
                         if call % 8 == 7 {
-                            workers[0] = ring.copying_pool_writer(0, seats.start);
+                            workers[0] =
+                                copying!(CopyingConsumer: ring.pool_writer(0, seats.start));
                         }
                     }
                 }
                 2 => {
-                    let mut shards = [0, 1].map(|shard| ring.copying_shard_writer(0, shard));
+                    let mut shards =
+                        [0, 1].map(|shard| copying!(CopyingConsumer: ring.shard_writer(0, shard)));
                     for call in 0..calls {
                         let shard = &mut shards[random.usize(..2)];
                         read!(*shard, random, reads);
                         shard.write_back(random.u64(..9), &8);
                         if call % 8 == 7 {
-                            shards[0] = ring.copying_shard_writer(0, 0);
+                            shards[0] = copying!(CopyingConsumer: ring.shard_writer(0, 0));
                             assert!(shards[0].redelivered().count() <= 4);
                         }
                     }
@@ -526,7 +548,8 @@ fn words_that_change_under_the_hands_are_an_error_at_most() {
                     let mut members = Vec::new();
                     for _ in 0..calls {
                         let start = [StartAt::Now, StartAt::Oldest, StartAt::At(random.u64(..9))];
-                        members.extend(ring.copying_subscribe(0, start[random.usize(..3)]));
+                        let member = ring.subscribe(0, start[random.usize(..3)]);
+                        members.extend(member.map(CopyingConsumer::over));
                         members.iter_mut().for_each(|member| read!(*member, random, reads));
                         members.truncate(2);
                     }

@@ -18,13 +18,9 @@ use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{
-    Joined, Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed,
-};
-use crate::errors::{BatchError, SubscribeError, WaitError};
-use crate::live::tap::StartAt;
+use crate::consumer::markers::{Reading, Writing, sealed};
+use crate::errors::{BatchError, WaitError};
 use crate::ring::seq_range::SeqRange;
-use crate::segment::ring::SegmentRing;
 
 /// A handle of a stage that gets copies of the stage's events. Other processes cannot make its
 /// calls undefined, whatever they store.
@@ -37,13 +33,6 @@ use crate::segment::ring::SegmentRing;
 ///   ([`redelivered`](CopyingConsumer::redelivered)).
 /// - A stage that writes stores changed copies back
 ///   ([`write_back`](CopyingConsumer::write_back)).
-///
-/// | handle | sees |
-/// |---|---|
-/// | [`CopyingReader`], [`CopyingWriter`] | every event |
-/// | [`CopyingPoolReader`], [`CopyingPoolWriter`] | the events that no other worker of the pool takes |
-/// | [`CopyingShardReader`], [`CopyingShardWriter`] | the events of its own keys |
-/// | [`CopyingSubscription`] | every event since it joined |
 ///
 /// # Cost
 /// One load for eight bytes of an event, and one store. A release of one event costs as much as one
@@ -72,79 +61,13 @@ pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery
     read: u64,
 }
 
-/// The handle with which a stage gets a copy of every event.
-pub type CopyingReader<E> = CopyingConsumer<E, Reading, Seated>;
-/// The handle with which a stage gets a copy of every event, and may change the event.
-pub type CopyingWriter<E> = CopyingConsumer<E, Writing, Seated>;
-/// The handle with which one worker of a pool gets copies of events.
-pub type CopyingPoolReader<E> = CopyingConsumer<E, Reading, SeatedWorker>;
-/// The handle with which one worker of a pool gets copies of events, and may change the events.
-pub type CopyingPoolWriter<E> = CopyingConsumer<E, Writing, SeatedWorker>;
-/// The handle with which one shard of a stage gets copies of the events of its own keys.
-pub type CopyingShardReader<E> = CopyingConsumer<E, Reading, SeatedShard>;
-/// The handle with which one shard of a stage gets copies of the events of its own keys, and may
-/// change the events.
-pub type CopyingShardWriter<E> = CopyingConsumer<E, Writing, SeatedShard>;
-/// A reader that has joined a tap, and gets copies of events.
-pub type CopyingSubscription<E> = CopyingConsumer<E, Reading, Joined<true>>;
-
-impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
-    fn copying<A: sealed::Access, C: sealed::Delivery>(
-        inner: Consumer<AtomicBytes<E>, A, C>,
-    ) -> CopyingConsumer<E, A, C> {
+impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
+    /// Makes the handle from one that has not lent an event yet.
+    #[doc(hidden)]
+    pub fn over(inner: Consumer<AtomicBytes<E>, A, C>) -> Self {
         CopyingConsumer { inner, read: 0 }
     }
 
-    /// Makes the handle of a stage that reads. This process owns the stage's seat, and has no other
-    /// handle of the stage: else events come twice or not at all.
-    pub fn copying_reader(&self, stage: usize) -> CopyingReader<E> {
-        Self::copying(self.consumer(stage))
-    }
-
-    /// Makes the handle of a stage that may write, as [`SegmentRing::copying_reader`] does.
-    pub fn copying_writer(&self, stage: usize) -> CopyingWriter<E> {
-        Self::copying(self.consumer(stage))
-    }
-
-    /// Makes the handle of a worker that reads. This process owns the seat with the index `seat`,
-    /// which is one of the pool's.
-    pub fn copying_pool_reader(&self, pool: usize, seat: usize) -> CopyingPoolReader<E> {
-        Self::copying(self.worker(pool, seat))
-    }
-
-    /// Makes the handle of a worker that may write, as [`SegmentRing::copying_pool_reader`] does.
-    pub fn copying_pool_writer(&self, pool: usize, seat: usize) -> CopyingPoolWriter<E> {
-        Self::copying(self.worker(pool, seat))
-    }
-
-    /// Makes the handle of a shard that reads. This process owns the seat of the shard with the
-    /// number `shard`.
-    pub fn copying_shard_reader(&self, stage: usize, shard: usize) -> CopyingShardReader<E> {
-        Self::copying(self.shard(stage, shard))
-    }
-
-    /// Makes the handle of a shard that may write, as [`SegmentRing::copying_shard_reader`] does.
-    pub fn copying_shard_writer(&self, stage: usize, shard: usize) -> CopyingShardWriter<E> {
-        Self::copying(self.shard(stage, shard))
-    }
-
-    /// Adds a reader to the tap with the index `tap`, as [`SegmentRing::subscribe`] does.
-    ///
-    /// # Errors
-    /// As for [`SegmentRing::subscribe`].
-    ///
-    /// # Panics
-    /// The stage with this index is no tap.
-    pub fn copying_subscribe(
-        &self,
-        tap: usize,
-        start: StartAt,
-    ) -> Result<CopyingSubscription<E>, SubscribeError> {
-        self.subscribe(tap, start).map(Self::copying)
-    }
-}
-
-impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
     /// Returns the stage's name.
     ///
     /// Example: [`CopyingConsumer::read_batch`].

@@ -17,7 +17,6 @@ use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::{Apart, Producer, Single, sealed};
 use crate::ring::slots::Interleaved;
-use crate::segment::ring::SegmentRing;
 
 /// A producer of a segment that publishes copies of values. Other processes cannot make its calls
 /// undefined, whatever they store.
@@ -44,23 +43,13 @@ pub struct CopyingProducer<E: PlainBytes, S: sealed::Sharing = Single> {
     inner: Producer<AtomicBytes<E>, Interleaved, S>,
 }
 
-/// One of several producers of a segment that publish copies of values.
-pub type CopyingSharedProducer<E> = CopyingProducer<E, Apart>;
-
-impl<E: PlainBytes> SegmentRing<AtomicBytes<E>> {
-    /// Makes the producer's handle, which goes on where the producer before stopped. This process
-    /// owns the producer's seat, and has no other producer's handle: else events are lost.
-    pub fn copying_producer(&self) -> CopyingProducer<E> {
-        CopyingProducer { inner: self.next_producer() }
-    }
-
-    /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
-    pub fn copying_shared_producer(&self, seat: usize) -> CopyingSharedProducer<E> {
-        CopyingProducer { inner: self.seated_producer(seat) }
-    }
-}
-
 impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
+    /// Makes the handle from the producer's own.
+    #[doc(hidden)]
+    pub fn over(inner: Producer<AtomicBytes<E>, Interleaved, S>) -> Self {
+        CopyingProducer { inner }
+    }
+
     /// Publishes a copy of `event`. Returns the event's position. Waits while the ring is full.
     ///
     /// Example: [`CopyingProducer`].
@@ -216,7 +205,7 @@ impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     }
 }
 
-impl<E: PlainBytes> CopyingSharedProducer<E> {
+impl<E: PlainBytes> CopyingProducer<E, Apart> {
     /// Closes the ring for the producers of all processes; see
     /// [`Producer::close_all`](crate::Producer::close_all).
     ///

@@ -20,9 +20,9 @@ use std::time::Instant;
 use super::block_batch::BlockBatch;
 use super::blocks::{BlockConsumer, BlockProducer};
 use super::raw_blocks::RawBlockProducer;
-use crate::consumer::markers::{Joined, Reading, Seated, sealed as lease};
+use crate::consumer::markers::{Reading, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::producer::{Apart, Single, sealed as sharing};
+use crate::producer::{Single, sealed as sharing};
 use crate::ring::seq_range::SeqRange;
 use crate::ring::stamp::MAX_RUN;
 
@@ -97,13 +97,11 @@ impl From<ClaimError> for MessageError {
     }
 }
 
-/// The handle with which a process publishes messages. If `S` is [`Apart`], it is one of several.
+/// The handle with which a process publishes messages. If `S` is [`Apart`](crate::Apart), it is
+/// one of several.
 pub struct MessageProducer<S: sharing::Sharing = Single> {
     tx: RawBlockProducer<S>,
 }
-
-/// The handle with which one of several processes publishes messages.
-pub type SharedMessageProducer = MessageProducer<Apart>;
 
 /// When a claim gives up waiting.
 #[derive(Clone, Copy)]
@@ -142,7 +140,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
     /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
+    /// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
     /// assert_eq!(tx.max_len(), 64 * 64 - 8);
     /// tx.publish(1, b"short")?;
     /// tx.publish(2, &[b'-'; 200])?;
@@ -268,7 +266,7 @@ impl<S: sharing::Sharing> MessageProducer<S> {
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
+/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
 /// let mut claim = tx.claim(100)?;
 /// claim.fill(b'x');
 /// assert_eq!(claim.publish(7), 0);
@@ -343,11 +341,6 @@ pub struct Message<'b> {
 pub struct MessageConsumer<C: lease::Delivery> {
     rx: BlockConsumer<Reading, C>,
 }
-
-/// The handle with which a stage of a segment reads messages.
-pub type MessageReader = MessageConsumer<Seated>;
-/// The handle with which a reader of a segment's tap is lent messages.
-pub type MessageSubscription = MessageConsumer<Joined<true>>;
 
 impl<C: lease::Delivery> MessageConsumer<C> {
     /// Makes the handle from that of the ring's cells.
@@ -522,7 +515,7 @@ fn checked<C: lease::Delivery>(
 /// let segment = segment.type_name("log/line", 1).reader("print").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let (mut tx, mut print) = (attached.message_producer()?, attached.message_reader("print")?);
+/// let (mut tx, mut print) = (attached.producer()?, attached.reader("print")?);
 /// for text in ["one", "two", "three"] { tx.publish(0, text.as_bytes())?; }
 /// let batch = print.try_batch()?;
 /// assert!(batch.iter().map(|message| message.bytes.len()).eq([3, 3, 5]));

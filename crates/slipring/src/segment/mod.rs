@@ -62,30 +62,28 @@ mod tests;
 
 pub use areas::{Areas, SegmentLayout, begin};
 pub use block_batch::BlockBatch;
-pub use blocks::{BlockClaim, BlockConsumer, BlockProducer, SharedBlockProducer};
-pub use copying::{
-    CopyingConsumer, CopyingPoolReader, CopyingPoolWriter, CopyingReader, CopyingShardReader,
-    CopyingShardWriter, CopyingSubscription, CopyingWriter,
-};
-pub use copying_producer::{CopyingProducer, CopyingSharedProducer};
+pub use blocks::{BlockClaim, BlockConsumer, BlockProducer};
+pub use copying::CopyingConsumer;
+pub use copying_producer::CopyingProducer;
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
 pub use messages::{
     CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
-    MessageProducer, MessageReader, MessageSubscription, SharedMessageProducer,
+    MessageProducer,
 };
 pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use request::SegmentRequest;
 pub use ring::{
-    BlockPoolReader, BlockPoolWriter, BlockReader, BlockShardReader, BlockShardWriter,
-    BlockSubscription, BlockWriter, SegmentPoolReader, SegmentPoolWriter, SegmentProducer,
-    SegmentReader, SegmentRing, SegmentShardReader, SegmentShardWriter, SegmentSharedProducer,
+    SegmentConsumer, SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader,
+    SegmentRing, SegmentShardReader, SegmentShardWriter, SegmentSharedProducer,
     SegmentSubscription, SegmentWriter,
 };
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::available_memory::{Bytes, check as check_memory};
 pub use crate::base::shared::Mapping;
+pub use crate::consumer::markers::sealed::{Access, Delivery};
+pub use crate::producer::sealed::Sharing;
 pub use crate::ring::partition::shard_of_bytes;
 pub use crate::ring::peers::{OnDeath, Proof};
 pub use crate::ring::seat::Seat;

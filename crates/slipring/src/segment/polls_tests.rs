@@ -211,7 +211,8 @@ fn refused_for_room<H>(
 fn each_call_that_is_refused_for_room_hears_of_a_death() {
     let _watched = crate::watchdog::watched();
     const SIZE: usize = size_of::<Event>();
-    let copying = |segment: &Segment, seat| segment.copies(ME).copying_shared_producer(seat);
+    // SAFETY: the ring is one of copies.
+    let copying = |segment: &Segment, seat| unsafe { segment.copies(ME).shared_producer(seat) };
     refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(ME));
     refused_for_room((Slots::Events, 2), &producers::<Apart>(), |segment| segment.claiming(ME));
     refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(SPINNER));
@@ -229,10 +230,11 @@ fn each_call_that_is_refused_for_room_hears_of_a_death() {
     });
     refused_for_room((Slots::Events, 1), &copying_producers(), |segment| {
         segment.seat(ME, 1);
-        segment.copies(ME).copying_producer()
+        // SAFETY: the ring is one of copies.
+        CopyingProducer::over(unsafe { segment.copies(ME).producer() })
     });
     refused_for_room((Slots::Events, 2), &copying_producers(), |segment| {
-        copying(segment, segment.seat(ME, 1))
+        CopyingProducer::over(copying(segment, segment.seat(ME, 1)))
     });
 }
 
@@ -354,7 +356,8 @@ fn each_call_that_is_refused_for_an_event_hears_of_a_death() {
     });
     refused_for_an_event((Slots::Events, Kind::Each), &copying_consumers(), |segment, stage| {
         segment.seat(ME, stage);
-        segment.copies(ME).copying_reader(stage)
+        // SAFETY: the ring is one of copies.
+        CopyingConsumer::over(unsafe { segment.copies(ME).reader(stage) })
     });
 }
 

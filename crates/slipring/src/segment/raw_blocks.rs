@@ -78,8 +78,8 @@ pub struct Stretch {
 /// let segment = segment.type_name("rows", 1).reader("all").build()?;
 /// // SAFETY: no other process has the memfd.
 /// let attached = unsafe { segment.attach()? };
-/// let mut tx = attached.block_producer()?.into_raw();
-/// let mut all = attached.block_reader("all")?.into_raw();
+/// let mut tx = attached.producer()?.into_raw();
+/// let mut all = attached.reader("all")?.into_raw();
 /// let soon = Instant::now() + Duration::from_secs(1);
 /// let first = tx.claim_by(2, soon)?;
 /// for stretch in tx.stretches() {

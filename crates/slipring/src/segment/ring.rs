@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::areas::{Areas, SegmentLayout};
-use super::blocks::BlockConsumer;
 use super::declaration::Declaration;
 use super::participant::Participant;
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
@@ -17,7 +16,7 @@ use crate::consumer::successor;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
 use crate::live::tap::{self, StartAt};
-use crate::producer::{Apart, Producer};
+use crate::producer::{Apart, Producer, Single};
 use crate::ring::claims;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
@@ -29,8 +28,10 @@ use crate::ring::seat::Seat;
 use crate::ring::slots::Interleaved;
 use crate::ring::spec::Delivery;
 
-/// The producer of a segment.
-pub type SegmentProducer<E, L = Interleaved> = Producer<E, L>;
+/// A producer of a segment.
+pub type SegmentProducer<E, L = Interleaved, S = Single> = Producer<E, L, S>;
+/// A handle of a segment's stage.
+pub type SegmentConsumer<E, A, D, L = Interleaved> = Consumer<E, A, D, L>;
 /// One of several producers of a segment.
 pub type SegmentSharedProducer<E, L = Interleaved> = Producer<E, L, Apart>;
 /// The handle with which one worker of a segment's pool reads events.
@@ -50,22 +51,6 @@ pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, L>;
 /// A reader that has joined a tap of a segment.
 pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<true>, L>;
 
-/// The handle with which a stage of a segment reads blocks.
-pub type BlockReader = BlockConsumer<Reading, Seated>;
-/// The handle with which a stage of a segment reads, and may change, blocks.
-pub type BlockWriter = BlockConsumer<Writing, Seated>;
-/// The handle with which a worker of a segment's pool reads blocks.
-pub type BlockPoolReader = BlockConsumer<Reading, SeatedWorker>;
-/// The handle with which a worker of a segment's pool reads, and may change, blocks.
-pub type BlockPoolWriter = BlockConsumer<Writing, SeatedWorker>;
-/// The handle with which one shard of a segment's stage reads the blocks of its own keys.
-pub type BlockShardReader = BlockConsumer<Reading, SeatedShard>;
-/// The handle with which one shard of a segment's stage reads, and may change, the blocks of its
-/// own keys.
-pub type BlockShardWriter = BlockConsumer<Writing, SeatedShard>;
-/// The handle with which a reader of a segment's tap is lent blocks.
-pub type BlockSubscription = BlockConsumer<Reading, Joined<true>>;
-
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
     core: Owner<E, L>,
@@ -74,8 +59,9 @@ pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
 
 impl<E: PlainBytes + 'static> SegmentRing<AtomicBytes<E>> {
     /// Makes the ring of one process whose handles copy events in and out. The ring's events are
-    /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Nothing but the
-    /// handles of [`copying`](super::copying) and their producers is to be made of the ring.
+    /// [`AtomicBytes`], to which a `&` is sound whatever other processes store. Each
+    /// handle of the ring becomes a [`CopyingConsumer`](super::CopyingConsumer) or a
+    /// [`CopyingProducer`](super::CopyingProducer), and is used as nothing else.
     ///
     /// # Errors
     /// Returns why no ring can be made from the declaration.
@@ -254,12 +240,9 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the producer's handle, which goes on where the producer before stopped.
     ///
     /// # Safety
-    /// This process owns the producer's seat, and has no other producer's handle.
+    /// This process owns the producer's seat, and has no other producer's handle; or the ring is one
+    /// of copies ([`SegmentRing::over_copies`]), where a second handle loses events at worst.
     pub unsafe fn producer(&self) -> SegmentProducer<E, L> {
-        self.next_producer()
-    }
-
-    pub(super) fn next_producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, recovery::boundary(&self.core));
         if control.plan.cursor {
@@ -275,13 +258,9 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
     ///
     /// # Safety
-    /// This process owns the seat, which is one of the producers', and has no other handle of it.
-    /// The declaration has several producers.
+    /// This process owns the seat, which is one of the producers', and has no other handle of it; or
+    /// the ring is one of copies. The declaration has several producers.
     pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
-        self.seated_producer(seat)
-    }
-
-    pub(super) fn seated_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.producer_party());
         control.forget_deaths(control.producer_party());
@@ -292,7 +271,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that reads.
     ///
     /// # Safety
-    /// This process owns the stage's seat, and has no other handle of the stage.
+    /// This process owns the stage's seat, and has no other handle of the stage; or the ring is one
+    /// of copies, where events then come twice or not at all.
     pub unsafe fn reader(&self, stage: usize) -> SegmentReader<E, L> {
         self.consumer(stage)
     }
@@ -300,7 +280,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes.
+    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes, or the ring is one
+    /// of copies.
     pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E, L> {
         self.consumer(stage)
     }
@@ -327,7 +308,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     ///
     /// # Safety
     /// This process owns the seat with the index `seat`, which is one of the pool's, and has no
-    /// other handle of it.
+    /// other handle of it; or the ring is one of copies.
     pub unsafe fn pool_reader(&self, pool: usize, seat: usize) -> SegmentPoolReader<E, L> {
         self.worker(pool, seat)
     }
@@ -335,12 +316,13 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a worker that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes.
+    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes, or the ring is
+    /// one of copies.
     pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E, L> {
         self.worker(pool, seat)
     }
 
-    pub(super) fn worker<A: sealed::Access>(
+    fn worker<A: sealed::Access>(
         &self,
         pool: usize,
         seat: usize,
@@ -355,7 +337,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     ///
     /// # Safety
     /// This process owns the seat of the shard with the number `shard`, and has no other handle of
-    /// it.
+    /// it; or the ring is one of copies.
     pub unsafe fn shard_reader(&self, stage: usize, shard: usize) -> SegmentShardReader<E, L> {
         self.shard(stage, shard)
     }
@@ -363,12 +345,13 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one shard of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes.
+    /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes, or the ring
+    /// is one of copies.
     pub unsafe fn shard_writer(&self, stage: usize, shard: usize) -> SegmentShardWriter<E, L> {
         self.shard(stage, shard)
     }
 
-    pub(super) fn shard<A: sealed::Access>(
+    fn shard<A: sealed::Access>(
         &self,
         stage: usize,
         shard: usize,
@@ -377,7 +360,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         Consumer::over(ShardPosition::over(position, shard))
     }
 
-    pub(super) fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
+    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
         Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

@@ -119,8 +119,8 @@ impl Builder<Blocks> {
 
     /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and
     /// not more than the ring has slots. Each shard is a handle of its own, in any process
-    /// ([`Attached::block_shard_reader`](crate::Attached::block_shard_reader)), and sees all blocks
-    /// of its keys, in their order. No slot is overwritten that a shard has not passed, whether a
+    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its keys,
+    /// in their order. No slot is overwritten that a shard has not passed, whether a
     /// process runs the shard or not.
     ///
     /// `key` is the range of a block's bytes, counted from its first byte, that hold the key. Equal
@@ -144,7 +144,7 @@ impl Builder<Blocks> {
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.block_producer()?;
+    /// let mut tx = attached.producer()?;
     /// for account in [7u32, 8, 7, 9, 7] {
     ///     tx.publish(|row| row[8..12].copy_from_slice(&account.to_le_bytes()))?;
     /// }
@@ -152,7 +152,7 @@ impl Builder<Blocks> {
     /// let mut rows = 0;
     /// for shard in 0..2 {
     ///     // Usually in two processes.
-    ///     let mut risk = attached.block_shard_reader("risk", shard)?;
+    ///     let mut risk = attached.shard_reader("risk", shard)?;
     ///     let mut of_seven = 0;
     ///     rows += risk.for_each(|row, _| of_seven += u32::from(row[8] == 7))?;
     ///     assert!(of_seven == 0 || of_seven == 3); // one shard sees all rows of an account
@@ -187,11 +187,11 @@ impl Builder<Blocks> {
     ///     .build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut sum) = (attached.block_producer()?, attached.block_reader("sum")?);
+    /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
     /// for byte in 1..=4 { tx.publish(|row| row.fill(byte))?; }
     /// drop(tx);
     /// for shard in 0..2 {
-    ///     let mut double = attached.block_shard_writer("double", shard)?;
+    ///     let mut double = attached.shard_writer("double", shard)?;
     ///     while let Ok(mut batch) = double.batch(8) {
     ///         for offset in 0..batch.len() { batch.get_mut(offset).unwrap()[1] *= 2 }
     ///         batch.release();
@@ -224,7 +224,7 @@ impl Builder<Blocks> {
     /// let segment = segment.stamps_inside().reader("all").build()?;
     /// // SAFETY: no other process has the memfd.
     /// let attached = unsafe { segment.attach()? };
-    /// let (mut tx, mut all) = (attached.block_producer()?, attached.block_reader("all")?);
+    /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
     /// tx.publish(|block| block.fill(7))?;
     /// assert_eq!(all.batch(1)?.stretches()[0].stride, 32);
     /// # }

@@ -68,8 +68,6 @@ fn table() -> [Calls; 3] {
 fn public_calls(text: &str, calls: &mut Calls) {
     let mut handle = None;
     for line in text.lines() {
-        // A type may have an alias for several producers.
-        let line = &line.replace("CopyingSharedProducer", "CopyingProducer");
         if line.starts_with("impl") || line.starts_with("pub trait ") {
             let name = |name: &&&str| {
                 let named = |end: &str| line.contains(&format!(" {name}{end}"));
