@@ -26,37 +26,25 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 
-mod affinity;
-mod assign;
-mod assignment;
-mod binding;
-mod clock;
-mod cpu_set;
-mod drawing;
-mod files;
-mod machine;
-mod memory;
-mod model;
-mod pair;
-mod placement;
-mod quota;
-mod snapshot;
-mod summary;
-mod topology;
-mod usage;
+mod description;
+mod placing;
+mod printing;
+mod reading;
+mod threads;
 
-pub use affinity::{
+pub use description::cpu_set::{CpuListError, CpuSet};
+pub use description::machine::Machine;
+pub use description::parts::{
+    Cache, CacheHolds, Core, HugePages, Kind, Memory, Node, Package, Quota,
+};
+pub use placing::assignment::{AssignedThread, Assignment, PlacementError};
+pub use placing::binding::Placed;
+pub use placing::pair::CorePair;
+pub use placing::placement::{Explicit, Placement, PlacementTextError};
+pub use reading::files::MachineError;
+pub use reading::snapshot::{Snapshot, SnapshotError};
+pub use threads::affinity::{
     BindError, BoundThread, allowed_cpus, bind, bind_thread, pin, unpin, usable_cores,
 };
-pub use assignment::{AssignedThread, Assignment, PlacementError};
-pub use binding::Placed;
-pub use clock::{Clock, set_fine_timer};
-pub use cpu_set::{CpuListError, CpuSet};
-pub use files::MachineError;
-pub use machine::{
-    Cache, CacheHolds, Core, HugePages, Kind, Machine, Memory, Node, Package, Quota,
-};
-pub use pair::CorePair;
-pub use placement::{Explicit, Placement, PlacementTextError};
-pub use snapshot::{Snapshot, SnapshotError};
-pub use usage::{MachineUsage, ThreadTimes, process_cpu, thread_cpu, thread_id};
+pub use threads::clock::{Clock, set_fine_timer};
+pub use threads::usage::{MachineUsage, ThreadTimes, process_cpu, thread_cpu, thread_id};

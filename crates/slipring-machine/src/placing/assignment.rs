@@ -5,10 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::CpuSet;
-use crate::machine::{Machine, Quota};
-use crate::placement::Placement;
-use crate::summary::plural;
+use super::placement::Placement;
+use crate::description::cpu_set::CpuSet;
+use crate::description::machine::Machine;
+use crate::description::parts::Quota;
+use crate::printing::summary::plural;
 
 /// The CPUs of a graph's threads. [`Machine::assign`] finds them.
 ///

@@ -1,8 +1,9 @@
 //! A machine as an indented drawing.
 
-use crate::CpuSet;
-use crate::machine::{Cache, Core, Machine};
-use crate::summary::{cache_name, plural, runs, size, wrapped};
+use super::summary::{cache_name, plural, runs, size, wrapped};
+use crate::description::cpu_set::CpuSet;
+use crate::description::machine::Machine;
+use crate::description::parts::{Cache, Core, Node, Package};
 
 /// Number of CPUs up to which the drawing shows every core.
 const MOST_CPUS_SHOWN: usize = 48;
@@ -75,10 +76,9 @@ impl Machine {
 
     /// Returns all groups within each other.
     fn groups(&self) -> Group {
-        let package = |package: &crate::Package| {
-            (0, format!("package {}", package.number), package.cpus.clone())
-        };
-        let node = |node: &crate::Node| {
+        let package =
+            |package: &Package| (0, format!("package {}", package.number), package.cpus.clone());
+        let node = |node: &Node| {
             let memory =
                 node.memory_mib.map(|mib| format!(" with {}", size(mib.saturating_mul(1024))));
             let title = format!("node {}{}", node.number, memory.unwrap_or_default());

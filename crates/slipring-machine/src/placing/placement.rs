@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::description::cpu_set::{CpuSet, shortened};
+
 /// A wish where the threads of a graph run. [`Machine::assign`](crate::Machine::assign) finds the
 /// CPUs.
 ///
@@ -164,7 +166,7 @@ impl FromStr for Placement {
             None if text.contains('=') => named(text),
             None => Err("is no placement".into()),
         };
-        let error = |problem| PlacementTextError { text: crate::cpu_set::shortened(text), problem };
+        let error = |problem| PlacementTextError { text: shortened(text), problem };
         explicit.map(Placement::Explicit).map_err(error)
     }
 }
@@ -173,8 +175,8 @@ fn in_order(list: &str) -> Result<Explicit, String> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
         // Each part alone, because a set has no order.
-        let set: crate::CpuSet = part.parse().map_err(|_| "names no CPUs".to_owned())?;
-        if set.is_empty() || cpus.len() > crate::CpuSet::LIMIT {
+        let set: CpuSet = part.parse().map_err(|_| "names no CPUs".to_owned())?;
+        if set.is_empty() || cpus.len() > CpuSet::LIMIT {
             return Err("names no CPUs".into());
         }
         cpus.extend(set.iter());

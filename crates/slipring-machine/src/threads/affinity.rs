@@ -8,7 +8,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::thread;
 
-use crate::CpuSet;
+use crate::description::cpu_set::CpuSet;
 
 pub use system::{allowed_cpus, bind};
 
@@ -116,6 +116,8 @@ mod system {
 
     use rustix::thread;
 
+    use crate::description::cpu_set::CpuSet;
+
     pub type Mask = thread::CpuSet;
 
     /// Binds the calling thread, and threads that it starts, to these CPUs. CPUs that the machine
@@ -145,7 +147,7 @@ mod system {
     }
 
     /// Sets the mask of the calling thread, and returns its old one, if that was another one.
-    pub fn replace_mask(cpus: &crate::CpuSet) -> io::Result<Option<Mask>> {
+    pub fn replace_mask(cpus: &CpuSet) -> io::Result<Option<Mask>> {
         let mut mask = Mask::new();
         for cpu in cpus.iter() {
             if cpu >= Mask::MAX_CPU {
@@ -172,6 +174,8 @@ mod system {
 mod system {
     use std::io;
 
+    use crate::description::cpu_set::CpuSet;
+
     pub type Mask = ();
 
     /// Does nothing on this system.
@@ -182,7 +186,7 @@ mod system {
         Vec::new()
     }
 
-    pub fn replace_mask(_cpus: &crate::CpuSet) -> io::Result<Option<Mask>> {
+    pub fn replace_mask(_cpus: &CpuSet) -> io::Result<Option<Mask>> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "this system offers no affinity masks"))
     }
 

@@ -1,6 +1,6 @@
 //! Reads the names of the processor and of the hypervisor.
 
-use crate::files::{Files, MachineError};
+use super::files::{Files, MachineError};
 
 const PATH: &str = "proc/cpuinfo";
 

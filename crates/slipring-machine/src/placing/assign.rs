@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::assignment::{Assignment, PlacementError};
-use crate::machine::Machine;
-use crate::placement::{Cpus, Explicit, Placement};
-use crate::summary::plural;
+use super::assignment::{Assignment, PlacementError};
+use super::placement::{Cpus, Explicit, Placement};
+use crate::description::machine::Machine;
+use crate::description::parts::Core;
+use crate::printing::summary::plural;
 
 /// A core of which this process may use a CPU.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl Machine {
     /// Returns the cores of which this process may use a CPU.
     fn sites(&self) -> Vec<Site> {
         let shared = self.shared_caches();
-        let site = |core: &crate::machine::Core| {
+        let site = |core: &Core| {
             let within = shared.iter().enumerate();
             let within = within.filter(|(_, cache)| {
                 core.cpus.first().is_some_and(|first| cache.cpus.contains(first))

@@ -1,7 +1,7 @@
 //! Reads the sizes of pages.
 
-use crate::files::{Files, MachineError, quoted};
-use crate::machine::{HugePages, Memory};
+use super::files::{Files, MachineError, quoted};
+use crate::description::parts::{HugePages, Memory};
 
 const TRANSPARENT: &str = "sys/kernel/mm/transparent_hugepage";
 const RESERVED: &str = "sys/kernel/mm/hugepages";

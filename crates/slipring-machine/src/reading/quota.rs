@@ -1,7 +1,7 @@
 //! Reads the limit of processor time that control groups set.
 
-use crate::files::{Files, MachineError, quoted};
-use crate::machine::Quota;
+use super::files::{Files, MachineError, quoted};
+use crate::description::parts::Quota;
 
 const MEMBERSHIP: &str = "proc/self/cgroup";
 const GROUPS: &str = "sys/fs/cgroup";
@@ -103,7 +103,7 @@ fn quota(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Source;
+    use crate::reading::files::Source;
 
     fn quota_of(text: &str) -> Result<Option<(u64, u64, String)>, String> {
         let snapshot = text.parse().unwrap();

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::machine::{Cache, Core, Machine, Node};
+use crate::description::cpu_set::CpuSet;
+use crate::description::machine::Machine;
+use crate::description::parts::{Cache, CacheHolds, Core, Node};
 
 /// Width of the lines of an error, in characters.
 const WIDTH: usize = 80;
@@ -89,11 +91,10 @@ pub fn size(kib: u64) -> String {
 
 /// Returns a level, and the letter of what the cache holds where it has a twin.
 pub fn cache_name(cache: &Cache) -> String {
-    use crate::machine::CacheHolds::{Both, Data, Instructions};
     let letter = match cache.holds {
-        Data => "d",
-        Instructions => "i",
-        Both => "",
+        CacheHolds::Data => "d",
+        CacheHolds::Instructions => "i",
+        CacheHolds::Both => "",
     };
     format!("L{}{letter}", cache.level)
 }
@@ -147,7 +148,7 @@ impl Machine {
 }
 
 /// Returns CPUs as one part of a list with commas: `0-7+128-135`.
-fn joined(cpus: &crate::CpuSet) -> String {
+fn joined(cpus: &CpuSet) -> String {
     cpus.to_string().replace(',', "+")
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::CpuSet;
-use crate::files::{Files, MachineError, quoted};
-use crate::machine::{Cache, CacheHolds, Core, Kind, Node, Package};
+use super::files::{Files, MachineError, quoted};
+use crate::description::cpu_set::CpuSet;
+use crate::description::parts::{Cache, CacheHolds, Core, Kind, Node, Package};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";

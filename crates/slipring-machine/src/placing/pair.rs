@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::affinity::allowed_cpus;
-use crate::cpu_set::CpuSet;
-use crate::machine::Machine;
+use crate::description::cpu_set::CpuSet;
+use crate::description::machine::Machine;
+use crate::threads::affinity::allowed_cpus;
 
 /// Two different CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

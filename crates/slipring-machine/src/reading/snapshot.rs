@@ -11,8 +11,7 @@ use std::io;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
-use crate::CpuSet;
-use crate::cpu_set::shortened;
+use crate::description::cpu_set::{CpuSet, shortened};
 
 /// Number of files that a snapshot may have. A machine of 8192 CPUs has fewer.
 const MOST_FILES: usize = 1 << 19;

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use slipring::{Bound, Fault, Places};
 
-use crate::{Assignment, CpuSet, Machine, Placement, bind_thread};
+use super::assignment::Assignment;
+use super::placement::Placement;
+use crate::description::cpu_set::CpuSet;
+use crate::description::machine::Machine;
+use crate::threads::affinity::bind_thread;
 
 /// A placement on a machine, as a graph takes it. [`Machine::at`] makes one.
 ///
@@ -94,7 +98,8 @@ mod tests {
     use slipring::Placement as _;
 
     use super::*;
-    use crate::allowed_cpus;
+    use crate::placing::placement::Explicit;
+    use crate::threads::affinity::allowed_cpus;
 
     #[test]
     fn threads_are_bound_by_name_and_get_their_masks_back() {
@@ -102,7 +107,7 @@ mod tests {
         let machine = Machine::this().unwrap();
         assert_eq!(machine.allowed().iter().collect::<Vec<_>>(), before);
         let last = *before.last().unwrap();
-        let explicit = crate::Explicit::named([("producer", before[0]), ("parse", last)]);
+        let explicit = Explicit::named([("producer", before[0]), ("parse", last)]);
         let placed = machine.at(Placement::Explicit(explicit));
         let places = placed.assign(&["producer".into(), "parse".into()]).unwrap();
         let bound = places.bind("parse").unwrap();

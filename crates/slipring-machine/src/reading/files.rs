@@ -7,9 +7,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::CpuSet;
-use crate::Snapshot;
-use crate::cpu_set::shortened;
+use super::snapshot::Snapshot;
+use crate::description::cpu_set::{CpuSet, shortened};
 
 /// Largest part of a file that is read, in bytes. The processor descriptions of 8192 CPUs are
 /// larger, but a part of them says enough.

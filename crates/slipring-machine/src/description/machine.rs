@@ -1,0 +1,230 @@
+//! A machine as data, and what follows from the data alone.
+//!
+//! The reader makes descriptions in which each online CPU belongs to exactly one core, the allowed
+//! CPUs are some of the online ones and at least one, and there is at least one node. A description
+//! out of a record holds what the record says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::cpu_set::CpuSet;
+use super::parts::{Cache, CacheHolds, Core, Kind, Memory, Node, Package, Quota};
+
+/// A description of a machine: its CPUs, cores, caches, memory nodes, and how much of them this
+/// process may use.
+///
+/// A *CPU* is a logical CPU, by the number that the system gives it: one hardware thread of a
+/// *core*. A *package* is a processor in its socket. A *node* is a part of the memory, with the
+/// CPUs that are near to it (NUMA).
+///
+/// A description is of one moment: it does not see CPUs that go online or offline later, or a mask
+/// or quota that changes.
+///
+/// What the system does not say is absent. Without a folder for a CPU's topology, the CPU is a core
+/// of its own. Without nodes, there is one node with all CPUs. Without a cache folder, there are no
+/// caches. Without `/proc`, a process may use all CPUs that are online. A file that this process
+/// may not read counts as missing.
+///
+/// On systems other than Linux, [`Machine::this`] has a number of cores and no more.
+///
+/// In records (`serde`), the keys are the names of the methods below and of the public fields, and
+/// sets of CPUs are texts such as `0-3,8`. Later versions may add keys, and keep these.
+///
+/// ```
+/// use slipring_machine::Machine;
+///
+/// let machine = Machine::this()?;
+/// for core in machine.cores() {
+///     println!("core {} has CPUs {}", core.number, core.cpus);
+/// }
+/// # Ok::<(), slipring_machine::MachineError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub(crate) model: Option<String>,
+    pub(crate) kernel: Option<String>,
+    pub(crate) hypervisor: Option<String>,
+    pub(crate) online: CpuSet,
+    pub(crate) offline: CpuSet,
+    pub(crate) allowed: CpuSet,
+    pub(crate) quota: Option<Quota>,
+    pub(crate) usable_cores: usize,
+    pub(crate) packages: Vec<Package>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) caches: Vec<Cache>,
+    pub(crate) memory: Memory,
+}
+
+impl Machine {
+    /// Returns the processor's name.
+    ///
+    /// ```
+    /// let model = slipring_machine::Machine::this()?.model().unwrap_or("unknown").to_owned();
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// Returns the name and release of the operating system.
+    ///
+    /// ```
+    /// let kernel = slipring_machine::Machine::this()?.kernel().unwrap_or("unknown").to_owned();
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn kernel(&self) -> Option<&str> {
+        self.kernel.as_deref()
+    }
+
+    /// Returns the name of the hypervisor that runs this machine, if one says that it does.
+    ///
+    /// ```
+    /// let is_virtual = slipring_machine::Machine::this()?.hypervisor().is_some();
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn hypervisor(&self) -> Option<&str> {
+        self.hypervisor.as_deref()
+    }
+
+    /// Returns the CPUs that run.
+    ///
+    /// ```
+    /// let machine = slipring_machine::Machine::this()?;
+    /// assert!(machine.allowed().is_subset(machine.online()));
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn online(&self) -> &CpuSet {
+        &self.online
+    }
+
+    /// Returns the CPUs that the machine has and that do not run. The system says nothing else of
+    /// these.
+    ///
+    /// ```
+    /// let machine = slipring_machine::Machine::this()?;
+    /// assert!(machine.offline().intersection(machine.online()).is_empty());
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn offline(&self) -> &CpuSet {
+        &self.offline
+    }
+
+    /// Returns the CPUs that run and that the affinity mask allows to this thread. It is never
+    /// empty.
+    ///
+    /// Example: [`Machine::online`].
+    pub fn allowed(&self) -> &CpuSet {
+        &self.allowed
+    }
+
+    /// Returns the smallest limit of processor time among the control groups of this process.
+    ///
+    /// Example: [`Quota::cpus`].
+    pub fn quota(&self) -> Option<&Quota> {
+        self.quota.as_ref()
+    }
+
+    /// Returns how many threads of this process can run all the time: its allowed CPUs, or the
+    /// whole CPUs of its quota if that is less, and at least 1.
+    ///
+    /// A quota of 1.5 CPUs counts as 1, because two threads that spin under it are stopped in each
+    /// period. [`std::thread::available_parallelism`] counts in the same way.
+    ///
+    /// Example: [`Quota::cpus`].
+    pub fn usable_cores(&self) -> usize {
+        self.usable_cores
+    }
+
+    /// Returns the packages, by number. Empty: the system names none.
+    ///
+    /// ```
+    /// let packages = slipring_machine::Machine::this()?.packages().len();
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn packages(&self) -> &[Package] {
+        &self.packages
+    }
+
+    /// Returns the memory nodes, by number. There is at least one.
+    ///
+    /// ```
+    /// assert!(!slipring_machine::Machine::this()?.nodes().is_empty());
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Returns the kinds of cores, the fastest first. Empty: all cores are alike.
+    ///
+    /// ```
+    /// for kind in slipring_machine::Machine::this()?.kinds() {
+    ///     println!("{}: CPUs {}", kind.name, kind.cpus);
+    /// }
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// Returns the cores, by number. Each CPU that is online belongs to one of them.
+    ///
+    /// Example: [`Machine`].
+    pub fn cores(&self) -> &[Core] {
+        &self.cores
+    }
+
+    /// Returns the core of a CPU that is online.
+    ///
+    /// ```
+    /// let machine = slipring_machine::Machine::this()?;
+    /// let first = machine.online().first().unwrap();
+    /// assert!(machine.core_of(first).unwrap().cpus.contains(first));
+    /// assert!(machine.core_of(usize::MAX).is_none());
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn core_of(&self, cpu: usize) -> Option<&Core> {
+        self.cores.iter().find(|core| core.cpus.contains(cpu))
+    }
+
+    /// Returns the caches, the highest level first, then by their first CPU. Empty: the system says
+    /// nothing of caches.
+    ///
+    /// ```
+    /// let machine = slipring_machine::Machine::this()?;
+    /// if let Some(last) = machine.caches().first() {
+    ///     println!("level {}, shared by CPUs {}", last.level, last.cpus);
+    /// }
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn caches(&self) -> &[Cache] {
+        &self.caches
+    }
+
+    /// Returns the sizes of pages, and what the system does with huge ones.
+    ///
+    /// ```
+    /// let huge = slipring_machine::Machine::this()?.memory().huge_pages.len();
+    /// # Ok::<(), slipring_machine::MachineError>(())
+    /// ```
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Returns the data caches that several cores share, the highest level first.
+    pub(crate) fn shared_caches(&self) -> Vec<&Cache> {
+        let mut core_of = BTreeMap::new();
+        for core in &self.cores {
+            core_of.extend(core.cpus.iter().map(|cpu| (cpu, core.number)));
+        }
+        let is_shared = |cache: &&Cache| {
+            let mut cores = cache.cpus.iter().filter_map(|cpu| core_of.get(&cpu));
+            let first = cores.next();
+            cache.holds != CacheHolds::Instructions && cores.any(|core| Some(core) != first)
+        };
+        self.caches.iter().filter(is_shared).collect()
+    }
+}

@@ -1,0 +1,4 @@
+//! Machines as text: a summary of a few lines, and a drawing.
+
+mod drawing;
+pub(crate) mod summary;

@@ -1,0 +1,5 @@
+//! What a thread does or asks the system: affinity masks, processor times, and a clock.
+
+pub(crate) mod affinity;
+pub(crate) mod clock;
+pub(crate) mod usage;
