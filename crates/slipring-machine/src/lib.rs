@@ -35,7 +35,7 @@ mod threads;
 pub use description::cpu_set::{CpuListError, CpuSet};
 pub use description::machine::Machine;
 pub use description::parts::{
-    Cache, CacheHolds, Core, HugePages, Kind, Memory, Node, Package, Quota,
+    Cache, CacheHolds, Core, CoreKind, HugePages, Memory, Node, Package, Quota,
 };
 pub use placing::assignment::{AssignedThread, Assignment, PlacementError};
 pub use placing::binding::Placed;

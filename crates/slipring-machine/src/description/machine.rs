@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_set::CpuSet;
-use super::parts::{Cache, CacheHolds, Core, Kind, Memory, Node, Package, Quota};
+use super::parts::{Cache, CacheHolds, Core, CoreKind, Memory, Node, Package, Quota};
 
 /// A description of a machine: its CPUs, cores, caches, memory nodes, and how much of them this
 /// process may use.
@@ -52,7 +52,7 @@ pub struct Machine {
     pub(crate) usable_cores: usize,
     pub(crate) packages: Vec<Package>,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<CoreKind>,
     pub(crate) cores: Vec<Core>,
     pub(crate) caches: Vec<Cache>,
     pub(crate) memory: Memory,
@@ -166,7 +166,7 @@ impl Machine {
     /// }
     /// # Ok::<(), slipring_machine::MachineError>(())
     /// ```
-    pub fn kinds(&self) -> &[Kind] {
+    pub fn kinds(&self) -> &[CoreKind] {
         &self.kinds
     }
 

@@ -32,7 +32,7 @@ pub struct Node {
 /// A kind of core, on a machine that has several. Machines with one kind of core name none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Kind {
+pub struct CoreKind {
     /// Name of the kind: `performance`, `efficiency`, `low-power`, or `capacity N`.
     pub name: String,
     /// Speed of one core, in 1024ths of the machine's fastest.

@@ -34,14 +34,14 @@ pub fn wrapped(first: &str, parts: &[String], indent: usize, width: usize) -> St
 /// Returns the CPUs of cores in runs of alike cores: `0-63 with 128-191` are 64 cores of two
 /// hardware threads each, `0-11 in twos` are six, and `12-19` are eight cores of one.
 pub fn runs(cores: &[&Core]) -> Vec<String> {
-    struct Run {
+    struct CoreRun {
         first: usize,
         last: usize,
         step: usize,
         /// Distances of a core's hardware threads from its first.
         offsets: Vec<usize>,
     }
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<CoreRun> = Vec::new();
     for core in cores {
         let Some(first) = core.cpus.first() else { continue };
         let offsets: Vec<usize> = core.cpus.iter().map(|cpu| cpu - first).collect();
@@ -49,14 +49,14 @@ pub fn runs(cores: &[&Core]) -> Vec<String> {
         let step = if offsets.get(1) == Some(&1) { offsets.len() } else { 1 };
         match runs.last_mut() {
             Some(run) if run.offsets == offsets && run.last + step == first => run.last = first,
-            _ => runs.push(Run { first, last: first, step, offsets }),
+            _ => runs.push(CoreRun { first, last: first, step, offsets }),
         }
     }
     let range = |first: usize, last: usize| match first == last {
         true => first.to_string(),
         false => format!("{first}-{last}"),
     };
-    let shown = |run: &Run| match run.step {
+    let shown = |run: &CoreRun| match run.step {
         _ if run.offsets.len() > 1 && run.first == run.last => {
             let cpus = run.offsets.iter().map(|offset| (run.first + offset).to_string());
             cpus.collect::<Vec<_>>().join("+")

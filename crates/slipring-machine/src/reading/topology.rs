@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::files::{Files, MachineError, quoted};
 use crate::description::cpu_set::CpuSet;
-use crate::description::parts::{Cache, CacheHolds, Core, Kind, Node, Package};
+use crate::description::parts::{Cache, CacheHolds, Core, CoreKind, Node, Package};
 
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
@@ -91,14 +91,14 @@ fn memory(files: &Files<'_>, path: &str) -> Result<Option<u64>, MachineError> {
 }
 
 /// Returns the kinds of cores, the fastest first. Empty: they are alike.
-pub fn kinds(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Kind>, MachineError> {
+pub fn kinds(files: &Files<'_>, online: &CpuSet) -> Result<Vec<CoreKind>, MachineError> {
     let mut kinds = Vec::new();
     let named = [("core", "performance"), ("atom", "efficiency"), ("lowpower", "low-power")];
     for (folder, name) in named {
         let cpus = files.cpus(&format!("sys/devices/cpu_{folder}/cpus"))?.unwrap_or_default();
         let cpus = cpus.intersection(online);
         if !cpus.is_empty() {
-            kinds.push(Kind { name: name.into(), capacity: None, cpus });
+            kinds.push(CoreKind { name: name.into(), capacity: None, cpus });
         }
     }
     if kinds.is_empty() {
@@ -108,7 +108,7 @@ pub fn kinds(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Kind>, MachineErr
                 capacities.entry(capacity).or_default().extend(&CpuSet::from_iter([cpu]));
             }
         }
-        let kind = |(capacity, cpus)| Kind {
+        let kind = |(capacity, cpus)| CoreKind {
             name: format!("capacity {capacity}"),
             capacity: Some(capacity),
             cpus,
@@ -126,7 +126,7 @@ pub fn cores(
     files: &Files<'_>,
     online: &CpuSet,
     nodes: &[Node],
-    kinds: &[Kind],
+    kinds: &[CoreKind],
 ) -> Result<(Vec<Core>, Vec<Package>), MachineError> {
     let (mut cores, mut packages) = (Vec::<Core>::new(), BTreeMap::<usize, CpuSet>::new());
     let mut seen = CpuSet::new();
