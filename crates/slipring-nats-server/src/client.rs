@@ -10,9 +10,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    Message,
-    jetstream::ApiError,
-    wire::{Frame, block, parse, publication},
+    api::ApiError,
+    wire::{Frame, Message, block, parse, publication},
 };
 
 /// Time limit of connecting, of a write and of a request of the JetStream API.

@@ -4,7 +4,14 @@ use std::{io, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::{Client, Direction, Options, Proxy, Server, free_port, options::Routes, wait_for};
+use crate::{
+    client::Client,
+    host::{free_port, wait_for},
+    options::{Options, Routes},
+    proxy::Proxy,
+    server::Server,
+    traffic::Direction,
+};
 
 /// Time limit for the election of a leader.
 const LIMIT: Duration = Duration::from_secs(60);

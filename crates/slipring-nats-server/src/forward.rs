@@ -1,20 +1,22 @@
 //! The threads of a proxied connection: for each direction one that reads and one that writes, with
 //! a queue between them.
 //!
-//! One lock guards all queues and faults, and one condition variable tells of each change. Sockets
-//! are read and written without the lock. A connection that is cut leaves [`State::open`], and its
-//! sockets are shut down, which ends every read and write; its threads end when they miss it there.
+//! Sockets are read and written without the lock of the [`SharedState`]. A connection that is cut
+//! leaves [`State::open`], and its sockets are shut down, which ends every read and write; its
+//! threads end when they miss it there.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crate::proxy::Direction;
+use crate::{
+    proxy_state::{DirectionState, SharedState, State},
+    traffic::Direction,
+};
 
 /// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
@@ -23,122 +25,12 @@ const QUEUE: u64 = 4 << 20;
 /// The same while the direction is held.
 const HELD: u64 = 256 << 20;
 
-/// What all threads of a proxy share.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    /// Notified after each change of the state.
-    pub(crate) changed: Condvar,
-}
-
-impl Shared {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a change, or for at most `limit`.
-    pub(crate) fn wait<'s>(
-        &'s self,
-        state: MutexGuard<'s, State>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'s, State> {
-        match limit {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => {
-                let waited = self.changed.wait_timeout(state, limit);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        }
-    }
-}
-
-/// The faults, the counts and the open connections of a proxy.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    /// Faults and counts by direction.
-    pub(crate) directions: [DirectionState; 2],
-    pub(crate) delay: Duration,
-    pub(crate) refuse: bool,
-    /// Whether the proxy is being dropped.
-    pub(crate) stop: bool,
-    /// Number of cuts so far.
-    pub(crate) cuts: u64,
-    pub(crate) connections: u64,
-    pub(crate) refused: u64,
-    /// The open connections by id.
-    pub(crate) open: BTreeMap<u64, Connection>,
-}
-
-impl State {
-    /// Closes one connection.
-    pub(crate) fn close(&mut self, id: u64) {
-        if let Some(open) = self.open.remove(&id) {
-            open.close();
-        }
-    }
-}
-
-/// Faults and counts of a direction.
-#[derive(Debug, Default)]
-pub(crate) struct DirectionState {
-    pub(crate) swallow: bool,
-    pub(crate) hold: bool,
-    /// Number of bytes that pass until all connections are closed.
-    pub(crate) cut_after: Option<u64>,
-    pub(crate) passed: u64,
-    pub(crate) swallowed: u64,
-}
-
-/// An open connection.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    client: Arc<TcpStream>,
-    server: Arc<TcpStream>,
-    queues: [Queue; 2],
-}
-
-impl Connection {
-    pub(crate) fn new(client: Arc<TcpStream>, server: Arc<TcpStream>) -> Self {
-        Self { client, server, queues: Default::default() }
-    }
-
-    /// Closes both sides.
-    pub(crate) fn close(&self) {
-        let _ = self.server.shutdown(Shutdown::Both);
-        self.close_client();
-    }
-
-    pub(crate) fn close_client(&self) {
-        let _ = self.client.shutdown(Shutdown::Both);
-    }
-
-    /// Bytes that were received in a direction and are not forwarded yet.
-    pub(crate) fn held(&self, direction: Direction) -> u64 {
-        self.queues[direction.index()].bytes
-    }
-}
-
-/// The bytes between the reader and the writer of a direction.
-#[derive(Debug, Default)]
-struct Queue {
-    /// Bytes, each chunk with the time of its arrival.
-    chunks: VecDeque<(Instant, Vec<u8>)>,
-    /// Number of bytes in the chunks and in the writer's hands.
-    bytes: u64,
-    /// Whether the sender has closed the connection.
-    ended: bool,
-    /// Whether the receiver has closed it: the bytes are thrown away.
-    broken: bool,
-    /// Whether the writer has forwarded the end.
-    done: bool,
-}
-
 /// Starts the threads of a connection.
 pub(crate) fn forward(
     id: u64,
     client: &Arc<TcpStream>,
     server: &Arc<TcpStream>,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     for direction in Direction::BOTH {
@@ -156,7 +48,7 @@ pub(crate) fn forward(
 }
 
 /// Reads into the queue until the sender closes the connection or the proxy cuts it.
-fn read(shared: &Shared, id: u64, direction: Direction, mut source: &TcpStream) {
+fn read(shared: &SharedState, id: u64, direction: Direction, mut source: &TcpStream) {
     let mut buffer = vec![0; CHUNK];
     let index = direction.index();
     loop {
@@ -203,7 +95,7 @@ enum Next {
 }
 
 /// Writes from the queue until the end is forwarded or the proxy cuts the connection.
-fn write(shared: &Shared, id: u64, direction: Direction, mut sink: &TcpStream) {
+fn write(shared: &SharedState, id: u64, direction: Direction, mut sink: &TcpStream) {
     let index = direction.index();
     loop {
         match next(shared, id, index) {
@@ -247,7 +139,7 @@ fn write(shared: &Shared, id: u64, direction: Direction, mut sink: &TcpStream) {
 }
 
 /// Waits for what a writer does next.
-fn next(shared: &Shared, id: u64, index: usize) -> Next {
+fn next(shared: &SharedState, id: u64, index: usize) -> Next {
     let mut state = shared.state();
     loop {
         let State { directions, open, delay, .. } = &mut *state;

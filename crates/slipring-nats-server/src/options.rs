@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::host::HOST;
+
 /// Settings of a server. The default has JetStream and no authentication.
 ///
 /// ```
@@ -265,14 +267,13 @@ impl Options {
             writeln!(text, "}}")?;
         }
         if let Some(Routes { name, port, to, hides }) = &self.cluster {
-            let host = crate::HOST;
-            writeln!(text, "cluster {{\n  name: {}\n  listen: \"{host}:{port}\"", quoted(name))?;
+            writeln!(text, "cluster {{\n  name: {}\n  listen: \"{HOST}:{port}\"", quoted(name))?;
             if *hides {
-                writeln!(text, "  advertise: \"{host}:1\"")?;
+                writeln!(text, "  advertise: \"{HOST}:1\"")?;
             }
             writeln!(text, "  routes: [")?;
             for port in to {
-                writeln!(text, "    \"nats://{host}:{port}\"")?;
+                writeln!(text, "    \"nats://{HOST}:{port}\"")?;
             }
             writeln!(text, "  ]\n}}")?;
         }

@@ -1,7 +1,6 @@
 //! A TCP proxy between clients and a server, with faults that a test turns on and off.
 
 use std::{
-    collections::BTreeMap,
     io,
     net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
@@ -13,59 +12,14 @@ use std::{
 };
 
 use crate::{
-    HOST,
-    forward::{Connection, Shared, State, forward},
+    forward::forward,
+    host::{HOST, free_port},
+    proxy_state::{Connection, SharedState, State},
+    traffic::{Counts, Direction},
 };
 
 /// Time limit of a connection to the server.
 const CONNECT: Duration = Duration::from_secs(5);
-
-/// The direction of bytes through a [`Proxy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the client to the server.
-    ToServer,
-    /// From the server to the client.
-    ToClient,
-}
-
-impl Direction {
-    /// Both directions.
-    pub(crate) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
-
-    /// Index of what a direction has.
-    pub(crate) fn index(self) -> usize {
-        self as usize
-    }
-}
-
-/// Bytes of one direction, over all connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Bytes forwarded.
-    pub passed: u64,
-    /// Bytes thrown away by [`Proxy::swallow`].
-    pub swallowed: u64,
-    /// Bytes received and not forwarded yet.
-    pub held: u64,
-}
-
-/// Counts of a [`Proxy`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Connections made since the start, without refused ones.
-    pub connections: u64,
-    /// Connections closed at once, because of [`Proxy::refuse`] or because the server did not
-    /// accept.
-    pub refused: u64,
-    /// Connections that are open now. A connection whose client has gone counts until its bytes
-    /// have reached the server.
-    pub open: u64,
-    /// Bytes from clients to the server.
-    pub to_server: Traffic,
-    /// Bytes from the server to clients.
-    pub to_client: Traffic,
-}
 
 /// A TCP proxy in front of one port of this machine. Each fault concerns all connections.
 ///
@@ -92,7 +46,7 @@ pub struct Counts {
 pub struct Proxy {
     port: u16,
     target: Arc<AtomicU16>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -103,9 +57,9 @@ impl Proxy {
     ///
     /// The system has no port or thread left.
     pub fn to(port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind((HOST, crate::free_port()?))?;
+        let listener = TcpListener::bind((HOST, free_port()?))?;
         let own = listener.local_addr()?.port();
-        let (target, shared) = (Arc::new(AtomicU16::new(port)), Arc::new(Shared::default()));
+        let (target, shared) = (Arc::new(AtomicU16::new(port)), Arc::new(SharedState::default()));
         let acceptor = thread::Builder::new().name("proxy-accept".to_owned()).spawn({
             let (target, shared) = (target.clone(), shared.clone());
             move || accept(&listener, &target, &shared)
@@ -192,7 +146,7 @@ impl Proxy {
         self.change(|state| state.directions[direction.index()].hold = on);
     }
 
-    /// Closes new connections at once, while `on`. Connection ones stay.
+    /// Closes new connections at once, while `on`. Open ones stay.
     pub fn refuse(&self, on: bool) {
         self.change(|state| state.refuse = on);
     }
@@ -223,7 +177,7 @@ impl Drop for Proxy {
 }
 
 /// Accepts connections until the proxy is dropped, then waits for the end of their threads.
-fn accept(listener: &TcpListener, target: &AtomicU16, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, target: &AtomicU16, shared: &Arc<SharedState>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     for id in 0.. {
         let accepted = listener.accept();
@@ -255,7 +209,7 @@ fn connect(
     client: TcpStream,
     target: u16,
     cuts: u64,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let server = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, target).into(), CONNECT)?;
     client.set_nodelay(true)?;
@@ -274,24 +228,4 @@ fn connect(
         shared.state().close(id);
     }
     threads
-}
-
-impl State {
-    fn counts(&self) -> Counts {
-        let [to_server, to_client] = Direction::BOTH.map(|direction| {
-            let state = &self.directions[direction.index()];
-            let held = self.open.values().map(|open| open.held(direction)).sum();
-            Traffic { passed: state.passed, swallowed: state.swallowed, held }
-        });
-        let (connections, refused) = (self.connections, self.refused);
-        Counts { connections, refused, open: self.open.len() as u64, to_server, to_client }
-    }
-
-    /// Closes all connections.
-    pub(crate) fn cut(&mut self) {
-        self.cuts += 1;
-        std::mem::take::<BTreeMap<u64, Connection>>(&mut self.open)
-            .values()
-            .for_each(Connection::close);
-    }
 }

@@ -10,7 +10,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{HOST, Options, binary, free_port, wait_for};
+use crate::{
+    binary,
+    host::{HOST, free_port, wait_for},
+    options::Options,
+};
 
 /// Time limit for a server's start and for its orderly end.
 const LIMIT: Duration = Duration::from_secs(20);
