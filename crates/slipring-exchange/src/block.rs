@@ -4,8 +4,8 @@ use std::io;
 use std::slice;
 use std::sync::Arc;
 
+use crate::ends::{Reader, Writer, now};
 use crate::memory::Memory;
-use crate::{Reader, Writer, now};
 
 /// One end's right to use a block, and its way to wait for the right and to pass it on.
 pub trait Turn: Send {

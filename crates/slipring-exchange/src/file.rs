@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use zerocopy::IntoBytes as _;
 
-use crate::{PATIENCE, Reader, Writer, impatient, now};
+use crate::ends::{PATIENCE, Reader, Writer, impatient, now};
 
 /// An end of an exchange through files in a folder.
 pub struct Files {

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Instant;
 
 use crate::block::Turn;
-use crate::{PATIENCE, impatient};
+use crate::ends::{PATIENCE, impatient};
 
 /// The two halves of a promise that brings the promise of the next turn.
 pub trait Halves: Sized + Send {

@@ -8,7 +8,7 @@ use slipring::{Graph, Producer, Wait};
 use slipring_shm::{Event, Segment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Ends, PATIENCE, Reader, Writer, now};
+use crate::ends::{Ends, PATIENCE, Reader, Writer, now};
 
 /// A block as an event of a segment. Its size is part of its type.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]

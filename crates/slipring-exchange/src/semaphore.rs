@@ -5,7 +5,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use crate::block::Turn;
-use crate::{PATIENCE, impatient};
+use crate::ends::{PATIENCE, impatient};
 
 /// A named semaphore that this process has open.
 struct Semaphore {

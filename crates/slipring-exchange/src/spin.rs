@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 
 use crate::block::Turn;
+use crate::ends::{PATIENCE, impatient};
 use crate::memory::Memory;
-use crate::{PATIENCE, impatient};
 
 /// Number of polls between two readings of the clock.
 const POLLS: u32 = 1 << 14;

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use slipring::Wait;
 
 use crate::block::End;
+use crate::ends::{Ends, Reader, Writer};
 use crate::file::Files;
 use crate::memory::Memory;
 use crate::promise::{self, Halves};
+use crate::ring;
 use crate::semaphore::Semaphores;
 use crate::spin::Spin;
-use crate::{Reader, Writer, ring};
-
-/// The two ends of an exchange within one process.
-pub type Ends = (Box<dyn Writer>, Box<dyn Reader>);
 
 /// A way to exchange blocks.
 #[derive(Clone, Debug)]
