@@ -125,13 +125,15 @@ pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<O
 
     let executor =
         executor::Size { workers: job.workers, capacity: job.capacity, batch: job.batch };
+    let Job { workers, capacity, wait, .. } = job.clone();
+    let ring = ring::Settings { workers, capacity, wait };
     let (started, cpu) = (Instant::now(), ProcessTime::now());
     let report = match mode {
         Mode::Sequential => sequential::run(feed, schema, &mut stages).map(|()| None),
         Mode::Executor => executor::run(feed, schema, executor, &mut stages).map(|()| None),
-        Mode::Slipring => ring::run(feed, schema, job, false, &mut stages).map(Some),
-        Mode::SlipringShared => ring::run(feed, schema, job, true, &mut stages).map(Some),
-        Mode::SlipringGraph => ring::run_graph(feed, schema, job, &mut stages).map(Some),
+        Mode::Slipring => ring::run(feed, schema, &ring, false, &mut stages).map(Some),
+        Mode::SlipringShared => ring::run(feed, schema, &ring, true, &mut stages).map(Some),
+        Mode::SlipringGraph => ring::run_graph(feed, schema, &ring, &mut stages).map(Some),
     }?;
     stages.journal.flush()?;
     let (elapsed, cpu) = (started.elapsed(), cpu.elapsed());

@@ -12,25 +12,35 @@ pub use slipring::Wait;
 use slipring::{Graph, Threads};
 
 use super::input::Feed;
-use super::measure::Job;
 use super::row::Row;
 use super::schema::{Parser, Schema};
 use super::stages::Stages;
+
+/// The ring's parameters.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of parsing threads.
+    pub workers: usize,
+    /// Number of slots.
+    pub capacity: usize,
+    /// Wait strategy of all threads.
+    pub wait: Wait,
+}
 
 /// Passes all rows through a ring. `shared`: on as many threads as there are cores, instead of a
 /// thread for each stage and worker. Returns the ring's report.
 pub fn run(
     feed: Feed<'_>,
     schema: &Schema,
-    job: &Job,
+    settings: &Settings,
     shared: bool,
     stages: &mut Stages,
 ) -> Result<String> {
     let Stages { detector, journal, summary } = stages;
-    let chain = slipring::ring(job.capacity, Row::default).wait(job.wait.clone());
+    let chain = slipring::ring(settings.capacity, Row::default).wait(settings.wait.clone());
     let chain = if shared { chain.threads(Threads::Auto) } else { chain };
     let done = chain
-        .write_pool("parse", job.workers, |_worker| {
+        .write_pool("parse", settings.workers, |_worker| {
             let mut parser = Parser::new(schema);
             move |row, _at| row.parse(&mut parser)
         })
@@ -55,12 +65,13 @@ pub fn run(
 pub fn run_graph(
     feed: Feed<'_>,
     schema: &Schema,
-    job: &Job,
+    settings: &Settings,
     stages: &mut Stages,
 ) -> Result<String> {
-    let graph =
-        Graph::new(job.capacity, Row::default).wait(job.wait.clone()).threads(Threads::Auto);
-    let parse = graph.pool_writer("parse", job.workers);
+    let graph = Graph::new(settings.capacity, Row::default)
+        .wait(settings.wait.clone())
+        .threads(Threads::Auto);
+    let parse = graph.pool_writer("parse", settings.workers);
     let detect = graph.writer("detect").after(&parse);
     let journal = graph.reader("journal").after(&detect);
     let summary = graph.reader("summary").after(&detect);
