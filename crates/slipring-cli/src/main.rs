@@ -11,17 +11,9 @@
 // Both macros panic where the stream refuses a write; `console` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod console;
-mod destination;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-mod evict;
-mod exit;
+mod base;
 mod lab;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-mod ls;
 mod machine;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
-mod rm;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod segments;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -34,6 +26,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+
+use base::{console, exit};
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+use segments::{evict, ls, rm};
 
 /// Shows rings between processes, and measures slipring on this machine.
 #[derive(Debug, Parser)]

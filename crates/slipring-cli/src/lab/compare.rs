@@ -14,7 +14,7 @@ use super::reading::Loaded;
 use super::record::{Record, Results, Series, Values};
 use super::statistics::{Spread, Verdict, compare_runs};
 use super::wording::{is_debug, number, others, percent, wrapped};
-use crate::{console, exit};
+use crate::base::{console, exit};
 
 /// Number of repetitions below which no difference exceeds the noise (see `statistics.rs`).
 const REPETITIONS_AT_LEAST: usize = 5;

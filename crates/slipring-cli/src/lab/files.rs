@@ -6,9 +6,9 @@ use anyhow::{Context as _, Error, Result};
 use serde::Serialize;
 use slipring_support::streams::stdout_width;
 
-use crate::console::{self, StdoutClosed};
-use crate::destination::Destination;
-use crate::exit;
+use crate::base::console::{self, StdoutClosed};
+use crate::base::destination::Destination;
+use crate::base::exit;
 
 /// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
 /// only with its feature `wrap_help`, which brings a terminal library.

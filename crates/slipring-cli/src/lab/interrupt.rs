@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::exit;
+use crate::base::exit;
 
 pub use system::{requested, watch};
 
@@ -22,7 +22,7 @@ mod system {
     use signal_hook::flag;
 
     use super::Result;
-    use crate::exit::INTERRUPTED;
+    use crate::base::exit::INTERRUPTED;
 
     static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
 use super::record::{FORMAT, Record, VERSION};
-use crate::exit;
+use crate::base::exit;
 
 /// Largest file that is read, so that an endless device ends with a message.
 const BYTES_AT_MOST: u64 = 256 << 20;

@@ -20,7 +20,7 @@ use super::progress;
 use super::record::{self, Curves, Record, Results, Series, Values};
 use super::size::{Size, Sizes};
 use super::table;
-use crate::{console, exit};
+use crate::base::{console, exit};
 
 /// Seed of all orders and of generated work, the same in every measurement.
 const SEED: u64 = 2013;

@@ -32,7 +32,8 @@ use clap::Parser;
 use jiff::Timestamp;
 use slipring_shm::SegmentError;
 
-use crate::{console, segments};
+use crate::base::console;
+use crate::segments::words;
 use view::{History, Look};
 
 /// The help's paragraphs on what the columns mean.
@@ -106,12 +107,12 @@ struct Watch<'a> {
 impl Watch<'_> {
     /// Looks at the segment. The error is that of a first look (I2).
     fn look(&mut self) -> Result<Look, SegmentError> {
-        let result = segments::inspect(&self.args.name);
+        let result = words::inspect(&self.args.name);
         self.left -= 1;
         let result = match result {
             Err(error) if self.history.is_new() => return Err(error),
             Ok(summary) => {
-                self.name = segments::name(&summary);
+                self.name = words::name(&summary);
                 Ok(summary)
             }
             Err(error) => Err(self.history.explain(&error)),
@@ -124,7 +125,7 @@ impl Watch<'_> {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let left = args.count.unwrap_or(u64::MAX);
     let mut watch = Watch { args, name: String::new(), history: History::default(), left };
-    let first = watch.look().map_err(segments::explain)?;
+    let first = watch.look().map_err(words::explain)?;
     let draws = !args.json && !args.plain && io::stdout().is_terminal();
     let last = if draws { terminal::run(&mut watch, first)? } else { print(&mut watch, first)? };
     // A command that was asked for N looks tells scripts whether the segment is still there.

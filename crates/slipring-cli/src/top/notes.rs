@@ -15,7 +15,7 @@ use slipring_shm::{
 };
 
 use super::view::PartyView;
-use crate::segments::{self, process};
+use crate::segments::words::{self, process};
 
 /// Time without progress after which a party with events to handle is worth a sentence.
 const UNMOVED: Duration = Duration::from_secs(1);
@@ -127,7 +127,7 @@ impl About<'_> {
         match self.summary.seats(party).len() {
             1 => format!("`{name}`"),
             _ => {
-                let number = segments::place_number(self.summary.stage(party), number);
+                let number = words::place_number(self.summary.stage(party), number);
                 format!("`{name} {number}`")
             }
         }
@@ -206,7 +206,7 @@ impl About<'_> {
         let tap = self.summary.stage(party).filter(|stage| stage.delivery == "tap")?;
         let at = |seat: &SeatSummary| seat.position == Some(tap.position);
         let (number, seat) = (1..).zip(&tap.seats).find(|(_, seat)| at(seat))?;
-        let who = segments::occupant(self.summary, seat).map(process);
+        let who = words::occupant(self.summary, seat).map(process);
         Some(format!("reader {number}: {}", who.unwrap_or_else(|| "a process that left".into())))
     }
 
@@ -235,7 +235,7 @@ impl About<'_> {
             if seat.orphan {
                 notes.push(self.orphan(party, number, seat));
             }
-            if let Some(occupant) = segments::occupant(self.summary, seat)
+            if let Some(occupant) = words::occupant(self.summary, seat)
                 && occupant.liveness == Liveness::Alive
                 && !occupant.stopped
             {
@@ -343,7 +343,7 @@ impl About<'_> {
     /// Returns whether a process that runs is at a stage.
     fn has_worker(&self, stage: &StageSummary) -> bool {
         let seats = stage.seats.iter();
-        let mut occupants = seats.filter_map(|seat| segments::occupant(self.summary, seat));
+        let mut occupants = seats.filter_map(|seat| words::occupant(self.summary, seat));
         occupants.any(|one| one.liveness == Liveness::Alive && !one.stopped)
     }
 
@@ -425,7 +425,7 @@ impl About<'_> {
         if !has_work || ended || view.unmoved_seconds < UNMOVED.as_secs_f64() {
             return None;
         }
-        let occupants = stage.seats.iter().filter_map(|seat| segments::occupant(summary, seat));
+        let occupants = stage.seats.iter().filter_map(|seat| words::occupant(summary, seat));
         let alive = occupants.filter(|one| one.liveness == Liveness::Alive && !one.stopped);
         // A process that keeps an event while it waits at another place says nothing new.
         let alive = alive.filter(|one| !self.waits_elsewhere(one.number));

@@ -19,7 +19,7 @@ use slipring_shm::{
 };
 
 use super::notes::{self, Note};
-use crate::segments;
+use crate::segments::words;
 
 /// A look that was tried.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl History {
     /// Describes the processes that may go on in a segment without a name (I3).
     fn left_nameless(&mut self) -> Option<String> {
         self.nameless.retain(|(_, one)| !one.has_ended());
-        let list: Vec<_> = self.nameless.iter().map(|(_, one)| segments::process(one)).collect();
+        let list: Vec<_> = self.nameless.iter().map(|(_, one)| words::process(one)).collect();
         let (was, it, goes) = match list.len() {
             0 => return None,
             1 => ("was", "it", "goes"),
@@ -245,7 +245,7 @@ impl History {
         let (parties, kept): (Vec<PartyView>, Vec<PastParty>) = all.unzip();
         let view = View {
             seconds: change.seconds(),
-            state: segments::ending(&summary).unwrap_or("running"),
+            state: words::ending(&summary).unwrap_or("running"),
             events: format!("{} v{}", summary.type_name, summary.type_version),
             capacity: summary.capacity,
             free: summary.free,
@@ -291,7 +291,7 @@ impl Change<'_> {
         let unmoved = self.at.saturating_duration_since(moved);
 
         let seats = summary.seats(party);
-        let taken = seats.iter().filter(|seat| segments::occupant(summary, seat).is_some()).count();
+        let taken = seats.iter().filter(|seat| words::occupant(summary, seat).is_some()).count();
         let handles = u32::try_from(taken.max(1)).unwrap_or(u32::MAX);
         let waits_for = summary.awaited_in_turn(party);
         // Handles count a wait when it is over. The time that a party has been seen at its present
@@ -354,20 +354,20 @@ impl Change<'_> {
 
     fn place(&self, party: Party, number: usize, seat: &SeatSummary) -> PlaceView {
         let summary = self.summary;
-        let occupant = segments::occupant(summary, seat);
+        let occupant = words::occupant(summary, seat);
         let dead = occupant.is_some_and(|participant| participant.liveness == Liveness::Dead);
         let before = self.past.and_then(|past| past.summary.seats(party).get(number - 1));
         // A rate is that of one reader, not of the one that had the place before.
         let before = before.filter(|before| before.participant == seat.participant);
         let rate = || self.rate(seat.position?, before?.position?);
         PlaceView {
-            number: segments::place_number(summary.stage(party), number),
-            state: segments::seat_state(summary, seat),
+            number: words::place_number(summary.stage(party), number),
+            state: words::seat_state(summary, seat),
             process: occupant.map(|participant| participant.name.clone()),
             pid: occupant.map(|participant| participant.pid),
             deaths: seat.deaths.saturating_add(dead.into()),
             position: seat.position,
-            lag: seat.position.map(|position| segments::lag(summary, position)),
+            lag: seat.position.map(|position| words::lag(summary, position)),
             rate: rate(),
             events: seat.events.as_ref().map(|events| events.first_seq()..events.end_seq()),
             unread: seat.unread,

@@ -23,8 +23,8 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use slipring_machine::Machine;
 
-use crate::console;
-use crate::destination::Destination;
+use crate::base::console;
+use crate::base::destination::Destination;
 use crate::lab::noise;
 use crate::lab::progress;
 use crate::lab::size::{Size, Sizes};

@@ -8,7 +8,7 @@ use slipring_exchange::Way;
 
 use super::plan::{Amount, Plan, SEED};
 use super::report::{Measured, Record};
-use crate::exit;
+use crate::base::exit;
 use crate::lab::files::{self, ABOUT_FILES, Files};
 use crate::lab::machine::MeasuredMachine;
 use crate::lab::record::Record as CommonRecord;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use slipring_exchange::{Reader, Way};
 use slipring_machine as machine;
 
-use crate::console;
+use crate::base::console;
 
 /// Reads blocks that `exchange` writes, then prints the times; used by `exchange`
 #[derive(Debug, clap::Args)]

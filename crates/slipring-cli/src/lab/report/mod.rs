@@ -22,8 +22,8 @@ use slipring_support::streams::same_file;
 
 use super::catalogue;
 use super::reading::Loaded;
-use crate::destination::Destination;
-use crate::exit;
+use crate::base::destination::Destination;
+use crate::base::exit;
 
 /// Writes a page of HTML from records: plots, tables, and what the sources found
 ///

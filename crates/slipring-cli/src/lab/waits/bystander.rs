@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use slipring_machine::{self as machine, CorePair};
 
-use crate::{console, exit};
+use crate::base::{console, exit};
 
 /// Works until standard input ends, then prints the amount of work; used by `waits`
 #[derive(Debug, clap::Args)]

@@ -33,7 +33,7 @@ use super::machine::MeasuredMachine;
 use super::record::Record as CommonRecord;
 use super::size::Sizes;
 use super::{interrupt, noise, progress};
-use crate::{console, exit};
+use crate::base::{console, exit};
 use arrivals::Arrival;
 use plan::Plan;
 use report::{ArrivalResult, Measured, Record};

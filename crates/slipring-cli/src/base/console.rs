@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::Result;
 
-use crate::exit;
+use crate::base::exit;
 
 /// The error of a write to a standard output whose reader has closed the pipe. The program then
 /// ends without a message and with success.

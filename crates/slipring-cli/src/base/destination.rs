@@ -17,7 +17,7 @@ use anyhow::Result;
 use slipring_support::streams::inode;
 use tempfile::NamedTempFile;
 
-use crate::{console, exit};
+use crate::base::{console, exit};
 
 /// A file from the command line that has been checked and can be written.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use clap::Parser;
 use slipring_shm::parts::layout::HEAD;
 use slipring_shm::{Problem, SegmentError};
 
-use crate::console;
+use crate::base::console;
 
 /// The help's paragraph on the exit code.
 const ABOUT_EXIT: &str = "\

@@ -9,8 +9,8 @@ use clap::Parser;
 use slipring_machine::{Machine, Snapshot};
 use slipring_support::streams::stdout_width;
 
-use crate::destination::Destination;
-use crate::{console, exit};
+use crate::base::destination::Destination;
+use crate::base::{console, exit};
 
 mod report;
 

@@ -14,8 +14,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{BinaryBytes, HumanCount, HumanDuration};
 use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSummary, Summary};
 
-use crate::console;
-use crate::segments::{self, ending, name, process, state};
+use super::words::{self, ending, name, process, state};
+use crate::base::console;
 
 /// The help's paragraphs on what the columns mean.
 const ABOUT_COLUMNS: &str = "\
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         return console::print(&parts.join("\n"));
     };
-    console::print(&detailed(&segments::inspect(name).map_err(segments::explain)?))
+    console::print(&detailed(&words::inspect(name).map_err(words::explain)?))
 }
 
 /// A table without lines, indented by two, whose columns in `right` are aligned to the right.
@@ -92,12 +92,12 @@ fn age(since: Duration) -> String {
 
 /// Returns which process has a place, the state, and the number of deaths there.
 fn owner(summary: &Summary, seat: &SeatSummary) -> [String; 3] {
-    let participant = segments::occupant(summary, seat);
+    let participant = words::occupant(summary, seat);
     let dead = participant.is_some_and(|participant| participant.liveness == Liveness::Dead);
     let deaths = seat.deaths.saturating_add(dead.into());
     [
         participant.map_or_else(|| "-".into(), process),
-        segments::seat_state(summary, seat).into(),
+        words::seat_state(summary, seat).into(),
         deaths.to_string(),
     ]
 }
@@ -135,8 +135,8 @@ fn places(summary: &Summary) -> Vec<Vec<String>> {
 fn shards(summary: &Summary, stage: &StageSummary) -> Vec<Vec<String>> {
     let row = |(place, seat): (usize, &SeatSummary)| {
         let position = seat.position.unwrap_or(stage.position);
-        let name = format!("{} {}", stage.name, segments::place_number(Some(stage), place));
-        let place = [name, position.to_string(), segments::lag(summary, position).to_string()];
+        let name = format!("{} {}", stage.name, words::place_number(Some(stage), place));
+        let place = [name, position.to_string(), words::lag(summary, position).to_string()];
         [place, owner(summary, seat)].concat()
     };
     (1..).zip(&stage.seats).map(row).collect()
@@ -144,7 +144,7 @@ fn shards(summary: &Summary, stage: &StageSummary) -> Vec<Vec<String>> {
 
 /// Returns the rows of a tap: its own, and one for each place where a reader is, or has died.
 fn members(summary: &Summary, tap: &StageSummary) -> Vec<Vec<String>> {
-    let lag = |position: u64| segments::lag(summary, position).to_string();
+    let lag = |position: u64| words::lag(summary, position).to_string();
     let taken = tap.seats.iter().filter(|seat| seat.participant.is_some()).count();
     let readers = format!("{taken} of {} readers", tap.room);
     let own = [tap.name.clone(), tap.position.to_string(), tap.lag.to_string()];

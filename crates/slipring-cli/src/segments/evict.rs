@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Parser;
 use slipring_shm::{Eviction, Occupant, SegmentError};
 
-use crate::console;
+use crate::base::console;
 
 /// The help's paragraphs on what is safe, and on the exit code.
 const ABOUT_KILL: &str = "\

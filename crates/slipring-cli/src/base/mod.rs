@@ -1,0 +1,5 @@
+//! The ground that all commands stand on: output, files that are written at the end, exit codes.
+
+pub mod console;
+pub mod destination;
+pub mod exit;
