@@ -1,8 +1,8 @@
 //! `slipring top`: watches the segment of a ring, and says who waits for whom.
 //!
-//! `view` makes figures of one look and the look before, and `notes` sentences. `lines` prints both
-//! as text, and `screen` draws them. `terminal` runs the screen: signals, the terminal's state, and
-//! its `keys`.
+//! `watch` looks again and again. `history` makes a `view` of each look: figures of this look and
+//! the previous one, and `notes`, which are sentences. `lines` prints a view as text, and `screen`
+//! draws it. `terminal` runs the screen: signals, the terminal's state, and its `keys`.
 //!
 //! Invariants
 //! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that
@@ -10,6 +10,7 @@
 //! - I2: only the first look can end the command with an error. A later one that fails is shown,
 //!   and the command looks on.
 
+mod history;
 mod keys;
 mod lines;
 mod notes;
@@ -20,6 +21,7 @@ mod terminal;
 #[cfg(test)]
 mod terminal_tests;
 mod view;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
@@ -29,12 +31,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-use jiff::Timestamp;
-use slipring_shm::SegmentError;
 
 use crate::base::console;
 use crate::segments::words;
-use view::{History, Look};
+use view::Look;
+use watch::{Watch, next};
 
 /// The help's paragraphs on what the columns mean.
 const ABOUT_COLUMNS: &str = "\
@@ -94,62 +95,32 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Looks at one segment again and again.
-struct Watch<'a> {
-    args: &'a Args,
-    /// Name of the segment, or its path.
-    name: String,
-    history: History,
-    /// Number of looks that are left.
-    left: u64,
-}
-
-impl Watch<'_> {
-    /// Looks at the segment. The error is that of a first look (I2).
-    fn look(&mut self) -> Result<Look, SegmentError> {
-        let result = words::inspect(&self.args.name);
-        self.left -= 1;
-        let result = match result {
-            Err(error) if self.history.is_new() => return Err(error),
-            Ok(summary) => {
-                self.name = words::name(&summary);
-                Ok(summary)
-            }
-            Err(error) => Err(self.history.explain(&error)),
-        };
-        Ok(self.history.look(&self.name, (Instant::now(), Timestamp::now()), result))
-    }
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let left = args.count.unwrap_or(u64::MAX);
-    let mut watch = Watch { args, name: String::new(), history: History::default(), left };
+    let mut watch = Watch::new(&args.name, args.interval, args.count.unwrap_or(u64::MAX));
     let first = watch.look().map_err(words::explain)?;
     let draws = !args.json && !args.plain && io::stdout().is_terminal();
-    let last = if draws { terminal::run(&mut watch, first)? } else { print(&mut watch, first)? };
+    let last = if draws {
+        terminal::run(&mut watch, first)?
+    } else {
+        print(&mut watch, first, args.json)?
+    };
     // A command that was asked for N looks tells scripts whether the segment is still there.
     let gone = args.count.is_some() && last.result.is_err();
     Ok(if gone { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Prints each look. Returns the last one.
-fn print(watch: &mut Watch<'_>, first: Look) -> Result<Look> {
+/// Prints each look, as JSON or as lines. Returns the last look.
+fn print(watch: &mut Watch<'_>, first: Look, json: bool) -> Result<Look> {
     let mut look = first;
     let mut due = Instant::now();
     loop {
-        console::print(&if watch.args.json { lines::json(&look)? } else { lines::block(&look) })?;
+        console::print(&if json { lines::json(&look)? } else { lines::block(&look) })?;
         if watch.left == 0 {
             return Ok(look);
         }
-        due = next(due, watch.args.interval);
+        due = next(due, watch.interval);
         thread::sleep(due.saturating_duration_since(Instant::now()));
         look = watch.look()?;
     }
-}
-
-/// Returns the time of the look after the one that was due at `due`. Looks that are late are not
-/// made up for.
-fn next(due: Instant, interval: Duration) -> Instant {
-    (due + interval).max(Instant::now())
 }

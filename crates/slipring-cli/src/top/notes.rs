@@ -9,43 +9,17 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use serde::Serialize;
 use slipring_shm::{
     Ending, Liveness, OnDeath, ParticipantSummary, Party, SeatSummary, StageSummary, Summary,
 };
 
-use super::view::PartyView;
+use super::view::{Note, PartyView, Severity};
 use crate::segments::words::{self, process};
 
 /// Time without progress after which a party with events to handle is worth a sentence.
 const UNMOVED: Duration = Duration::from_secs(1);
 /// Least share of the time that a wait for a stage is worth a sentence.
 const SHARE: f64 = 0.05;
-
-/// How much a sentence matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// As it should be.
-    Info,
-    /// Worth a look.
-    Warning,
-    /// The ring does not go on by itself.
-    Error,
-}
-
-/// A sentence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Note {
-    pub severity: Severity,
-    pub text: String,
-}
-
-impl Note {
-    fn new(severity: Severity, text: impl Into<String>) -> Note {
-        Note { severity, text: text.into() }
-    }
-}
 
 use Severity::{Error, Info, Warning};
 

@@ -19,8 +19,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
 use slipring_support::numbers::significant;
 
 use super::lines;
-use super::notes::{Note, Severity};
-use super::view::{Look, PartyView, PlaceView, View};
+
+use super::view::{Look, Note, PartyView, PlaceView, Severity, View};
 
 /// Distance between two columns.
 const GAP: u16 = 2;

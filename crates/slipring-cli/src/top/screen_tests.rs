@@ -10,8 +10,9 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use slipring_shm::{Attached, Segment, Summary};
 
+use super::history::History;
 use super::screen::{Shown, draw};
-use super::view::{History, Look};
+use super::view::Look;
 
 /// A segment of the calling process, whose file goes with the value.
 struct Ring {

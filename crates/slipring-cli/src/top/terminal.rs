@@ -33,7 +33,7 @@ use signal_hook::{flag, low_level};
 use super::keys::{Key, Keys};
 use super::screen::{self, Shown};
 use super::view::Look;
-use super::{Watch, next};
+use super::watch::{Watch, next};
 
 /// Size of a terminal that does not know its size.
 const USUAL: Rect = Rect::new(0, 0, 80, 24);
@@ -225,7 +225,7 @@ impl Signals {
 pub(super) fn run(watch: &mut Watch<'_>, first: Look) -> Result<Look> {
     let mut signals = Signals::watch().context("cannot watch for signals")?;
     let mut screen = Screen::begin()?;
-    let mut shown = Shown::new(first, watch.args.interval);
+    let mut shown = Shown::new(first, watch.interval);
     let ended = show(watch, &mut signals, &mut screen, &mut shown);
     drop(screen);
     if let Some(signal) = ended? {
@@ -241,7 +241,7 @@ fn show(
     screen: &mut Screen,
     shown: &mut Shown,
 ) -> Result<Option<i32>> {
-    let mut due = next(Instant::now(), watch.args.interval);
+    let mut due = next(Instant::now(), watch.interval);
     loop {
         // A signal comes before an error of a terminal that has gone with it.
         if let Some(signal) = signals.ending() {
@@ -273,7 +273,7 @@ fn show(
             screen.resume()?;
         }
         if now || Instant::now() >= due {
-            due = next(if now { Instant::now() } else { due }, watch.args.interval);
+            due = next(if now { Instant::now() } else { due }, watch.interval);
             shown.look(watch.look()?);
         }
     }
