@@ -31,7 +31,7 @@ use crate::lab::size::{Size, Sizes};
 use candidate::{Alternatives, Candidate, Setting};
 use demand::{Cores, Demand, LatencyLimit, Rate, Time};
 use measure::{Bench, Outcome};
-use search::{Goal, Measured};
+use search::Measured;
 use work::Work;
 
 /// Recommends settings for your work on this machine
@@ -217,12 +217,4 @@ fn progress_bar(alternatives: &Alternatives, size: Size) -> ProgressBar {
     let searched: usize = variants.into_iter().filter(|count| *count > 1).sum();
     let total = searched as u64 * u64::from(rounds) + 2 * u64::from(final_rounds);
     progress::bar(total)
-}
-
-/// Returns the words for what is optimised.
-fn goal(demand: &Demand) -> &'static str {
-    match Goal::of(demand) {
-        Goal::Cores => "the least processor time that keeps the limits",
-        Goal::Latency => "the least latency",
-    }
 }

@@ -11,7 +11,7 @@ use super::candidate::Setting;
 use super::code;
 use super::demand::Demand;
 use super::measure::{Bench, measured_size};
-use super::search::{Choice, Measured};
+use super::search::{Choice, Goal, Measured};
 use crate::lab::record;
 use crate::lab::size::Size;
 use crate::lab::statistics::Spread;
@@ -84,7 +84,7 @@ impl Report<'_> {
             if demand.stages == 1 { "1 stage".into() } else { format!("{} stages", demand.stages) },
             demand.event_bytes,
             slipring_support::numbers::duration(demand.work),
-            super::goal(demand),
+            goal(demand),
             events,
             self.noise * 100.0,
         );
@@ -198,4 +198,12 @@ fn row(choice: &Choice) -> Vec<String> {
 fn shown(spread: Spread, scale: f64) -> String {
     let half = (spread.high - spread.low) / 2.0 / scale;
     format!("{} ±{}", significant(spread.median / scale), significant(half))
+}
+
+/// Returns the words for what is optimised.
+fn goal(demand: &Demand) -> &'static str {
+    match Goal::of(demand) {
+        Goal::Cores => "the least processor time that keeps the limits",
+        Goal::Latency => "the least latency",
+    }
 }
