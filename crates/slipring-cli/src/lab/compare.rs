@@ -8,8 +8,8 @@ use clap::Parser;
 use slipring_support::streams::stdout_width;
 use slipring_support::tables::markdown;
 
-use super::experiment::Better;
 use super::files::all_errors;
+use super::metric::Better;
 use super::reading::Loaded;
 use super::record::{Record, Results, Series, Values};
 use super::statistics::{Spread, Verdict, compare_runs};

@@ -15,6 +15,7 @@ mod graph;
 mod interrupt;
 mod interval;
 pub mod machine;
+mod metric;
 pub mod noise;
 mod ordered;
 mod panels;

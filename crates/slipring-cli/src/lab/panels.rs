@@ -1,7 +1,7 @@
 //! The series behind a plot, by panel and row: what plots, and the tables behind them, share.
 
-use super::experiment::Value;
 use super::figure::{Figure, Kind};
+use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
 /// Name by which a figure has a panel for each contender, beside the names of parameters.
@@ -152,7 +152,7 @@ impl<'a> Row<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::experiment::Better;
+    use crate::lab::metric::Better;
     use crate::lab::record::Values;
 
     fn series(contender: &str, point: &[(&str, Value)], metric: &str) -> Series {

@@ -13,9 +13,10 @@ use anyhow::{Result, anyhow, ensure};
 use slipring::{Bound, Fault, Graph, Places, Wait};
 use slipring_machine::{CpuSet, Machine, Placement, bind_thread, process_cpu};
 
-use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Source, Unsuitable};
+use super::experiment::{About, Case, Experiment, Outcome, Source, Unsuitable};
 use super::figure::{Figure, Kind};
 use super::machine::MeasuredMachine;
+use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
 use super::statistics::{Noise, Spread};
@@ -384,7 +385,7 @@ fn large_ring(size: Size, machine: &Machine, memory: &'static str) -> Case {
 
 fn case(
     contender: &str,
-    point: Vec<(&'static str, super::experiment::Value)>,
+    point: Vec<(&'static str, super::metric::Value)>,
     cpus: Vec<usize>,
     expected: Duration,
     mut run: impl FnMut() -> Result<Outcome> + 'static,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{Better, Metric, Value};
 use super::machine::MeasuredMachine;
+use super::metric::{Better, Metric, Value};
 use super::size::Size;
 use super::statistics::Noise;
 

@@ -1,6 +1,6 @@
 //! Where a contender stands among others: at how many points it is the best, beyond the noise.
 
-use super::experiment::{Better, Value};
+use super::metric::{Better, Value};
 use super::record::Results;
 use super::statistics::{Spread, Verdict, compare};
 use super::wording::ratio;

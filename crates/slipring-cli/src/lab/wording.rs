@@ -3,7 +3,7 @@
 
 use slipring_support::numbers::significant;
 
-use super::experiment::Better;
+use super::metric::Better;
 use super::record::Record;
 use super::statistics::{Noise, Spread, Verdict, compare};
 

@@ -9,11 +9,10 @@ use slipring_machine::allowed_cpus;
 use slipring_support::numbers::{median, significant};
 
 use self::trips::{Pair, by_atomics, by_rings};
-use super::experiment::Fixed::Text;
-use super::experiment::{
-    About, Better, Case, Experiment, Line, Metric, Outcome, Reference, Source, Unsuitable,
-};
+use super::experiment::{About, Case, Experiment, Line, Outcome, Reference, Source, Unsuitable};
 use super::figure::{Figure, Kind};
+use super::metric::Fixed::Text;
+use super::metric::{Better, Metric};
 use super::record::{Results, Series};
 use super::size::Size;
 use super::statistics::{Noise, Spread, Verdict, compare};

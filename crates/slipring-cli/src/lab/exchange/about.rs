@@ -1,7 +1,14 @@
-//! The experiment for readers, and the names of its parameters and metrics in records.
+//! The experiment for readers, the block of the paper, and the names of parameters and metrics in
+//! records.
 
-use crate::lab::experiment::{About, Better, Metric, Source};
+use crate::lab::experiment::{About, Source};
 use crate::lab::figure::{Figure, Kind};
+use crate::lab::metric::{Better, Metric};
+
+/// Size of a word, in bytes.
+pub const WORD: usize = 8;
+/// The block of the paper, in words: 1 MiB.
+pub const PAPER_BLOCK: usize = (1 << 20) / WORD;
 
 /// Parameter: size of a block, in bytes.
 pub const BYTES: &str = "bytes";

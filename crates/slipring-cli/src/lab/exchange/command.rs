@@ -7,7 +7,7 @@ use clap::Parser;
 use slipring_exchange::Way;
 
 use super::plan::{Amount, Plan, SEED};
-use super::report::{Measured, Record};
+use super::record::Record;
 use crate::base::exit;
 use crate::lab::files::{self, ABOUT_FILES, Files};
 use crate::lab::machine::MeasuredMachine;
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<()> {
     let noise = noise::measure(size)?;
     bar.inc(noise::expected(size).as_millis() as u64 / 2);
     let head = CommonRecord::begin(size, SEED, MeasuredMachine::this(), noise);
-    let mut record = Record { head, measured: Measured::begin(&plan) };
+    let mut record = Record { head, measured: plan.begin() };
     let measured = plan.run(&mut record.measured, &bar);
     bar.finish_and_clear();
     record.head.stopped = match &measured {

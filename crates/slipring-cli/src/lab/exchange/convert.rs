@@ -5,8 +5,8 @@ use indicatif::BinaryBytes;
 use super::about::{BYTES, LATENCY, READ, SETTING, ns};
 use super::figures::Figures;
 use super::measure::Execution;
-use super::report::{Measured, Series};
-use crate::lab::experiment::{Better, Metric, Value};
+use super::measured::{Measured, Series};
+use crate::lab::metric::{Better, Metric, Value};
 use crate::lab::record::{self, Curves, Results};
 
 const BLOCKS: Metric = Metric { name: "blocks", unit: "blocks", better: Better::Neither };
@@ -75,7 +75,7 @@ mod tests {
     fn each_execution_gives_a_value_and_two_curves() {
         let plan =
             Plan { ways: vec![Way::OneThread, Way::File], amount: Amount::alone(Size::Smoke) };
-        let mut measured = Measured::begin(&plan);
+        let mut measured = plan.begin();
         for series in &mut measured.series {
             series.executions = [1.0, 2.0, 3.0]
                 .map(|ns| Execution {

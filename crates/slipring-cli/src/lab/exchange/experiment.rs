@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
-use super::about::{ABOUT, BYTES, LATENCY, SETTING};
+use super::about::{ABOUT, BYTES, LATENCY, PAPER_BLOCK, SETTING, WORD};
 use super::measurement;
-use super::{PAPER_BLOCK, WORD};
-use crate::lab::experiment::{About, Experiment, Measurement, Value};
+use crate::lab::experiment::{About, Experiment, Measurement};
 use crate::lab::machine::MeasuredMachine;
+use crate::lab::metric::Value;
 use crate::lab::record::{Results, Series};
 use crate::lab::size::Size;
 use crate::lab::statistics::{Noise, Spread, Verdict, compare};

@@ -12,7 +12,7 @@ use indicatif::BinaryBytes;
 use slipring_exchange::{Way, Writer, now};
 use slipring_machine as machine;
 
-use super::WORD;
+use super::about::WORD;
 use super::figures::Figures;
 use super::placement::Placement;
 use super::reader::{self, Cold, READY, Task, Times};

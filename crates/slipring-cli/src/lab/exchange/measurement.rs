@@ -9,7 +9,6 @@ use slipring_exchange::Way;
 use super::convert;
 use super::placement::{self, Placement};
 use super::plan::{Amount, Plan};
-use super::report::Measured;
 use crate::lab::experiment::Measurement;
 use crate::lab::record::Results;
 use crate::lab::size::Size;
@@ -42,7 +41,7 @@ impl Measurement for Plan {
     }
 
     fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)> {
-        let mut measured = Measured::begin(self);
+        let mut measured = self.begin();
         let is_complete = Plan::run(self, &mut measured, bar)?;
         Ok((convert::results(&measured), is_complete))
     }

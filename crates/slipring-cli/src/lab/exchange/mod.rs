@@ -18,6 +18,8 @@ mod figures;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod measure;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod measured;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod measurement;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod picture;
@@ -28,6 +30,8 @@ mod plan;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub mod reader;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod record;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod report;
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -37,8 +41,3 @@ mod measurement;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 pub use command::{Args, run};
 pub use experiment::Exchange;
-
-/// Size of a word, in bytes.
-const WORD: usize = 8;
-/// The block of the paper, in words: 1 MiB.
-const PAPER_BLOCK: usize = (1 << 20) / WORD;

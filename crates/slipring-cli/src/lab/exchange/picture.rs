@@ -8,7 +8,8 @@ use plotters::prelude::*;
 use slipring_support::numbers::significant;
 use slipring_support::pictures::{COLOURS, add_dark_style};
 
-use super::report::{Record, Series};
+use super::measured::Series;
+use super::record::Record;
 use crate::lab::interval::Interval;
 
 /// Size of a panel, in pixels.

@@ -1,16 +1,17 @@
 //! What is measured: all setups, in rounds of random order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use indicatif::ProgressBar;
 use slipring_exchange::Way;
 
+use super::about::{PAPER_BLOCK, WORD};
 use super::measure::Setup;
+use super::measured::{Measured, Series};
 use super::placement::Placement;
-use super::report::Measured;
-use super::{PAPER_BLOCK, WORD};
+
 use crate::lab::interrupt;
 use crate::lab::size::Size;
 
@@ -82,6 +83,13 @@ impl Plan {
             }));
         }
         setups
+    }
+
+    /// Makes a series without executions for each setup, in a measurement that begins now.
+    pub fn begin(&self) -> Measured {
+        let placements = self.placements();
+        let series = self.setups(&placements).iter().map(Series::new).collect();
+        Measured { placements, cold_bytes: self.amount.cold, began: Instant::now(), series }
     }
 
     /// Returns the cores of writer and reader.

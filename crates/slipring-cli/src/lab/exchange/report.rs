@@ -1,114 +1,19 @@
-//! The results of a measurement: a record for programs, and tables for people.
+//! The tables of a record.
 
 use std::fmt::Write as _;
-use std::time::Instant;
 
 use anyhow::Result;
 use indicatif::BinaryBytes;
-use serde::{Serialize, Serializer};
 use slipring_support::numbers::significant;
 use slipring_support::tables::markdown;
 
-use super::measure::{Execution, Setup};
-use super::placement::{self, Placement};
-use super::plan::Plan;
-use super::{PAPER_BLOCK, WORD, convert, picture};
+use super::about::{PAPER_BLOCK, WORD};
+use super::measured::Series;
+use super::record::Record;
+use super::{picture, placement};
 use crate::lab::files::Results;
 use crate::lab::interval::Interval;
 use crate::lab::record;
-
-/// All results of `slipring lab exchange`.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// Versions, machine, noise floor: what the records of all experiments have.
-    pub head: record::Record,
-    pub measured: Measured,
-}
-
-/// What was measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Cores of writer and reader.
-    pub placements: Vec<Placement>,
-    /// Size of the memory that each end works through to make its caches cold, in bytes.
-    pub cold_bytes: usize,
-    /// Start of the measurement.
-    pub began: Instant,
-    /// Results by setup.
-    pub series: Vec<Series>,
-}
-
-impl Measured {
-    /// Makes a series without executions for each setup.
-    pub fn begin(plan: &Plan) -> Measured {
-        let placements = plan.placements();
-        let series = plan.setups(&placements).iter().map(Series::new).collect();
-        Measured { placements, cold_bytes: plan.amount.cold, began: Instant::now(), series }
-    }
-
-    /// Drops all executions after the first rounds, so that all series have equally many.
-    pub fn keep_rounds(&mut self, rounds: usize) {
-        self.series.iter_mut().for_each(|series| series.executions.truncate(rounds));
-    }
-}
-
-/// A record is saved in the form that all experiments have in common.
-impl Serialize for Record {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let experiments = vec![convert::results(&self.measured)];
-        record::Record { experiments, ..self.head.clone() }.serialize(serializer)
-    }
-}
-
-/// The executions of one setup.
-#[derive(Clone, Debug)]
-pub struct Series {
-    /// Name of the way.
-    pub way: String,
-    /// Cores of the two ends.
-    pub placement: Placement,
-    /// Size of a block, in bytes.
-    pub bytes: usize,
-    /// Whether both ends made their caches cold between two blocks.
-    pub cold: bool,
-    /// All executions.
-    pub executions: Vec<Execution>,
-}
-
-impl Series {
-    pub fn new(setup: &Setup) -> Series {
-        Series {
-            way: setup.way.to_string(),
-            placement: setup.placement,
-            bytes: setup.words * WORD,
-            cold: setup.cold.is_some(),
-            executions: Vec::new(),
-        }
-    }
-
-    /// Returns the time that the reading of a block takes, in nanoseconds: the mean of the
-    /// executions' means, and its 95 % interval.
-    pub fn read(&self) -> Option<Interval> {
-        self.interval(|execution| execution.read.mean_ns)
-    }
-
-    /// Returns the time from the end of the writing to the beginning of the reading, in the same
-    /// way.
-    pub fn latency(&self) -> Option<Interval> {
-        self.interval(|execution| execution.latency.mean_ns)
-    }
-
-    fn interval(&self, mean: fn(&Execution) -> f64) -> Option<Interval> {
-        Interval::of(&self.executions.iter().map(mean).collect::<Vec<f64>>())
-    }
-
-    /// Returns the placement and the caches in words.
-    pub fn setting(&self) -> String {
-        let core = self.placement.reader.map_or("not pinned".into(), |core| format!("core {core}"));
-        let caches = if self.cold { "cold" } else { "warm" };
-        format!("{core}, {}, {caches}", self.placement.relation.name())
-    }
-}
 
 impl Results for Record {
     fn tables(&self, width: Option<usize>) -> String {
@@ -124,23 +29,6 @@ impl Results for Record {
 type Column<'a> = (String, Box<dyn Fn(&Series) -> bool + 'a>);
 
 impl Record {
-    /// Returns the distinct names of the ways, in the order of the record.
-    pub fn ways(&self) -> Vec<&str> {
-        let mut ways: Vec<&str> = self.measured.series.iter().map(|series| &*series.way).collect();
-        ways.dedup();
-        ways
-    }
-
-    /// Returns the series of the paper's block.
-    pub fn paper(&self) -> impl Iterator<Item = &Series> {
-        self.measured.series.iter().filter(|series| series.bytes == PAPER_BLOCK * WORD)
-    }
-
-    /// Returns the placement at which blocks of all sizes are measured: the last one.
-    pub fn apart(&self) -> Option<Placement> {
-        self.measured.series.iter().map(|series| series.placement).max_by_key(|place| place.reader)
-    }
-
     fn heading(&self) -> String {
         let record::Record { slipring, date, size, machine, .. } = &self.head;
         let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");

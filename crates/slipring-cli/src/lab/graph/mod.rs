@@ -1,38 +1,28 @@
 //! `slipring lab graph`: one producer, several workers and a reducer compute pi, in three shapes.
 
+mod about;
 mod queues;
 mod rings;
+mod setup;
 mod shot;
 mod slices;
-mod source;
 
 use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::HumanCount;
 
-use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Value};
+use super::experiment::{About, Case, Experiment, Outcome};
+use super::metric::Value;
 use super::record::{Results, Series};
 use super::size::Size;
 use super::statistics::{Noise, Spread, Verdict, compare};
 use super::wording::ratio as in_words;
 use crate::lab::machine::MeasuredMachine;
-use shot::{Contender, Setup, Shape};
+use about::{GRAPH, METRICS, SLICES, TIME, WORKERS};
+use setup::{Contender, Setup, Shape};
+use shot::shoot;
 use slices::Job;
-
-const TIME: Metric = Metric { name: "time", unit: "ms", better: Better::Less };
-const PER_SLICE: Metric = Metric { name: "time per slice", unit: "ns", better: Better::Less };
-const CORES: Metric = Metric { name: "CPU", unit: "cores", better: Better::Neither };
-static METRICS: [Metric; 3] = [TIME, PER_SLICE, CORES];
-
-/// Parameter that names shape and terms in one: the panels of plots.
-const GRAPH: &str = "graph";
-const WORKERS: &str = "workers";
-const SLICES: &str = "slices";
-
-/// Graphs of the publication, which has slices of 10 terms.
-const BROADCAST: &str = "broadcast, 10 terms";
-const POOL: &str = "pool, 10 terms";
 
 /// Numbers of workers, those of the publication.
 const AMOUNTS_OF_WORKERS: [usize; 2] = [2, 4];
@@ -44,7 +34,7 @@ pub struct Graph;
 
 impl Experiment for Graph {
     fn about(&self) -> &'static About {
-        &source::ABOUT
+        &about::ABOUT
     }
 
     fn cases(&self, size: Size, machine: &MeasuredMachine) -> Result<Vec<Case>> {
@@ -137,7 +127,7 @@ fn case(setup: Setup, cores: usize) -> Case {
         cpus: Vec::new(),
         expected: expected(&setup),
         run: Box::new(move |_| {
-            let shot = setup.shoot()?;
+            let shot = shoot(&setup)?;
             let [time, per_slice, cores] = &METRICS;
             let outcome = Outcome::default()
                 .value(time, shot.time.as_secs_f64() * 1e3)
@@ -224,7 +214,7 @@ mod tests {
             .flat_map(|shape| setups(shape, Size::Full))
             .map(|setup| case(setup, 2))
             .collect();
-        for figure in source::ABOUT.source.figures {
+        for figure in about::ABOUT.source.figures {
             for line in figure.lines {
                 for (slices, time) in line.values {
                     let mut point = vec![(SLICES, Value::from(*slices))];
@@ -242,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_drawing_fits_and_figures_name_parameters_and_metrics() {
-        let about = &source::ABOUT;
+        let about = &about::ABOUT;
         assert!(about.drawing.lines().all(|line| line.chars().count() <= 72));
         assert_eq!(about.figures.len(), 3);
         assert_eq!(METRICS.each_ref().map(|metric| metric.name), ["time", "time per slice", "CPU"]);

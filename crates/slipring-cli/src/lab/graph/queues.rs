@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::shot::{Computed, Setup, Shape};
+use super::setup::{Computed, Setup, Shape};
 use super::slices::{Job, Journal, Reduction};
 use crate::lab::contenders::queue::{Disconnected, Queue, Receive, Sender};
 

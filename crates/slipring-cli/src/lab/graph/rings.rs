@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use slipring::{Chain, Threads};
 
-use super::shot::{Computed, Setup, Shape};
+use super::setup::{Computed, Setup, Shape};
 use super::slices::{Job, Journal, Reduction, Tally};
 
 /// Number of slots. The published program's Disruptor has as many.

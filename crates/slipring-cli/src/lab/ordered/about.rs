@@ -2,7 +2,14 @@
 
 use super::super::experiment::{About, Source};
 use super::super::figure::{Figure, Kind};
-use super::{CAPACITY, THREADS};
+use super::rings;
+
+/// Numbers of threads that build readings.
+pub const THREADS: std::ops::RangeInclusive<usize> = 2..=6;
+
+/// Maximum number of readings in flight, for all contenders but the executor with large queues: the
+/// article's ring.
+pub const CAPACITY: usize = rings::ARTICLE_CAPACITY;
 
 pub static ABOUT: About = About {
     name: "ordered",

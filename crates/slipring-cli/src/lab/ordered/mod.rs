@@ -18,12 +18,14 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use slipring_machine::Clock;
 
-use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Run};
+use super::experiment::{About, Case, Experiment, Outcome, Run};
+use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
 use super::standing::standing;
 use super::statistics::{Noise, Verdict, compare};
 use crate::lab::machine::MeasuredMachine;
+use about::{CAPACITY, THREADS};
 use readings::{Readings, Retriever};
 
 static RATE: Metric = Metric { name: "rate", unit: "events/ms", better: Better::More };
@@ -36,14 +38,8 @@ static LATENCY: Metric = Metric { name: "latency", unit: "µs", better: Better::
 const QUANTILES: [f64; 13] =
     [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 1.0];
 
-/// Numbers of threads that build readings.
-const THREADS: std::ops::RangeInclusive<usize> = 2..=6;
-
 /// Capacity of the executor's larger queues, in readings.
 const LARGE_QUEUES: usize = 1024;
-
-/// Readings in flight at most, for all other contenders: the article's ring.
-const CAPACITY: usize = rings::ARTICLE_CAPACITY;
 
 /// The experiment.
 pub struct Ordered;

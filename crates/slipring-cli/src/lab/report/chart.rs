@@ -8,7 +8,7 @@ use super::svg::{
     Frame, LINE, NAMED_AT_MOST, Place, Plot, WIDTH, banded, colour, end_labels, end_margin, label,
     marker, shortened, spread_text, stroke, text_width,
 };
-use crate::lab::experiment::Value;
+use crate::lab::metric::Value;
 use crate::lab::statistics::Spread;
 use crate::lab::wording::number;
 

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use fastrand::Rng;
 
-use crate::lab::experiment::{
-    About, Better, Case, Experiment, Fixed, Line, Reference, Source, Value,
-};
+use crate::lab::experiment::{About, Case, Experiment, Line, Reference, Source};
 use crate::lab::figure::{Figure, Kind};
 use crate::lab::machine::MeasuredMachine;
+use crate::lab::metric::{Better, Fixed, Value};
 use crate::lab::record::{Curves, FORMAT, Record, Results, Series, VERSION, Values};
 use crate::lab::size::Size;
 use crate::lab::statistics::Noise;

@@ -7,7 +7,8 @@ use fastrand::Rng;
 
 use super::generated::{self, ALL, INJECTION, LONG};
 use super::page::page;
-use crate::lab::experiment::{Better, Experiment};
+use crate::lab::experiment::Experiment;
+use crate::lab::metric::Better;
 use crate::lab::reading::{Loaded, parse};
 use crate::lab::record::Record;
 

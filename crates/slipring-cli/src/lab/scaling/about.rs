@@ -3,7 +3,12 @@
 use super::super::experiment::{About, Source};
 use super::super::figure::{Figure, Kind};
 use super::contenders::CAPACITY;
-use super::{CONSUMERS, SORTS};
+
+/// Numbers of sorts for each event.
+pub const SORTS: [u32; 3] = [1, 15, 300];
+
+/// Numbers of consumers.
+pub const CONSUMERS: std::ops::RangeInclusive<usize> = 1..=11;
 
 pub static ABOUT: About = About {
     name: "scaling",

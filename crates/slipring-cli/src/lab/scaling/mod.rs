@@ -16,24 +16,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result};
 use slipring_machine::process_cpu;
 
-use super::experiment::{About, Better, Case, Experiment, Metric, Outcome, Run};
+use super::experiment::{About, Case, Experiment, Outcome, Run};
+use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
 use super::standing::standing;
 use super::statistics::Noise;
 use crate::lab::machine::MeasuredMachine;
+use about::{CONSUMERS, SORTS};
 use placement::Places;
 use work::{Job, Tally};
 
 static WALL: Metric = Metric { name: "wall time", unit: "s", better: Better::Less };
 static TIME: Metric = Metric { name: "time", unit: "ns/event", better: Better::Less };
 static CPU: Metric = Metric { name: "CPU", unit: "cores", better: Better::Neither };
-
-/// Numbers of sorts for each event.
-const SORTS: [u32; 3] = [1, 15, 300];
-
-/// Numbers of consumers.
-const CONSUMERS: std::ops::RangeInclusive<usize> = 1..=11;
 
 /// The experiment.
 pub struct Scaling;

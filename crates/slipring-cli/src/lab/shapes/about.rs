@@ -1,7 +1,8 @@
 //! The description of the experiment, its metrics, and the figures of its source.
 
-use crate::lab::experiment::{About, Better, Fixed, Line, Metric, Reference, Source};
+use crate::lab::experiment::{About, Line, Reference, Source};
 use crate::lab::figure::{Figure, Kind};
+use crate::lab::metric::{Better, Fixed, Metric};
 
 pub static TIME: Metric = Metric { name: "time", unit: "ns/event", better: Better::Less };
 pub static CPU: Metric = Metric { name: "CPU", unit: "cores", better: Better::Less };

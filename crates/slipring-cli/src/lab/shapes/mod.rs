@@ -12,7 +12,7 @@ use slipring_support::numbers::significant;
 
 use self::about::{ABOUT, CPU, CURVE, P50, P99, STAGE_CPU, TIME};
 use self::ring::Settings;
-use self::work::{Load, Measured, Rest, Shape};
+use self::work::{CAPACITY, Load, Measured, Rest, Shape};
 use super::contenders::queue::{Blocking, StdChannel};
 use super::experiment::{About, Case, Experiment, Outcome};
 use super::record::Results;
@@ -20,8 +20,6 @@ use super::size::Size;
 use super::statistics::{Noise, Verdict, compare};
 use crate::lab::machine::MeasuredMachine;
 
-/// Places of the ring and of each queue.
-const CAPACITY: usize = 1024;
 /// Time between two events of the paced load. Each contender keeps up with it on two cores.
 const GAP: Duration = Duration::from_micros(100);
 /// Quantiles of the latency curves.
@@ -265,7 +263,7 @@ fn against(results: &Results, noise: &Noise, queue: Contender) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::experiment::Better;
+    use super::super::metric::Better;
     use super::super::record::{Series, Values};
     use super::*;
 

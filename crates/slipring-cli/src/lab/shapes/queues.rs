@@ -4,10 +4,9 @@ use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::CAPACITY;
 use super::work::{
-    ByProducer, Last, Load, Measured, Meter, Middle, PRODUCERS, Shape, join, left, right, stamped,
-    step_one, step_two,
+    ByProducer, CAPACITY, Last, Load, Measured, Meter, Middle, PRODUCERS, Shape, join, left, right,
+    stamped, step_one, step_two,
 };
 use crate::lab::contenders::queue::{Disconnected, Queue, Receive, Sender};
 

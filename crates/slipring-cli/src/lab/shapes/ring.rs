@@ -7,10 +7,9 @@ use std::thread;
 use anyhow::Result;
 use slipring::{Chain, Threads, Wait};
 
-use super::CAPACITY;
 use super::work::{
-    ByProducer, Last, Load, Measured, Meter, Middle, PRODUCERS, Shape, join, left, right, stamped,
-    step_one, step_two,
+    ByProducer, CAPACITY, Last, Load, Measured, Meter, Middle, PRODUCERS, Shape, join, left, right,
+    stamped, step_one, step_two,
 };
 
 /// The settings of a ring.

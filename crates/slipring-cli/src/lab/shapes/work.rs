@@ -7,6 +7,8 @@ use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use slipring_machine::{Clock, process_cpu, set_fine_timer, thread_cpu};
 
+/// Capacity of the ring and of each queue, in events.
+pub const CAPACITY: usize = 1024;
 /// Time from the making of a paced load to its first event, in which the threads start.
 const LEAD: Duration = Duration::from_millis(10);
 /// Number of producers of the sequencer.

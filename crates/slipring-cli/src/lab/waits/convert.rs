@@ -1,8 +1,8 @@
 //! The results in the form that all experiments have in common.
 
 use super::figures::Figures;
-use super::report::{ArrivalResult, Measured, Series};
-use crate::lab::experiment::{Better, Metric, Value};
+use super::measured::{ArrivalResult, Measured, Series};
+use crate::lab::metric::{Better, Metric, Value};
 use crate::lab::record::{self, Curves, Results};
 
 /// Parameter: name of the arrival pattern.
@@ -104,7 +104,7 @@ mod tests {
     use slipring_machine::CorePair;
 
     use super::*;
-    use crate::lab::waits::report::Run;
+    use crate::lab::waits::measured::Run;
     use crate::lab::waits::wake::Wake;
 
     fn run(p50_ns: f64, waiter_share: Option<f64>) -> Run {

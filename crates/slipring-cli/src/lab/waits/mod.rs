@@ -9,11 +9,13 @@ pub mod bystander;
 mod convert;
 mod experiment;
 mod figures;
+mod measured;
+mod one_run;
 mod picture;
 mod plan;
+mod record;
 mod report;
 mod rounds;
-mod run;
 mod wake;
 
 use std::collections::HashSet;
@@ -35,11 +37,10 @@ use super::size::Sizes;
 use super::{interrupt, noise, progress};
 use crate::base::{console, exit};
 use arrivals::Arrival;
+use measured::{ArrivalResult, Measured};
 use plan::Plan;
-use report::{ArrivalResult, Measured, Record};
-
-/// Seed of all schedules and orders, the same in every measurement.
-const SEED: u64 = 2013;
+use record::Record;
+use rounds::SEED;
 
 /// Measures the wait strategies on this machine
 ///

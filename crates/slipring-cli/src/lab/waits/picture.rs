@@ -11,7 +11,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use slipring_support::numbers::significant;
 use slipring_support::pictures::{COLOURS, add_dark_style};
 
-use super::report::{ArrivalResult, Record};
+use super::measured::ArrivalResult;
+use super::record::Record;
 
 const COLUMNS: usize = 2;
 /// Size of a panel, in pixels.
@@ -297,7 +298,7 @@ mod tests {
     use crate::lab::size::Size;
     use crate::lab::statistics::Noise;
     use crate::lab::waits::figures::Figures;
-    use crate::lab::waits::report::{Measured, Run, Series};
+    use crate::lab::waits::measured::{Measured, Run, Series};
     use crate::lab::waits::wake::Wake;
 
     /// Returns a record of twelve strategies with figures as on a real machine: most of them lie

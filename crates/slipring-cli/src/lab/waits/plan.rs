@@ -8,7 +8,7 @@ use slipring::Wait;
 use slipring_machine::usable_cores;
 
 use super::arrivals::Arrival;
-use super::report::{ArrivalResult, Measured};
+use super::measured::{ArrivalResult, Measured};
 use super::rounds::{self, Rounds};
 use crate::lab::size::Size;
 

@@ -1,116 +1,21 @@
-//! The results of a measurement: a record for programs, and tables for people.
+//! The tables of a record.
 
 use std::fmt::Write as _;
-use std::time::Instant;
 
 use anyhow::Result;
-use serde::{Serialize, Serializer};
 use slipring_machine::CorePair;
 use slipring_support::numbers::{median, significant};
 use slipring_support::tables::markdown;
 
 use super::figures::{Figures, maximum, minimum};
-use super::wake::Wake;
-use super::{convert, picture};
+use super::measured::{ArrivalResult, Measured, Series};
+use super::picture;
+use super::record::Record;
 use crate::lab::files::Results;
 use crate::lab::record;
-use crate::lab::size::Size;
 
 /// Average number of cores used by other processes above which a run counts as disturbed.
 const DISTURBED: f64 = 0.1;
-
-/// All results of `slipring lab waits`.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// Versions, machine, noise floor: what the records of all experiments have.
-    pub head: record::Record,
-    pub measured: Measured,
-}
-
-/// What was measured.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Cores that the threads were pinned to, if they were.
-    pub pinned: Option<CorePair>,
-    /// Time that waking a thread takes on this machine.
-    pub wake: Wake,
-    /// Start of the measurement.
-    pub began: Instant,
-    /// Results by arrival pattern.
-    pub arrivals: Vec<ArrivalResult>,
-}
-
-impl Measured {
-    /// Chooses the cores, and measures the price of waking a thread.
-    pub fn begin(size: Size) -> Result<Measured> {
-        let (began, pinned) = (Instant::now(), CorePair::choose());
-        let wake = Wake::measure(size.pick(20, 400, 400), pinned)?;
-        Ok(Measured { pinned, wake, began, arrivals: Vec::new() })
-    }
-}
-
-/// A record is saved in the form that all experiments have in common.
-impl Serialize for Record {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let experiments = vec![convert::results(&self.measured)];
-        record::Record { experiments, ..self.head.clone() }.serialize(serializer)
-    }
-}
-
-/// The results of all strategies under one arrival pattern.
-#[derive(Clone, Debug)]
-pub struct ArrivalResult {
-    /// Name of the arrival pattern.
-    pub arrival: String,
-    /// Description of the arrival pattern.
-    pub about: String,
-    /// Number of threads that publish and handle events.
-    pub threads: usize,
-    /// Cores of producer and waiter, if they were pinned.
-    pub pinned: Option<CorePair>,
-    /// Length of the schedule of each run, in seconds; 0 for bursts.
-    pub seconds: f64,
-    /// Best speed of the bystander without a ring in each round, in units of work per second.
-    pub bystander_alone: Option<Vec<f64>>,
-    /// Results by strategy.
-    pub strategies: Vec<Series>,
-}
-
-/// The runs of one strategy under one arrival pattern.
-#[derive(Clone, Debug)]
-pub struct Series {
-    /// Name of the strategy.
-    pub strategy: String,
-    /// Median of each figure over all runs.
-    pub median: Figures,
-    /// Minimum of each figure over all runs.
-    pub min: Figures,
-    /// Maximum of each figure over all runs.
-    pub max: Figures,
-    /// All runs, one a round.
-    pub runs: Vec<Run>,
-}
-
-/// One run of a strategy.
-#[derive(Clone, Debug)]
-pub struct Run {
-    /// Number of events that were handed over.
-    pub events: u64,
-    /// Figures of the run.
-    pub figures: Figures,
-    /// Latencies in nanoseconds by quantile from 0 to 1.
-    pub curve: Vec<(f64, f64)>,
-}
-
-impl Series {
-    /// Computes median, minimum and maximum of the runs' figures.
-    pub fn new(strategy: String, runs: Vec<Run>) -> Self {
-        let figures: Vec<&Figures> = runs.iter().map(|run| &run.figures).collect();
-        let [median, min, max] =
-            [median, minimum, maximum].map(|pick| Figures::over(&figures, pick));
-        Self { strategy, median, min, max, runs }
-    }
-}
 
 impl Results for Record {
     fn tables(&self, width: Option<usize>) -> String {
@@ -309,6 +214,7 @@ fn plural(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::waits::measured::Run;
 
     fn series(strategy: &str, p50: &[f64], loss: Option<f64>) -> Series {
         let run = |&p50_ns: &f64| Run {

@@ -9,13 +9,15 @@ use indicatif::ProgressBar;
 use slipring::Wait;
 use slipring_machine::CorePair;
 
-use super::SEED;
 use super::arrivals::{Arrival, Pattern};
 use super::bystander::Bystander;
-use super::report::{ArrivalResult, Run, Series};
-use super::run::{self, Outcome, Pace, Setup};
+use super::measured::{ArrivalResult, Run, Series};
+use super::one_run::{self, Outcome, Pace, Setup};
 use crate::lab::interrupt;
 use crate::lab::size::Size;
+
+/// Seed of all schedules and orders, the same in every measurement.
+pub const SEED: u64 = 2013;
 
 /// Estimates the time of a round of a pattern, with so many strategies.
 pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
@@ -147,7 +149,7 @@ impl Rounds<'_> {
             pair,
         };
         let bystander = arrival.has_bystander().then(|| Bystander::start(pair)).transpose()?;
-        let mut outcome = run::run_once(&setup)?;
+        let mut outcome = one_run::run_once(&setup)?;
         let work = bystander.map(Bystander::finish).transpose()?;
         if work.is_some() {
             outcome.figures.others_cores = None;

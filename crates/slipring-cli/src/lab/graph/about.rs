@@ -1,8 +1,22 @@
-//! The publication that `lab graph` reproduces.
+//! The publication that `lab graph` reproduces, and the names of parameters and metrics.
 
-use super::{BROADCAST, GRAPH, POOL, SLICES, TIME, WORKERS};
-use crate::lab::experiment::{About, Fixed, Line, Reference, Source};
+use crate::lab::experiment::{About, Line, Reference, Source};
 use crate::lab::figure::{Figure, Kind};
+use crate::lab::metric::{Better, Fixed, Metric};
+
+pub const TIME: Metric = Metric { name: "time", unit: "ms", better: Better::Less };
+pub const PER_SLICE: Metric = Metric { name: "time per slice", unit: "ns", better: Better::Less };
+pub const CORES: Metric = Metric { name: "CPU", unit: "cores", better: Better::Neither };
+pub static METRICS: [Metric; 3] = [TIME, PER_SLICE, CORES];
+
+/// Parameter that names shape and terms in one: the panels of plots.
+pub const GRAPH: &str = "graph";
+pub const WORKERS: &str = "workers";
+pub const SLICES: &str = "slices";
+
+/// Graphs of the publication, which has slices of 10 terms.
+pub const BROADCAST: &str = "broadcast, 10 terms";
+pub const POOL: &str = "pool, 10 terms";
 
 const BY_SLICES: Option<&str> = Some(TIME.name);
 
@@ -130,12 +144,12 @@ pool in fan-out        ┌─> [worker 0 | worker 1 | ...] ─┐
         Figure {
             title: "Time per slice by graph",
             panels: Some(SLICES),
-            kind: Kind::Lines { x: GRAPH, metric: super::PER_SLICE.name, logarithmic: true },
+            kind: Kind::Lines { x: GRAPH, metric: PER_SLICE.name, logarithmic: true },
         },
         Figure {
             title: "Cores in use by graph",
             panels: Some(SLICES),
-            kind: Kind::Lines { x: GRAPH, metric: super::CORES.name, logarithmic: false },
+            kind: Kind::Lines { x: GRAPH, metric: CORES.name, logarithmic: false },
         },
     ],
 };
