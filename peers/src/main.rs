@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use contenders::foreign::{self, Prepared, Programs};
+use contenders::foreign::{Prepared, Programs};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Figure, Size, measure};
 use output::Output;
@@ -99,7 +99,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Size::Quick
     };
     let reps = args.reps.unwrap_or(size.pick(1, 9, 30)).max(1);
-    let mut figures = chosen(&args, size, &Programs::find(&args.java, size));
+    let programs = Programs::find(&args.java, size);
+    let mut figures = chosen(&args, size, &programs);
     if figures.is_empty() {
         return Err("no figure and contender have these names; --list shows all names".into());
     }
@@ -119,7 +120,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         json.differs_from("--picture", picture)?;
     }
 
-    let Prepared { skipped, versions } = foreign::prepare(&mut figures);
+    let Prepared { skipped, versions } = programs.prepare(&mut figures);
     for line in skipped {
         let _ = writeln!(io::stderr(), "peers: {line}");
     }

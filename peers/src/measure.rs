@@ -2,9 +2,6 @@
 //! before its time counts.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
-
-use crate::contenders::foreign::Foreign;
 
 /// The amount of measurement; figures scale their numbers of events by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,12 +44,23 @@ pub enum Kind {
 /// The values of one run by metric: `ns` (per event), or `p50` and `p99`, all in nanoseconds.
 pub type Values = Vec<(&'static str, f64)>;
 
+/// The place of a contender in another language.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Index of its program among all programs in other languages.
+    pub program: usize,
+    /// The program's name of the contender.
+    pub id: &'static str,
+    /// Runtime or compiler of the program, once it is built.
+    pub built_with: Option<String>,
+}
+
 /// One implementation of a figure's work. It panics or fails if events are lost, doubled, damaged
 /// or out of order.
 pub struct Contender {
     pub name: String,
     pub kind: Kind,
-    /// The contender's program, if it is written in another language.
+    /// Place of the contender, if it is written in another language.
     pub foreign: Option<Foreign>,
     run: Box<dyn Fn() -> Result<Values, String>>,
 }
@@ -130,6 +138,11 @@ impl Series {
     }
 }
 
+/// Returns the name of a column that is a number and its unit, such as `2 stages`.
+pub fn numbered_column(number: usize, unit: &str) -> String {
+    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Measures all figures `reps` times, and calls `progress` before each run.
 ///
 /// Within a repetition the contenders of a figure run directly one after another, and each
@@ -175,15 +188,10 @@ pub fn measure(
             column: figure.column.clone(),
             contender: contender.name.clone(),
             kind: contender.kind,
-            built_with: contender.foreign.as_ref().and_then(Foreign::about),
+            built_with: contender.foreign.as_ref().and_then(|foreign| foreign.built_with.clone()),
             metric: metric.to_owned(),
             values: all.remove(&key).unwrap_or_default(),
         }
     });
     Ok(series.collect())
-}
-
-/// Returns the nanoseconds per event since `begin`.
-pub fn per_event(begin: Instant, events: u64) -> f64 {
-    begin.elapsed().as_nanos() as f64 / events as f64
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::mpsc;
 
 use super::{Rounds, ping_pong};
-use crate::measure::per_event;
+use crate::work::per_event;
 
 /// A pair of ends for one value.
 pub trait OneShot {

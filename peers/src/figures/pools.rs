@@ -16,8 +16,8 @@ use super::busy::full::WORK;
 use super::oversubscribed::timing::TwoCores;
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
-use crate::measure::{Contender, Figure, Kind, Size, per_event};
-use crate::work::{self, amount, steps_for};
+use crate::measure::{Contender, Figure, Kind, Size};
+use crate::work::{self, amount, per_event, steps_for};
 
 /// The parameters of a pool, or of shards.
 #[derive(Clone, Copy)]

@@ -27,14 +27,15 @@ use process::Process;
 use request::{Answer, Request, WarmUp};
 pub use request::{Arrivals, Form, Work};
 
-use crate::measure::{Contender, Figure, Size, Values};
+use super::StreamSpec;
+use crate::measure::{Contender, Figure, Foreign, Size, Values};
 
 /// A program in another language.
 struct Program {
     /// End of its contenders' names, such as `Java 25`.
     suffix: String,
     language: Language,
-    /// The built program; none before [`prepare`], and none if something is missing.
+    /// The built program; none before [`Programs::prepare`], and none if something is missing.
     built: OnceCell<Built>,
     /// The running program; none before the first request.
     process: RefCell<Option<Process>>,
@@ -95,21 +96,6 @@ impl Program {
         let answer = process.ask(&request.to_string());
         *running = Some(process);
         Answer::parse(&answer?)
-    }
-}
-
-/// The place of a contender in another language.
-#[derive(Clone)]
-pub struct Foreign {
-    program: Rc<Program>,
-    /// The program's name of the contender.
-    id: &'static str,
-}
-
-impl Foreign {
-    /// Describes the contender's runtime or compiler.
-    pub fn about(&self) -> Option<String> {
-        self.program.about()
     }
 }
 
@@ -177,9 +163,9 @@ impl Programs {
         work: impl Fn(bool) -> Work,
     ) -> Vec<Contender> {
         let mut contenders = Vec::new();
-        for program in &self.programs {
+        for (index, program) in self.programs.iter().enumerate() {
             for (id, name) in entries(&program.language) {
-                let foreign = Foreign { program: program.clone(), id };
+                let foreign = Foreign { program: index, id, built_with: None };
                 let request = Request {
                     contender: id,
                     work: work(catalogue::is_slow(id)),
@@ -199,69 +185,73 @@ impl Programs {
     }
 
     /// Returns contenders for a stream from one thread to another, with work of the producer.
-    pub fn streams(&self, producers: Producers, spec: super::StreamSpec) -> Vec<Contender> {
+    pub fn streams(&self, producers: Producers, spec: StreamSpec) -> Vec<Contender> {
         self.contenders(producers, spec.steps != 0, |_| Work::Stream(spec))
+    }
+
+    /// Builds the programs that the figures need, and removes the contenders that cannot run.
+    pub fn prepare(&self, figures: &mut Vec<Figure>) -> Prepared {
+        let mut wanted: Vec<usize> = Vec::new();
+        let all = figures.iter().flat_map(|figure| &figure.contenders);
+        for Foreign { program, .. } in all.filter_map(|contender| contender.foreign.as_ref()) {
+            if !wanted.contains(program) {
+                wanted.push(*program);
+            }
+        }
+        let wanted: Vec<&Program> =
+            wanted.into_iter().map(|index| &*self.programs[index]).collect();
+        let mut skipped = Vec::new();
+        let mut skip = |language: &str, reason: &str| {
+            // One line, whatever a tool says.
+            let reason = reason.replace('\n', " ");
+            let line = format!("skipping contenders in {language}: {reason}");
+            if !skipped.contains(&line) {
+                skipped.push(line);
+            }
+        };
+        // One build serves all JDKs.
+        let jdks: Vec<Jdk> = wanted.iter().filter_map(|program| program.jdk()).collect();
+        let jars = (!jdks.is_empty()).then(|| java::build(&jdks));
+        for program in &wanted {
+            let built = match (&program.language, &jars) {
+                (Language::Java(Err(reason)), _) => Err(reason.clone()),
+                (Language::Java(Ok(_)), Some(jars)) => jars.clone().map(Built::Java),
+                (Language::Java(Ok(_)), None) => Err("it is not built".to_owned()),
+                (Language::Cpp, _) => cpp::build().map(Built::Cpp),
+            };
+            match built {
+                Ok(built) => drop(program.built.set(built)),
+                Err(reason) => skip(program.language(), &reason),
+            }
+        }
+        for figure in figures.iter_mut() {
+            figure.contenders.retain_mut(|contender| {
+                let Some(foreign) = &mut contender.foreign else { return true };
+                let program = &self.programs[foreign.program];
+                foreign.built_with = program.about();
+                match program.built.get() {
+                    None => false,
+                    Some(Built::Java(_)) => true,
+                    Some(Built::Cpp(built)) => {
+                        let missing = built.missing(foreign.id);
+                        missing.iter().for_each(|reason| skip(program.language(), reason));
+                        missing.is_none()
+                    }
+                }
+            });
+        }
+        figures.retain(|figure| !figure.contenders.is_empty());
+        let versions = wanted.iter().filter_map(|program| program.about()).collect();
+        Prepared { skipped, versions }
     }
 }
 
-/// What came of the preparation.
+/// The result of the preparation.
 pub struct Prepared {
     /// A line for each reason to leave contenders out: what is missing, and what to install.
     pub skipped: Vec<String>,
     /// Versions of the runtimes and compilers.
     pub versions: Vec<String>,
-}
-
-/// Builds the programs that the figures need, and removes the contenders that cannot run.
-pub fn prepare(figures: &mut Vec<Figure>) -> Prepared {
-    let mut wanted: Vec<Rc<Program>> = Vec::new();
-    let all = figures.iter().flat_map(|figure| &figure.contenders);
-    for Foreign { program, .. } in all.filter_map(|contender| contender.foreign.as_ref()) {
-        if !wanted.iter().any(|known| Rc::ptr_eq(known, program)) {
-            wanted.push(program.clone());
-        }
-    }
-    let mut skipped = Vec::new();
-    let mut skip = |language: &str, reason: &str| {
-        // One line, whatever a tool says.
-        let reason = reason.replace('\n', " ");
-        let line = format!("skipping contenders in {language}: {reason}");
-        if !skipped.contains(&line) {
-            skipped.push(line);
-        }
-    };
-    // One build serves all JDKs.
-    let jdks: Vec<Jdk> = wanted.iter().filter_map(|program| program.jdk()).collect();
-    let jars = (!jdks.is_empty()).then(|| java::build(&jdks));
-    for program in &wanted {
-        let built = match (&program.language, &jars) {
-            (Language::Java(Err(reason)), _) => Err(reason.clone()),
-            (Language::Java(Ok(_)), Some(jars)) => jars.clone().map(Built::Java),
-            (Language::Java(Ok(_)), None) => Err("it is not built".to_owned()),
-            (Language::Cpp, _) => cpp::build().map(Built::Cpp),
-        };
-        match built {
-            Ok(built) => drop(program.built.set(built)),
-            Err(reason) => skip(program.language(), &reason),
-        }
-    }
-    for figure in figures.iter_mut() {
-        figure.contenders.retain(|contender| {
-            let Some(Foreign { program, id }) = &contender.foreign else { return true };
-            match program.built.get() {
-                None => false,
-                Some(Built::Java(_)) => true,
-                Some(Built::Cpp(built)) => {
-                    let missing = built.missing(id);
-                    missing.iter().for_each(|reason| skip(program.language(), reason));
-                    missing.is_none()
-                }
-            }
-        });
-    }
-    figures.retain(|figure| !figure.contenders.is_empty());
-    let versions = wanted.iter().filter_map(|program| program.about()).collect();
-    Prepared { skipped, versions }
 }
 
 #[cfg(all(test, unix))]

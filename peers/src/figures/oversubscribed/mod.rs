@@ -19,11 +19,7 @@ use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Crossbeam, Std};
 use crate::measure::{Contender, Figure, Kind, Size};
 use queues::{ByBlocking, Queue};
-
-/// Capacity of each ring and each queue, in events.
-pub const RING: usize = 1024;
-/// Names of the stages.
-pub const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+pub use timing::{NAMES, RING};
 
 /// A graph, with a thread for each party.
 #[derive(Clone, Copy)]

@@ -5,8 +5,7 @@ use std::thread;
 
 use slipring::{StartAt, Tap, Threads, Wait};
 
-use super::timing::{Timing, TwoCores};
-use super::{NAMES, RING};
+use super::timing::{NAMES, RING, Timing, TwoCores};
 
 pub use Place::{One, Own, Shared};
 

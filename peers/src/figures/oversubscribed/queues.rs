@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread;
 
-use super::RING;
-use super::timing::{Timing, TwoCores};
+use super::timing::{RING, Timing, TwoCores};
 use crate::contenders::queues::{self, Blocking};
 
 /// A bounded queue together with a way to wait.

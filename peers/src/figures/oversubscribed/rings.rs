@@ -7,8 +7,7 @@ use std::thread;
 use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{Producer, Sequence, build_multi_producer, build_single_producer};
 
-use super::RING;
-use super::timing::{Stage, Timing, TwoCores};
+use super::timing::{RING, Stage, Timing, TwoCores};
 
 /// A strategy that yields the core; the crate has none.
 #[derive(Clone, Copy)]

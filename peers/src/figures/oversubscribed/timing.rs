@@ -1,4 +1,4 @@
-//! Timing and checks of a run, the same for every shape and every contender.
+//! Timing and checks of a run, and the amounts, the same for every shape and every contender.
 //!
 //! Starting a thread takes as long as handing over thousands of events. So each producer first
 //! sends one event, and the clock starts when every stage has seen these. It stops when the last
@@ -13,6 +13,11 @@ use std::time::Instant;
 use slipring_machine as machine;
 
 use crate::work::{self, Check};
+
+/// Capacity of each ring and each queue, in events.
+pub const RING: usize = 1024;
+/// Names of the stages.
+pub const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 /// Lowest bit of the producer's number in an event; the bits below are the event's number.
 const PRODUCER_SHIFT: u32 = 56;

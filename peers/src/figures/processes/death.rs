@@ -15,7 +15,8 @@ use slipring_machine::pin;
 use super::ends::{Link, meet};
 use super::links::{iceoryx, kernel, ours};
 use super::mapping::Control;
-use super::run::{Folder, Outcome, Role, Roles, Task, Work, now};
+use super::run::{Folder, Roles};
+use super::task::{Outcome, Role, Task, Work, now};
 use crate::measure::Values;
 
 /// Time for which iceoryx2's publisher waits, which has no bound of its own.

@@ -8,14 +8,19 @@ use std::time::{Duration, Instant};
 use slipring_machine::{bind, pin, process_cpu};
 
 use super::mapping::Control;
-use super::run::{Outcome, Role, Task, Work, now};
+use super::task::{Outcome, Role, Task, Work, now};
 use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
-use crate::work::{Check, Event};
+use crate::work::{Check, Event, Words};
 
 /// Time for which the reader has nothing to do before each event of [`Work::Wake`]: all strategies
 /// that block are asleep by then.
 const ASLEEP: Duration = Duration::from_micros(300);
+
+/// An event of 1 KiB.
+pub type Kilobyte = Words<128>;
+/// An event of 1 MiB.
+pub type Megabyte = Words<131_072>;
 
 /// A way from one process to another, for events of `E`.
 pub trait Link<E: Event> {

@@ -12,6 +12,7 @@ mod links;
 mod mapping;
 mod run;
 mod sleeper;
+mod task;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -19,8 +20,8 @@ use std::thread;
 use std::time::Duration;
 
 use self::mapping::Control;
-use self::run::{Folder, Outcome, Role, Roles, Task, Work, own_task};
-use self::sleeper::Fate;
+use self::run::{Folder, Roles};
+use self::task::{Fate, Outcome, Role, Task, Work, own_task};
 use super::one_by_one::events;
 use crate::contenders::StreamSpec;
 use crate::contenders::foreign::{self, Programs};
@@ -43,7 +44,7 @@ pub fn play_role() -> Option<ExitCode> {
 }
 
 fn play(task: &Task) -> Outcome<Values> {
-    run::bind_to_parent(task)?;
+    task::bind_to_parent(task)?;
     match task.role {
         Role::Threads => play_threads(task),
         _ => match task.work {

@@ -14,139 +14,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::sleeper::Fate;
-use crate::contenders::StreamSpec;
+use super::task::{Role, TASK, Task, iceoryx_prefix, now};
 use crate::measure::Values;
 
 /// Time after which a run counts as hanging.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// Names the environment variable with a process's task.
-const TASK: &str = "SLIPRING_PEERS_TASK";
-/// Names the environment variable with the role that kills itself at its start, for tests.
-const DIES: &str = "SLIPRING_PEERS_DIES";
-
-/// An error of a role or of a run.
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// A process's part in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
-    /// Sends events, on core 0.
-    Writer,
-    /// Receives events, on core 1.
-    Reader,
-    /// Takes a dead reader's place.
-    Successor,
-    /// Sends events beside the writer.
-    SecondWriter,
-    /// Waits at a tap before the stream begins.
-    Sleeper,
-    /// Plays writers and reader in one process, on a thread each.
-    Threads,
-}
-
-impl Role {
-    fn name(self) -> &'static str {
-        match self {
-            Role::Writer => "writer",
-            Role::Reader => "reader",
-            Role::Successor => "successor",
-            Role::SecondWriter => "second writer",
-            Role::Sleeper => "sleeper",
-            Role::Threads => "run",
-        }
-    }
-}
-
-/// The work of a run.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum Work {
-    /// A stream in one direction.
-    Stream(StreamSpec),
-    /// Streams of two writers to one reader, all on two cores.
-    FanIn(StreamSpec),
-    /// Round trips of one event through two rings.
-    RoundTrip { rounds: usize },
-    /// Events to a reader that sleeps when each of them is sent.
-    Wake { rounds: usize },
-    /// A reader that waits so long for its only event.
-    Idle { time: Duration },
-    /// The reader is killed while the writer waits for it.
-    Death { successor: bool },
-    /// A stream, before which a tap's reader leaves or is killed.
-    Sleeper { spec: StreamSpec, fate: Fate },
-}
-
-impl Work {
-    /// Returns the capacity of each ring, in events.
-    pub fn ring(&self) -> usize {
-        match self {
-            Work::Stream(spec) | Work::FanIn(spec) | Work::Sleeper { spec, .. } => spec.ring,
-            Work::RoundTrip { .. } | Work::Wake { .. } | Work::Idle { .. } => 1024,
-            Work::Death { .. } => 64,
-        }
-    }
-    /// Returns the roles of a run without deaths.
-    pub fn roles(&self) -> &'static [Role] {
-        match self {
-            Work::FanIn(_) => &[Role::Reader, Role::Writer, Role::SecondWriter],
-            _ => &[Role::Reader, Role::Writer],
-        }
-    }
-    /// Returns the number of roles that write.
-    pub fn writers(&self) -> u32 {
-        if let Work::FanIn(_) = self { 2 } else { 1 }
-    }
-    /// Returns the number of events in a publication.
-    pub fn batch(&self) -> usize {
-        if let Work::Stream(spec) = self { spec.batch as usize } else { 1 }
-    }
-}
-
-/// The task of a process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
-    pub role: Role,
-    /// Name of the link, as in [`links::ends`](super::links::ends).
-    pub link: String,
-    /// Bytes of an event.
-    pub bytes: usize,
-    pub work: Work,
-    /// slipring's notice of a death, in milliseconds.
-    pub notice_ms: u64,
-    /// Folder of the run, in shared memory.
-    pub folder: PathBuf,
-    /// The measuring process.
-    pub parent: u32,
-}
-
-/// Returns the task of this process, if the measuring process has started it for a role.
-pub fn own_task() -> Option<Outcome<Task>> {
-    let task = std::env::var(TASK).ok()?;
-    Some(serde_json::from_str(&task).map_err(Into::into))
-}
-
-/// Has the kernel end this process with the measuring process, and, in a test, ends it now.
-pub fn bind_to_parent(task: &Task) -> Outcome<()> {
-    use rustix::process::*;
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(task.parent) {
-        return Err("the measuring process has ended".into());
-    }
-    if std::env::var(DIES).is_ok_and(|role| role == task.role.name()) {
-        kill_process(getpid(), Signal::KILL)?;
-    }
-    Ok(())
-}
-
-/// Returns the time that all processes share, in nanoseconds.
-pub fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
 /// A folder in shared memory. It goes with the value, and so does what iceoryx2 leaves beside it.
 pub struct Folder(PathBuf);
 
@@ -166,7 +38,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
-        let prefix = super::links::iceoryx::prefix(&self.0);
+        let prefix = iceoryx_prefix(&self.0);
         let beside = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         for file in beside.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)) {
             let _ = fs::remove_file(file.path());

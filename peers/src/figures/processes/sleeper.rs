@@ -5,27 +5,20 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use slipring::{StartAt, Wait};
 use slipring_machine::pin;
 
 use super::ends::meet;
 use super::links::ours;
 use super::mapping::Control;
-use super::run::{Folder, Outcome, Role, Roles, Task, Work};
+use super::run::{Folder, Roles};
+use super::task::{Fate, Outcome, Role, Task, Work};
 use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::Check;
 
 /// Time for which the tap's reader has waited when it leaves or is killed.
 const ASLEEP: Duration = Duration::from_millis(10);
-
-/// What becomes of the tap's reader before the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fate {
-    Leaves,
-    Killed,
-}
 
 /// Runs the roles, and starts the stream when the tap's reader has left or is dead.
 pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {

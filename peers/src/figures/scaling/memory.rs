@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use slipring::{Contiguous, Interleaved};
 
-use super::column;
 use crate::contenders::queues::{self, Queue, Rtrb, drain};
 use crate::contenders::{Sides, StreamSpec, ours, rings, run_stream};
 use crate::figures::one_by_one::{self, StreamFn, measured};
 use crate::limits;
-use crate::measure::{Contender, Figure, Kind, Size, per_event};
-use crate::work::{Check, Event, Words};
+use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
+use crate::work::{Check, Event, Words, per_event};
 
 /// Number of events in a batch.
 const BATCH: u64 = 100;
@@ -47,7 +46,7 @@ fn slots(size: Size, ring: usize) -> Figure {
     }
     Figure {
         table: "scaling: slots".to_owned(),
-        column: column(ring, "slot"),
+        column: numbered_column(ring, "slot"),
         baseline: None,
         contenders,
     }
@@ -99,7 +98,12 @@ fn of_size<E: Event>(size: Size, table: &str, slots: fn(usize) -> usize) -> Figu
     contenders.extend(measured(streams::<E>(), spec));
     contenders
         .push(Contender::new(Kind::Peer, "rtrb, chunks in place", move || in_place::<E>(spec)));
-    Figure { table: table.to_owned(), column: column(bytes, "byte"), baseline: None, contenders }
+    Figure {
+        table: table.to_owned(),
+        column: numbered_column(bytes, "byte"),
+        baseline: None,
+        contenders,
+    }
 }
 
 /// Fills and checks the same events on one thread, without a hand-over.

@@ -24,8 +24,3 @@ pub fn figures(size: Size) -> Vec<Figure> {
     ];
     figures.into_iter().flatten().collect()
 }
-
-/// Returns a column's name, such as `2 stages`.
-fn column(number: usize, unit: &str) -> String {
-    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
-}

@@ -3,11 +3,10 @@
 
 use slipring::Wait;
 
-use super::column;
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany};
 use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
 use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
 
 /// Makes a shape with so many stages or producers.
 type ShapeOf = fn(usize) -> Shape;
@@ -22,14 +21,14 @@ pub fn figures(size: Size) -> Vec<Figure> {
     let shapes = tables.into_iter().flat_map(|(table, unit, shape)| {
         (1..=8).map(move |count| Figure {
             table: format!("scaling: {table}"),
-            column: column(count, unit),
+            column: numbered_column(count, unit),
             baseline: None,
             contenders: contenders(size, shape(count), count),
         })
     });
     let members = (0..=8).map(|count| Figure {
         table: "scaling: members of a tap".to_owned(),
-        column: column(count, "member"),
+        column: numbered_column(count, "member"),
         baseline: None,
         contenders: members(size, count),
     });

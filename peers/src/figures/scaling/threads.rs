@@ -8,12 +8,11 @@ use disruptor::BusySpin;
 use slipring::Wait;
 use slipring_machine::usable_cores;
 
-use super::column;
 use crate::contenders::queues::{Crossbeam, CrossfireMany};
 use crate::figures::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use crate::figures::oversubscribed::timing::Timing;
 use crate::figures::oversubscribed::{cost_ns, events, ours, rings};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
 
 /// Runs a producer and a stage on two threads.
 type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
@@ -25,7 +24,7 @@ pub fn figures(size: Size) -> Vec<Figure> {
     counts.dedup();
     let figures = counts.into_iter().map(|pairs| Figure {
         table: "scaling: threads per core".to_owned(),
-        column: column(2 * pairs, "thread"),
+        column: numbered_column(2 * pairs, "thread"),
         baseline: None,
         contenders: contenders(size, pairs),
     });

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use slipring::{Graph, ShardReader, Wait};
 
-use super::column;
 use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb};
 use crate::figures::oversubscribed::RING;
 use crate::figures::pools::{self, Run, Spec, Tally, Task, blocking, checked, queue};
-use crate::measure::{Figure, Kind, Size};
+use crate::measure::{Figure, Kind, Size, numbered_column};
 use crate::work::{amount, steps_for};
 
 /// Number of keys, by which events belong to shards.
@@ -27,7 +26,7 @@ pub fn figures(size: Size) -> Vec<Figure> {
             let events = size.pick(1_000, full / 3, full);
             figures.extend((1..=8).map(|workers| Figure {
                 table: format!("scaling: {table}, {}", amount(nanos)),
-                column: column(workers, unit),
+                column: numbered_column(workers, unit),
                 baseline: None,
                 contenders: checked(Spec { ring: RING, workers, task, events }, runs.to_vec()),
             }));

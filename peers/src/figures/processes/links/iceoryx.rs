@@ -3,7 +3,6 @@
 
 use std::fmt::Debug;
 use std::hint::spin_loop;
-use std::path::Path;
 use std::time::Duration;
 
 use iceoryx2::config::Config;
@@ -23,17 +22,12 @@ use iceoryx2::service::ipc::Service;
 use iceoryx2::service::port_factory::event;
 
 use crate::figures::processes::ends::Link;
-use crate::figures::processes::run::{Outcome, Task};
+use crate::figures::processes::task::{Outcome, Task, iceoryx_prefix};
 use crate::work::{Check, Event, Words};
 
 // SAFETY: words in an array have no pointer, no destructor and one layout in all processes of a
 // run, which are of one program.
 unsafe impl<const WORDS: usize> ZeroCopySend for Words<WORDS> {}
-
-/// Returns the prefix of the names that a run's processes use in shared memory.
-pub fn prefix(folder: &Path) -> String {
-    format!("{}_", folder.file_name().unwrap_or_default().to_string_lossy())
-}
 
 /// Makes a node whose files lie in the run's folder or have the run's prefix.
 pub fn node(task: &Task) -> Outcome<Node<Service>> {
@@ -41,7 +35,7 @@ pub fn node(task: &Task) -> Outcome<Node<Service>> {
     let mut config = Config::default();
     let root = task.folder.join("iceoryx2");
     config.global.set_root_path(&IceoryxPath::new(root.to_string_lossy().as_bytes())?);
-    config.global.prefix = FileName::new(prefix(&task.folder).as_bytes())?;
+    config.global.prefix = FileName::new(iceoryx_prefix(&task.folder).as_bytes())?;
     let node = NodeBuilder::new().config(&config);
     Ok(node.signal_handling_mode(SignalHandlingMode::Disabled).create::<Service>()?)
 }

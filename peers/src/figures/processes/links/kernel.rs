@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use zerocopy::IntoBytes;
 
 use crate::figures::processes::ends::Link;
-use crate::figures::processes::run::{Outcome, Task};
+use crate::figures::processes::task::{Outcome, Task};
 use crate::work::{Check, Event};
 
 /// Largest number of bytes that one read asks for, unless an event is larger.

@@ -5,14 +5,7 @@ pub mod kernel;
 pub mod ours;
 mod raw;
 
-use crate::work::Words;
-
-use super::ends::Ends;
-
-/// An event of 1 KiB.
-pub type Kilobyte = Words<128>;
-/// An event of 1 MiB.
-pub type Megabyte = Words<131_072>;
+use super::ends::{Ends, Kilobyte, Megabyte};
 
 /// Returns the functions of the link `name` for events of so many bytes.
 pub fn ends(name: &str, bytes: usize) -> Option<Ends> {

@@ -10,9 +10,8 @@ use std::time::Duration;
 use slipring::{Graph, Producer, SharedProducer, Wait};
 use slipring_shm::{Attached, Builder, Event as Shared, OnDeath, Reader, Segment};
 
-use super::{Kilobyte, Megabyte};
-use crate::figures::processes::ends::Link;
-use crate::figures::processes::run::{Outcome, Task, Work};
+use crate::figures::processes::ends::{Kilobyte, Link, Megabyte};
+use crate::figures::processes::task::{Outcome, Task, Work};
 use crate::work::{Check, Event};
 
 impl Shared for Kilobyte {

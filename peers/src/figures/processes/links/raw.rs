@@ -10,7 +10,7 @@ use rustix::thread::futex;
 
 use crate::figures::processes::ends::Link;
 use crate::figures::processes::mapping::{Line, Mapping, create};
-use crate::figures::processes::run::{Outcome, Task};
+use crate::figures::processes::task::{Outcome, Task};
 use crate::work::{Check, Event};
 
 fn path(task: &Task, name: &str) -> PathBuf {
