@@ -1,4 +1,4 @@
-//! What is missing for contenders in other languages leaves these out with one line.
+//! If something is missing for contenders in other languages, they are left out with one line.
 #![cfg(unix)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! The work of the contenders in other languages: which figures they join, and what their checks
-//! refuse. A test whose tools are missing says so and checks nothing.
+//! The work of the contenders in other languages: the figures that they join, and the results that
+//! their checks refuse. A test whose tools are missing says so and checks nothing.
 #![cfg(unix)]
 
 mod common;
@@ -163,8 +163,8 @@ fn each_contender_that_can_run_has_a_row_in_each_busy_figure() {
     for table in ["busy consumer, events at random times", "busy pool of 2", "busy pipeline of 2"] {
         let rows = text.split(&format!("### {table}")).nth(1).unwrap();
         for name in contenders(&list, table) {
-            // A language without its tools is left out, with a line, and so is one queue whose
-            // header few systems have.
+            // A language without its tools is left out with a line, and so is a queue whose header
+            // few systems have.
             let language = if name.ends_with("C++") { "in C++" } else { "in Java" };
             let left_out = skipped.lines().any(|line| {
                 let header = line.contains("<rigtorp/");

@@ -10,7 +10,7 @@ fn peers(args: &[&str]) -> Command {
     command
 }
 
-/// Returns what runs of this process id have left in shared memory.
+/// Returns the names that runs of this process have left in shared memory.
 fn left_by(pid: u32) -> Vec<String> {
     let prefix = format!("slipring-peers-{pid}-");
     let files = fs::read_dir("/dev/shm").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! Appending as fast as it goes: the sink's frames, and its rivals.
+//! Appending at full speed: the sink's frames, and its rivals.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -32,7 +32,7 @@ fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> Outcome<(String, 
         .window(bench.flight.window)
         .max_frame(bench.flight.frame)
         .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
-    // The sink holds what is in flight, so the ring has room for twice as much.
+    // The sink holds the events in flight, so the ring has room for twice as many.
     let slots = if fill { events as usize } else { bench.flight.events() * 2 };
     let slots = slots.next_power_of_two();
     let graph = Graph::new(slots, Event::default).first_seq(sink.next_seq());
@@ -130,7 +130,7 @@ pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> Outcome<f64> {
     })
 }
 
-/// Returns the sequence that an acknowledgement names, which is the one behind `last`.
+/// Returns the sequence number in an acknowledgement, which must follow `last`.
 fn sequence(message: Option<async_nats::Message>, last: u64) -> Outcome<u64> {
     let message = message.ok_or("the connection is closed")?;
     let answer: serde_json::Value = serde_json::from_slice(&message.payload)?;

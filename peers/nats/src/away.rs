@@ -1,5 +1,5 @@
-//! A server that is away under a paced load: what is lost, what memory is taken, and how fast the
-//! sink catches up.
+//! A server that is away under a paced load: the lost events, the memory that is taken, and the
+//! speed at which the sink catches up.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::stream::Form;
 
 /// Events a second.
 pub const RATE: u64 = 100_000;
-/// Events that are published together, each millisecond.
+/// Number of events that are published together, each millisecond.
 const BURST: u64 = RATE / 1000;
 /// Time between two looks at the sink.
 const LOOK: Duration = Duration::from_millis(2);
@@ -35,7 +35,7 @@ pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
         .window(bench.flight.window)
         .max_frame(bench.flight.frame)
         .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
-    // Room for half as much again as comes while the server is away.
+    // Room for one and a half times the events that come while the server is away.
     let slots = ((away.as_secs_f64() * RATE as f64 * 1.5) as usize).next_power_of_two();
     let graph = Graph::new(slots, Event::default);
     let key = graph.reader("journal");
@@ -83,8 +83,8 @@ pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
     watch(LIMIT, &mut wait(away))?;
     bench.server.restart()?;
     let back = Instant::now();
-    // What was stored before the server was killed and not acknowledged counts at the sink's first
-    // look, so the second change is the first acknowledgement.
+    // Messages that were stored before the kill and not acknowledged count when the sink first
+    // inspects the stream, so the second change is the first acknowledgement.
     watch(LIMIT, &mut || acknowledged() > gone)?;
     let (first, at_first, noticed) = (acknowledged(), Instant::now(), back.elapsed());
     let backlog = published.load(Relaxed).saturating_sub(first);
@@ -109,7 +109,7 @@ pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
     ])
 }
 
-/// Returns the resident memory of this process, in MiB; 0 where the system does not tell it.
+/// Returns the resident memory of this process, in MiB; 0 where the system does not report it.
 fn resident() -> Outcome<f64> {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -10,7 +10,7 @@ use slipring_nats_server::{Options, Server};
 use tokio::runtime::Runtime;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Why a measurement failed.
+/// The error of a measurement that failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub type Outcome<T> = Result<T, Failure>;
 
@@ -50,7 +50,7 @@ impl Event {
 pub struct Amounts {
     /// Events that go in frames, in one repetition.
     pub framed: u64,
-    /// Events that go as one message each, in one repetition.
+    /// Number of events that go as one message each, in one repetition.
     pub single: u64,
     /// Events of the stream that is read.
     pub replayed: u64,
@@ -82,7 +82,7 @@ impl Amounts {
     }
 }
 
-/// Frames in flight, and the greatest length of one.
+/// Number of frames in flight, and the greatest length of a frame.
 #[derive(Clone, Copy)]
 pub struct Flight {
     pub window: usize,

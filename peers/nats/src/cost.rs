@@ -1,5 +1,5 @@
-//! What a publication costs its producer at a paced million events a second: in front of a sink,
-//! and in front of a stage that only counts.
+//! The cost of a publication for its producer at a paced million events a second: in front of a
+//! sink, and in front of a stage that only counts.
 
 use std::thread;
 
@@ -13,9 +13,9 @@ use crate::stream::Form;
 
 /// Slots of the ring.
 const RING: usize = 1 << 17;
-/// Events that are published one by one between two looks at the clock, and the time from the start
-/// of such a burst to the start of the next, in nanoseconds. A look takes as long as several
-/// publications.
+/// Number of events that are published one by one between two readings of the clock, and the time
+/// from the start of such a burst to the start of the next, in nanoseconds. A reading takes as long
+/// as several publications.
 const BURST: (u64, u64) = (10, 10_000);
 
 /// Time of a publication, in nanoseconds.
@@ -67,7 +67,7 @@ fn events(bench: &Bench) -> u64 {
     bench.amounts.paced.as_nanos() as u64 / BURST.1 * BURST.0
 }
 
-/// Publishes on schedule: a late burst does not delay the ones behind it.
+/// Publishes on schedule: a late burst does not delay later bursts.
 fn publish(tx: &mut Producer<Event>, events: u64) -> Outcome<Cost> {
     let (burst, every) = BURST;
     let mut costs = Vec::with_capacity((events / burst) as usize);

@@ -1,11 +1,11 @@
-//! Measures `slipring-nats` beside what else writes to a JetStream stream and reads one: async-nats
-//! with one message for each event, the fast-ingest batches of `jetstream-extra`, and hand-written
-//! loops.
+//! Measures `slipring-nats` beside other ways to write to a JetStream stream and to read it:
+//! async-nats with one message for each event, the fast-ingest batches of `jetstream-extra`, and
+//! hand-written loops.
 //!
 //! All contenders share one server with file storage on this machine. A repetition runs the
-//! contenders of a question one after another, in rotating order. Each writes to a stream of its
-//! own, which is read back and checked before its value counts. Only ratios within one run mean
-//! anything.
+//! contenders of a question one after another, in rotating order. Each contender writes to a stream
+//! of its own, which is read back and checked before its value counts. Only ratios within one run
+//! mean anything.
 
 // Both macros panic where the stream refuses a write.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -75,7 +75,7 @@ const PRODUCER: &str = "producer";
 const COUNTING: &str = "counting stage";
 const BARE: &str = "async-nats, bare publish";
 
-/// What is asked of the ratios.
+/// The bounds that the ratios should meet.
 const TARGETS: [Target; 8] = [
     target(SPEED, RATE, (SINK, MESSAGES), Bound::AtLeast(30.0)),
     target(SPEED, RATE, (SINK, FAST), Bound::AtLeast(5.0)),
@@ -167,7 +167,8 @@ impl Measurement<'_> {
     }
 
     fn run(mut self, reps: usize) -> Outcome<()> {
-        // First, because memory that other contenders leave to the allocator would hide its growth.
+        // Measured first, because memory that other contenders leave to the allocator would hide
+        // its growth.
         for _ in 0..if self.is_asked(AWAY) { reps.div_ceil(3) } else { 0 } {
             self.contender(AWAY, SINK, away::measure)?;
             self.record.add(AWAY, PRODUCER, RATE, away::RATE as f64);
@@ -222,7 +223,7 @@ impl Measurement<'_> {
     }
 
     /// Measures the contenders of a question one after another. Each repetition begins with another
-    /// one.
+    /// contender.
     fn question<T>(
         &mut self,
         rep: usize,

@@ -1,4 +1,4 @@
-//! What was measured, as tables for people and as JSON lines for programs.
+//! Measured values as tables for people and as JSON lines for programs.
 
 use serde::Serialize;
 use slipring_support::numbers::significant;
@@ -22,7 +22,7 @@ pub struct Target {
     pub bound: Bound,
 }
 
-/// Which ratios meet a target.
+/// The ratios that meet a target.
 #[derive(Clone, Copy)]
 pub enum Bound {
     AtLeast(f64),

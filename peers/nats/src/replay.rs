@@ -1,4 +1,4 @@
-//! Reading as fast as it goes: a source that fills a ring, and the same messages undecoded.
+//! Reading at full speed: a source that fills a ring, and the same messages undecoded.
 
 use std::time::Instant;
 
@@ -35,8 +35,8 @@ pub fn source(bench: &mut Bench, name: &str) -> Outcome<f64> {
     Ok(rate)
 }
 
-/// Measures a pull consumer that fetches the same messages, and looks at their lengths only.
-/// Returns the events per second.
+/// Measures a pull consumer that fetches the same messages, and reads only their lengths. Returns
+/// the events per second.
 pub fn undecoded(bench: &mut Bench, name: &str) -> Outcome<f64> {
     let events = bench.amounts.replayed;
     runtime()?.block_on(async {

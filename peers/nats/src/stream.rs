@@ -1,4 +1,4 @@
-//! Streams: making them, reading them back, checking what they hold.
+//! Streams: making them, reading them back, and checking their content.
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
@@ -9,8 +9,8 @@ use zerocopy::FromBytes as _;
 
 use crate::bench::{EVENT, Event, HEADER, Outcome};
 
-/// Messages, and bytes, that a reader's request asks for: the fastest of 1 to 32 MiB for a reader
-/// that looks at nothing.
+/// Numbers of messages and of bytes in a reader's request: the fastest of 1 to 32 MiB for a reader
+/// that ignores the content.
 const PULL: (usize, usize) = (1024, 16 << 20);
 
 /// Creates a stream with the settings that a sink gives its own. Fast-ingest batches are allowed.
@@ -60,7 +60,7 @@ pub async fn fetch(
     Ok(total)
 }
 
-/// How events lie in a stream.
+/// The form of events in a stream.
 #[derive(Clone, Copy)]
 pub enum Form {
     Frames,

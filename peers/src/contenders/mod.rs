@@ -107,13 +107,13 @@ where
     end.duration_since(begin).as_nanos() as f64 / spec.events as f64
 }
 
-/// How many round trips a run makes, and how they are timed.
+/// The number of round trips of a run, and the way they are timed.
 #[derive(Clone, Copy)]
 pub struct Rounds {
     /// Number of round trips.
     pub count: usize,
     /// Whether each round trip is timed by two readings of the clock. Otherwise the round trips
-    /// follow each other without a reading between, and all together are timed.
+    /// follow each other without a reading of the clock, and are timed together.
     pub each: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::{StreamSpec, ours};
 use crate::measure::{Figure, Kind, Size};
 
-/// Returns figures for a large ring and for one that fits the first-level cache.
+/// Returns figures for a large ring, and for a ring that fits the first-level cache.
 pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let events = size.pick(20_000, 500_000, 1_000_000);
     let mut figures = Vec::new();

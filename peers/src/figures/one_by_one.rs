@@ -1,4 +1,4 @@
-//! Events published one by one, with work of the producer between two of them. A consumer that
+//! Events that are published one by one, with work of the producer between them. A consumer that
 //! keeps up then competes with the producer for each cache line.
 
 use slipring::{Contiguous, Interleaved};
@@ -48,7 +48,7 @@ pub fn streams<E: Event>() -> Vec<(Kind, &'static str, StreamFn)> {
     ]
 }
 
-/// Returns figures for small and large events, for a large ring and for one that fits the
+/// Returns figures for small and large events, for a large ring, and for a ring that fits the
 /// first-level cache.
 pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let mut figures = Vec::new();

@@ -6,8 +6,8 @@ use crate::contenders::one_shot::{
 };
 use crate::measure::{Contender, Figure, Kind, Size};
 
-/// A contender: its kind, its name, round trips of a thread that spins, the same of a thread that
-/// waits as the contender does it, and a pipeline.
+/// A contender: its kind, its name, round trips of a thread that spins, round trips of a thread
+/// that waits in the contender's own way, and a pipeline.
 type OneShot = (Kind, &'static str, RoundTrip, RoundTrip, fn(usize) -> f64);
 /// Runs round trips and returns the nanoseconds of each.
 type RoundTrip = fn(Rounds) -> Vec<u64>;

@@ -311,13 +311,13 @@ pub fn round_trip(rounds: Rounds) -> Vec<u64> {
 
 /// Measures round trips through two words on two cache lines, without data and without a ring. With
 /// `HINTED` a spin hint follows each poll, as in every ring: a poll takes the line from the thread
-/// that is about to write it, and the hint's length is how late a poll may come.
+/// that is about to write it, and with the hint a poll may come late by the hint's length.
 pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<HINTED>(1, rounds)
 }
 
 /// Measures round trips by atomic numbers on as many lines as the slots of two rings have, so that
-/// each round uses other lines than the round before. How long a line takes to the other core
+/// each round uses other lines than the previous one. How long a line takes to the other core
 /// depends on its address.
 pub fn raw_round_trip_over_lines(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<true>(256, rounds)

@@ -1,10 +1,10 @@
-//! An axis that is linear or logarithmic as its numbers ask, with ticks of its own.
+//! An axis that is linear or logarithmic, as suits its numbers, with ticks of its own.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// The ratio of the greatest to the least number past which an axis is logarithmic.
+/// The ratio of the greatest to the least number above which an axis is logarithmic.
 const LINEAR_AT_MOST: f64 = 10.0;
 
 /// An axis of numbers. `plotters` has linear and logarithmic axes as different types.
@@ -44,7 +44,7 @@ impl Axis {
     fn share(&self, value: f64) -> f64 {
         let Range { start, end } = self.range;
         if self.logarithmic {
-            // The range is positive; a value that is not is drawn at its beginning.
+            // The range is positive; other values are drawn at its beginning.
             return (value.max(start) / start).ln() / (end / start).ln();
         }
         (value - start) / (end - start)

@@ -85,7 +85,7 @@ struct Point {
     high: f64,
 }
 
-/// Draws the tables that can be drawn, as SVG. `about` says where the values come from.
+/// Draws the tables that can be drawn, as SVG. `about` is the origin of the values.
 pub fn draw(series: &[Series], about: &str) -> Result<String, String> {
     let mut svg = String::new();
     draw_into(&mut svg, &panels(series), about)
@@ -122,7 +122,8 @@ fn panels(series: &[Series]) -> Vec<Panel<'_>> {
     panels
 }
 
-/// Chooses looks, so that those of a panel differ and a contender has the same one in most panels.
+/// Chooses looks so that all looks of a panel differ, and a contender has the same look in most
+/// panels.
 fn choose_looks<'a>(panels: &mut [Panel<'a>]) {
     const LOOKS: usize = COLOURS.len();
     let mut contenders: Vec<&'a str> = Vec::new();
@@ -205,8 +206,8 @@ impl Panel<'_> {
             });
             chart.draw_series(bars)?;
         }
-        // Points come after all lines, so that no line crosses one. The places are those of the
-        // whole picture, so the root draws them.
+        // Points are drawn after all lines, so that no line crosses a point. The places are in the
+        // coordinates of the whole picture, so the root draws them.
         let plane = chart.plotting_area();
         for line in &self.lines {
             for point in &line.points {

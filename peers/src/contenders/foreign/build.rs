@@ -1,4 +1,5 @@
-//! What the builds of all languages need: tools on the search path, and stamps of built sources.
+//! The common part of the builds of all languages: tools on the search path, and stamps of built
+//! sources.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -10,8 +11,8 @@ pub fn sources(language: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(language)
 }
 
-/// Returns the directory for a language's output: beside this program's, so that it follows
-/// `CARGO_TARGET_DIR`.
+/// Returns the directory for a language's output. It lies beside this program's output, so that it
+/// follows `CARGO_TARGET_DIR`.
 pub fn output(language: &str) -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let target = program.ancestors().nth(2).unwrap_or(Path::new("target"));
@@ -84,7 +85,7 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Returns the first line that contains `mark`, or else the first line that is not empty, without
+/// Returns the first line that contains `mark`, otherwise the first line that is not empty, without
 /// colours.
 pub fn telling_line(errors: &str, mark: &str) -> String {
     let plain = |line: &str| {

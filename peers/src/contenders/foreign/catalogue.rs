@@ -1,7 +1,6 @@
 //! The contenders in other languages, by the kind of work that they do.
 //!
-//! Each has the name that a program knows it by, and the name that tables show, to which the
-//! language is added.
+//! Each has a name in its program, and a name in tables, to which the language is added.
 
 use super::java::library_version;
 use super::request::{Form, Work};

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use super::build::{self, on_path, telling_line};
 
-/// A library of which only headers are needed.
+/// A library that is needed for its headers alone.
 struct Library {
     header: &'static str,
     /// Names of its contenders in requests.
     contenders: &'static [&'static str],
-    /// What a user installs.
+    /// The package that a user installs.
     advice: &'static str,
 }
 
@@ -70,7 +70,7 @@ impl Built {
         Built { program: program.into(), about: String::new(), missing: Vec::new() }
     }
 
-    /// Returns why a contender is left out, if it is.
+    /// Returns the reason why a contender is left out, if it is.
     pub fn missing(&self, contender: &str) -> Option<String> {
         let mut libraries = LIBRARIES.iter();
         let library = libraries.find(|library| library.contenders.contains(&contender))?;
@@ -79,7 +79,7 @@ impl Built {
     }
 }
 
-/// Finds the compiler: the one that `CXX` names, or else g++, or else clang++.
+/// Finds the compiler: the one that `CXX` names, otherwise g++, otherwise clang++.
 fn compiler() -> Result<PathBuf, String> {
     match env::var("CXX").ok().filter(|name| !name.is_empty()) {
         Some(name) => on_path(&name).ok_or(format!("CXX: `{name}` is not on the PATH")),

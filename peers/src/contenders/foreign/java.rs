@@ -8,7 +8,7 @@ use super::build::{self, on_path, telling_line};
 
 /// The oldest version that the contenders run on.
 const OLDEST: u32 = 17;
-/// What to do about a missing JDK.
+/// Advice for a missing JDK.
 const ADVICE: &str = "install a JDK of version 17 or newer and name it with JAVA_HOME or --java";
 
 /// A JDK: the directory that holds its `bin`.
@@ -78,8 +78,8 @@ fn unquoted(text: &str) -> String {
     text.trim().trim_matches('"').to_owned()
 }
 
-/// Returns the JDKs that the user names, or else the one of `JAVA_HOME`, or else the one on the
-/// search path. A home named twice counts once.
+/// Returns the JDKs that the user names, otherwise the JDK of `JAVA_HOME`, otherwise the JDK on the
+/// search path. A home that is named twice counts once.
 pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
     if !homes.is_empty() {
         let mut known = Vec::new();
@@ -95,7 +95,7 @@ pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
         let found = Jdk::read(Path::new(&home));
         return vec![found.map_err(|error| format!("JAVA_HOME: {error}"))];
     }
-    // Links such as those of Debian's alternatives lead to the program in the JDK.
+    // Links, such as Debian's alternatives, lead to the program in the JDK.
     let program = on_path("java").and_then(|java| java.canonicalize().ok());
     let home = program.as_deref().and_then(|java| java.parent()?.parent());
     vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), Jdk::read)]

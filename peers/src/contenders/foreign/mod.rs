@@ -2,13 +2,14 @@
 //! request at a time, so its contenders run in the same rotation as all others.
 //!
 //! A program is built when a figure needs it, and starts at its first request. While it waits for a
-//! request it uses no processor time. What is missing for a program leaves out its contenders.
+//! request it uses no processor time. If something is missing for a program, its contenders are
+//! left out.
 //!
-//! The threads of these contenders are pinned as those of the others: a core each, or all on the
-//! first two cores. Two things differ from the contenders in Rust. Each program measures the
-//! producer's or the handler's work by itself, because the same steps may take another time there.
-//! In Java at least 10,000 events of a stream precede the timed ones, so that both sides run
-//! compiled code; in an open loop these follow the same schedule.
+//! The threads of these contenders are pinned like all others: a core each, or all on the first two
+//! cores. Two things differ from the contenders in Rust. Each program measures the producer's or
+//! the handler's work by itself, because the same steps may take another time there. In Java at
+//! least 10,000 events of a stream precede the timed ones, so that both sides run compiled code; in
+//! an open loop these follow the same schedule.
 
 mod build;
 mod catalogue;
@@ -99,7 +100,7 @@ impl Program {
     }
 }
 
-/// The programs in other languages, none of which has to run.
+/// The programs in other languages, whether or not they run.
 pub struct Programs {
     programs: Vec<Rc<Program>>,
     warm_up: WarmUp,
@@ -131,8 +132,8 @@ impl Programs {
 
     /// Makes the contenders of a figure.
     ///
-    /// `work` is the figure's work, given whether a contender is slow. `overhead` asks for the time
-    /// above the work, as in a figure with a baseline.
+    /// `work` returns the figure's work, given whether a contender is slow. `overhead` asks for the
+    /// time above the work, as in a figure with a baseline.
     pub fn contenders(
         &self,
         producers: Producers,
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
     use crate::measure::measure;
 
-    /// Returns a figure whose contenders in C++ are those of another program.
+    /// Returns a figure whose contenders in C++ run another program.
     fn figure(program: &str) -> Figure {
         let programs = Programs {
             programs: vec![Program::new("C++".to_owned(), Language::Cpp)],

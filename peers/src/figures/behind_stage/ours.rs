@@ -51,7 +51,7 @@ pub fn second<L: GraphLayout>(capacity: usize, events: u64, every: u64, steps: u
         timing.produce(steps, |event| {
             tx.publish(|slot| *slot = event).expect("the ring is open");
             unhandled += 1;
-            // The clock waits for the first event, and the last events must not be left over.
+            // The clock starts at the first event, and the last events must not be left over.
             if unhandled == every || event == events || event == 1 {
                 let done = first
                     .poll(every as usize, |event, _| sees_first.see(event))

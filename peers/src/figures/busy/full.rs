@@ -38,7 +38,7 @@ impl Stream for Full {
     }
 }
 
-/// The consumer's side: checks each event, works on it, and times the events behind the first lap.
+/// The consumer's side: checks each event, works on it, and times the events after the first lap.
 pub(super) struct Busy {
     stream: Full,
     check: Check,

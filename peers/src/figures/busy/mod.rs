@@ -1,6 +1,6 @@
-//! A consumer whose handler works. This is the normal state of many programs, and the handler's own
-//! work hides no cost of the ring: a busy consumer pays for each release and each wait with time in
-//! which the consumer handles no event.
+//! A consumer whose handler works, the normal state of many programs. The handler's own work hides
+//! no cost of the ring: a busy consumer pays for each release and each wait with time in which it
+//! handles no event.
 //!
 //! - [`full`]: the producer does not work, so the ring is always full.
 //! - [`uneven`]: the same, and the handler is slow now and then.
@@ -220,7 +220,7 @@ fn queue_batches<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     })
 }
 
-/// Runs a stream of the kind `S`.
+/// A function that runs a stream.
 type Run<S> = fn(S) -> Values;
 
 /// Returns the contenders of a stream.

@@ -93,7 +93,7 @@ impl Pipeline {
         timing.result()
     }
 
-    /// Runs the first stage on the producer's thread, as [`Pipeline::ours_on_two_threads`].
+    /// Runs the first stage on the producer's thread, as [`Pipeline::ours_on_two_threads`] does.
     fn disruptor_on_two_threads(self) -> f64 {
         let timing = Timing::new(2, self.events);
         let (mut first, mut second) =
@@ -233,7 +233,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     RINGS.into_iter().flat_map(|ring| WORK.map(|nanos| figure(ring, nanos))).collect()
 }
 
-/// Runs a pipeline. Returns the nanoseconds per event.
+/// A function that runs a pipeline and returns the nanoseconds per event.
 type Run = fn(Pipeline) -> f64;
 
 fn contenders(pipeline: Pipeline) -> Vec<Contender> {

@@ -1,6 +1,7 @@
-//! A busy consumer behind a full ring whose handler is slow now and then, as one that writes a
-//! buffer to a file. In between it is faster than on average. So what has learned the average lets
-//! the ring run empty. The figures are the overhead above the handler's own work.
+//! A busy consumer behind a full ring whose handler is slow now and then, like a handler that
+//! writes a buffer to a file. In between it is faster than on average, so a strategy that has
+//! learned the average lets the ring run empty. The figures are the overhead above the handler's
+//! own work.
 
 use std::hint::black_box;
 
@@ -11,7 +12,7 @@ use crate::work::{steps, steps_for};
 
 /// The handler's work on most events, in nanoseconds.
 const WORK: u32 = 100;
-/// One event of how many is slow, and the further work on it, in microseconds.
+/// Interval between slow events, in events, and the further work on each of them, in microseconds.
 const SLOW: [(u64, u32); 3] = [(1_000, 500), (1_024, 1_000), (3_000, 2_000)];
 /// Capacities of the rings, in events.
 const RINGS: [usize; 2] = [256, 1024];
@@ -20,7 +21,7 @@ const RINGS: [usize; 2] = [256, 1024];
 #[derive(Clone, Copy)]
 struct Uneven {
     full: Full,
-    /// One event of how many is slow, and the steps of the further work on it.
+    /// Interval between slow events, in events, and the steps of the further work on each of them.
     slow: (u64, u32),
 }
 

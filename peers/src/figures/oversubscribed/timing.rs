@@ -208,7 +208,7 @@ impl<const PRODUCERS: usize> Drop for Stage<PRODUCERS> {
 }
 
 /// A guard that binds the calling thread, and the threads that it starts, to two cores. The system
-/// moves threads between the two. So four threads are too many on machines with more cores, too.
+/// moves threads between the two, so four threads are too many even on machines with more cores.
 pub struct TwoCores(());
 
 impl TwoCores {

@@ -2,8 +2,8 @@
 //! mapping.
 //!
 //! A run starts this program once for each role: writer and reader, on a core each as threads are.
-//! Where threads are measured, one process plays the same roles by the same code, on a thread each.
-//! All pages are touched and a lap of the ring is untimed. The reader checks order and sum. A
+//! For measurements of threads, one process plays the same roles by the same code, on a thread
+//! each. All pages are touched and a lap of the ring is untimed. The reader checks order and sum. A
 //! stream ends when the writer sees in shared memory that the reader has finished.
 
 mod death;
@@ -338,7 +338,7 @@ fn death() -> Figure {
     figure("a killed reader, until the writer's call returns", "ns", contenders.into())
 }
 
-/// Returns the name of a contender whose call has no end but the one that the figure gives it.
+/// Returns the name of a contender whose call has only the end that the figure gives it.
 fn given_up(patience: Duration) -> String {
     format!("iceoryx2, given up after {} s", patience.as_secs())
 }

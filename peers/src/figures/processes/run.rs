@@ -49,7 +49,7 @@ impl Drop for Folder {
 /// The processes of a run. All of them are ended and reaped on drop.
 pub struct Roles {
     children: Vec<(Role, Child)>,
-    /// What a role has written, once it has closed its output.
+    /// Output of each role, once the role has closed it.
     answers: Receiver<(Role, String)>,
 }
 

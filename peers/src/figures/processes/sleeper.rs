@@ -1,5 +1,5 @@
-//! A tap's reader that is killed in its sleep, before a stream: what the count of sleepers and the
-//! position that it leaves cost the others.
+//! A tap's reader that is killed in its sleep, before a stream: the cost, for the other parties, of
+//! the sleeper's count and the position that it leaves.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;

@@ -45,7 +45,7 @@ impl Role {
     }
 }
 
-/// What becomes of the tap's reader before the stream.
+/// The fate of the tap's reader before the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     Leaves,

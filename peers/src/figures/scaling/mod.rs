@@ -1,4 +1,4 @@
-//! The scaling study: the cost of an event by the number of one thing, all else being equal.
+//! The scaling study: the cost of an event as one number grows, all else being equal.
 //!
 //! - [`parties`]: stages, producers and members of a tap.
 //! - [`workers`]: workers of a pool and shards.

@@ -14,7 +14,7 @@ use crate::figures::processes::ends::Link;
 use crate::figures::processes::task::{Outcome, Task};
 use crate::work::{Check, Event};
 
-/// Largest number of bytes that one read asks for, unless an event is larger.
+/// Largest size of a read, in bytes, unless an event is larger.
 const READ: usize = 65_536;
 
 /// A stream of bytes from one process to another.

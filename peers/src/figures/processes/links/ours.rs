@@ -68,7 +68,7 @@ pub fn attach<E: Shared>(task: &Task, name: &str, wait: Wait) -> Outcome<Attache
     Ok(unsafe { segment.attach()? }.wait(wait)?)
 }
 
-/// How ends send.
+/// The way in which all ends send.
 macro_rules! sending {
     () => {
         const CLOSES: bool = true;
@@ -92,7 +92,7 @@ macro_rules! sending {
     };
 }
 
-/// How ends receive that spin: with a spin hint behind each poll that found nothing.
+/// The way in which spinning ends receive: with a spin hint after each poll that found nothing.
 macro_rules! spinning {
     () => {
         sending!();
@@ -229,7 +229,8 @@ impl Link<u64> for SeveralOnHeap {
     spinning!();
 }
 
-/// How ends receive that poll without a pause, so that an event is seen whenever it comes.
+/// The way in which polling ends receive: without a pause, so that an event is seen whenever it
+/// comes.
 macro_rules! polling {
     ($spinning:ty) => {
         sending!();
