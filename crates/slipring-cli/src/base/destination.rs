@@ -1,9 +1,9 @@
-//! Files that results are saved to.
+//! Files to which results are saved.
 //!
 //! 1. [`Destination::open`] checks before the measurement that the file can be written. It changes
 //!    no file.
 //! 2. [`Destination::save`] writes the content to a temporary file in the same folder, and renames
-//!    that to the destination. So a failure leaves the old content. Pipes and devices are written
+//!    it to the destination, so a failure leaves the old content. Pipes and devices are written
 //!    directly.
 //! 3. Content that cannot be saved goes to the folder for temporary files, or else to standard
 //!    output.
@@ -27,7 +27,7 @@ pub struct Destination {
     /// The path as the user wrote it.
     path: PathBuf,
     identity: Identity,
-    kind: Kind,
+    channel: Channel,
 }
 
 /// The identity of a file, independent of the path's spelling.
@@ -39,9 +39,9 @@ enum Identity {
     Path(PathBuf),
 }
 
-/// How the content reaches the file.
+/// The channel by which the content reaches the file.
 #[derive(Debug)]
-enum Kind {
+enum Channel {
     /// Through this process's standard output, which is the same file.
     Stdout,
     /// Through this process's standard error, which is the same file.
@@ -58,20 +58,20 @@ impl Destination {
     /// the file cannot be written, and has the exit code of wrong arguments.
     pub fn open(option: &'static str, path: &Path) -> Result<Self> {
         let opened = if path == Path::new("-") { Ok(Self::stdout()) } else { Self::identify(path) };
-        let (identity, kind) = opened.map_err(|error| {
+        let (identity, channel) = opened.map_err(|error| {
             exit::usage(format!("{option}: cannot write to {}: {error:#}", path.display()))
         })?;
-        Ok(Self { option, path: path.to_owned(), identity, kind })
+        Ok(Self { option, path: path.to_owned(), identity, channel })
     }
 
-    fn stdout() -> (Identity, Kind) {
+    fn stdout() -> (Identity, Channel) {
         let metadata = fs::metadata("/dev/stdout").ok();
         let inode = metadata.and_then(|metadata| inode(&metadata));
         let identity = inode.map(|(device, inode)| Identity::Inode(device, inode));
-        (identity.unwrap_or_else(|| Identity::Path("-".into())), Kind::Stdout)
+        (identity.unwrap_or_else(|| Identity::Path("-".into())), Channel::Stdout)
     }
 
-    fn identify(path: &Path) -> Result<(Identity, Kind)> {
+    fn identify(path: &Path) -> Result<(Identity, Channel)> {
         let metadata = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self::missing(path)?);
@@ -87,22 +87,22 @@ impl Destination {
             let file = OpenOptions::new().write(true).open(path)?;
             return Ok((
                 identity()?,
-                Kind::Regular { path: path.canonicalize().ok(), existing: Some(file) },
+                Channel::Regular { path: path.canonicalize().ok(), existing: Some(file) },
             ));
         }
         let mut file = system::open_stream(path, &metadata)?;
         // A full device refuses even an empty write.
         system::write_nothing(&mut file)?;
-        Ok((identity()?, Kind::Stream(file)))
+        Ok((identity()?, Channel::Stream(file)))
     }
 
     /// Identifies a file that does not exist yet. Only creating a file shows that it can be
     /// created, so this creates it and removes it again.
-    fn missing(path: &Path) -> io::Result<(Identity, Kind)> {
+    fn missing(path: &Path) -> io::Result<(Identity, Channel)> {
         OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let path = path.canonicalize()?;
         fs::remove_file(&path)?;
-        Ok((Identity::Path(path.clone()), Kind::Regular { path: Some(path), existing: None }))
+        Ok((Identity::Path(path.clone()), Channel::Regular { path: Some(path), existing: None }))
     }
 
     /// Fails if both destinations are one file, because the second content would replace the first.
@@ -122,19 +122,19 @@ impl Destination {
         )))
     }
 
-    /// Whether the content goes to standard output, which must then carry nothing else.
+    /// Returns whether the content goes to standard output, which must then carry nothing else.
     pub fn is_stdout(&self) -> bool {
-        matches!(self.kind, Kind::Stdout)
+        matches!(self.channel, Channel::Stdout)
     }
 
     /// Saves the content. An error names the place where the content was kept instead.
     pub fn save(self, content: &str) -> Result<()> {
         let (option, shown) = (self.option, self.to_string());
-        let saved = match self.kind {
-            Kind::Stdout => console::print(content),
-            Kind::Stderr => io::stderr().write_all(content.as_bytes()).map_err(Into::into),
-            Kind::Stream(mut file) => file.write_all(content.as_bytes()).map_err(Into::into),
-            Kind::Regular { path, existing } => {
+        let saved = match self.channel {
+            Channel::Stdout => console::print(content),
+            Channel::Stderr => io::stderr().write_all(content.as_bytes()).map_err(Into::into),
+            Channel::Stream(mut file) => file.write_all(content.as_bytes()).map_err(Into::into),
+            Channel::Regular { path, existing } => {
                 save_regular(path.as_deref(), existing, content).map_err(Into::into)
             }
         };
@@ -151,8 +151,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Whether two paths without links name one file that does not exist yet. This happens in a folder
-/// that is mounted twice, and in folders that ignore upper and lower case.
+/// Returns whether two paths without links name one file that does not exist yet, as in a folder
+/// that is mounted twice or that ignores upper and lower case.
 fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
     if other.exists() {
         return Ok(false);
@@ -166,7 +166,7 @@ fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
     Ok(same)
 }
 
-/// Replaces a regular file as a whole, or writes over it where it cannot be replaced.
+/// Replaces a regular file as a whole, or overwrites it where it cannot be replaced.
 fn save_regular(path: Option<&Path>, existing: Option<File>, content: &str) -> io::Result<()> {
     let replacement = path.and_then(|path| temporary(path, existing.as_ref()).ok());
     if let (Some(mut replacement), Some(path)) = (replacement, path) {
@@ -245,14 +245,14 @@ mod system {
     use rustix::io::Errno;
     use slipring_support::streams::inode;
 
-    use super::Kind;
+    use super::Channel;
 
     /// Time limit for another process to open a named pipe for reading.
     const READER_TIMEOUT: Duration = Duration::from_secs(3);
 
-    /// Returns the standard stream that is the same file, if one is. Devices do not count: they can
-    /// be opened twice without harm.
-    pub fn standard_stream(metadata: &Metadata) -> Option<Kind> {
+    /// Returns the standard stream that is the same file, if there is one. Devices do not count:
+    /// they can be opened twice without harm.
+    pub fn standard_stream(metadata: &Metadata) -> Option<Channel> {
         if metadata.file_type().is_char_device() {
             return None;
         }
@@ -261,9 +261,9 @@ mod system {
             Ok(inode(&stream) == inode(metadata))
         };
         if same(&io::stdout()).unwrap_or(false) {
-            Some(Kind::Stdout)
+            Some(Channel::Stdout)
         } else if same(&io::stderr()).unwrap_or(false) {
-            Some(Kind::Stderr)
+            Some(Channel::Stderr)
         } else {
             None
         }
@@ -298,8 +298,8 @@ mod system {
         Ok(file)
     }
 
-    /// Whether this process holds the reading end of that pipe, as for `<(command)` or
-    /// `/dev/stdin`.
+    /// Returns whether this process itself holds the reading end of the pipe, as for `<(command)`
+    /// or `/dev/stdin`.
     fn is_own_input(metadata: &Metadata) -> bool {
         let own = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         own.map(|entry| entry.path()).any(|path| {
@@ -308,12 +308,12 @@ mod system {
         })
     }
 
-    /// Makes a write call of no bytes; `write_all` would make none.
+    /// An empty content still makes a write call; `write_all` would make none.
     pub fn write_nothing(file: &mut File) -> io::Result<()> {
         file.write(&[]).map(drop)
     }
 
-    /// Whether a rename over the old file loses only its content.
+    /// Returns whether a rename over the old file loses nothing but its content.
     pub fn may_replace(old: &Metadata, new: &Metadata) -> bool {
         // A file that was removed meanwhile has 0 links.
         old.nlink() <= 1 && (old.uid(), old.gid()) == (new.uid(), new.gid())
@@ -336,9 +336,9 @@ mod system {
 
     use anyhow::Result;
 
-    use super::Kind;
+    use super::Channel;
 
-    pub fn standard_stream(_metadata: &Metadata) -> Option<Kind> {
+    pub fn standard_stream(_metadata: &Metadata) -> Option<Channel> {
         None
     }
 
@@ -365,7 +365,7 @@ mod system {
 mod tests {
     use super::*;
 
-    /// A link stands in for a folder that is mounted twice.
+    /// A link plays the part of a folder that is mounted twice.
     #[test]
     fn two_paths_of_one_missing_file_are_recognized() {
         let folder = tempfile::tempdir().unwrap();

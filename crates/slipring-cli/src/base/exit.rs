@@ -38,8 +38,8 @@ pub fn unwritten(message: impl fmt::Display) -> Error {
     usage(message)
 }
 
-/// Makes the error of arguments that clap refuses, in one line: what is wrong, clap's hints, and
-/// where the help is.
+/// Makes the error of arguments that clap refuses, in one line: the mistake, clap's hints, and the
+/// way to the help.
 pub fn refused(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let mut message = String::new();
@@ -50,7 +50,7 @@ pub fn refused(error: &clap::Error) -> Error {
             let command: Vec<&str> = usage.split_whitespace().take_while(is_name).collect();
             help = format!("{} --help", command.join(" "));
         }
-        // Behind the usage, clap only says that there is help.
+        // After the usage, clap only mentions that there is help.
         if line.starts_with("Usage: ") || line.starts_with("For more information") {
             break;
         }
@@ -63,7 +63,7 @@ pub fn refused(error: &clap::Error) -> Error {
     usage(format!("{message}; see `{help}`"))
 }
 
-/// Joins errors in one line, with the highest of their exit codes. No errors are no error.
+/// Joins errors in one line, with the highest of their exit codes. Without errors there is none.
 pub fn join(errors: Vec<Error>) -> Result<(), Error> {
     let Some(code) = errors.iter().map(code).max() else { return Ok(()) };
     match <[Error; 1]>::try_from(errors) {
