@@ -1,6 +1,6 @@
-//! Arrival patterns: schedules of events, and how long each pattern is measured.
+//! Arrival patterns: schedules of events, and the time for which each pattern is measured.
 //!
-//! A schedule depends on the pattern and a seed alone. So every strategy meets the same schedule,
+//! A schedule depends on the pattern and a seed alone, so every strategy meets the same schedule,
 //! however late it handles the events.
 
 use std::fmt;
@@ -52,8 +52,8 @@ impl Arrival {
             .filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
     }
 
-    /// Returns the patterns that a run of all experiments measures: of a smoke or quick run, the
-    /// ones that differ most; of a full run, all but the one that takes minutes by itself.
+    /// Returns the patterns that a run of all experiments measures: the most different ones in a
+    /// smoke or quick run, and all but the pattern that takes minutes in a full run.
     pub fn in_all(size: Size) -> impl Iterator<Item = Self> {
         const FEW: [Arrival; 4] =
             [Arrival::Poisson10k, Arrival::OnOff, Arrival::Burst, Arrival::Bystander];
@@ -93,8 +93,8 @@ impl Arrival {
         }
     }
 
-    /// Returns for how long events arrive in one run: more than a second, so that a worst second
-    /// exists. It is zero for bursts, whose length depends on the strategy.
+    /// Returns the time for which events arrive in one run: more than a second, so that there is a
+    /// worst second. It is zero for bursts, whose length depends on the strategy.
     pub fn length(self, size: Size) -> Duration {
         match self.pattern(size) {
             Pattern::AtOnce { .. } => Duration::ZERO,
@@ -118,7 +118,7 @@ impl Arrival {
         if self == Self::Oversubscribed { 3 * cores } else { 1 }
     }
 
-    /// Whether a second process works on the same cores.
+    /// Returns whether a second process works on the same cores.
     pub fn has_bystander(self) -> bool {
         self == Self::Bystander
     }
@@ -181,7 +181,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The times of events, in nanoseconds. Each is computed when it is needed, because a list of them
+/// The times of events, in nanoseconds. Each time is computed when it is needed, because a list
 /// would push the ring out of the producer's caches.
 #[derive(Clone, Debug)]
 pub struct Schedule {

@@ -1,7 +1,7 @@
 //! The bystander: a second process that works on the same cores and reports how much work it did.
 //!
-//! It is this program, started again. The work that it loses is the price that a strategy has for
-//! every other process on the machine.
+//! It is this program, started again. The work that it loses is the price that every other process
+//! on the machine pays for a strategy.
 
 use std::hint::black_box;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -51,7 +51,7 @@ pub fn work(args: &Args) -> Result<()> {
         }
     };
     let stop = AtomicBool::new(false);
-    // A start gate: all workers begin when the write lock is released, and none works while others
+    // A start gate: all workers begin when the write lock is released, so none works while others
     // still start.
     let gate = RwLock::new(());
     let done = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The experiment for readers, and its part of a run of all experiments.
+//! The experiment for readers, and its part in a run of all experiments.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What was measured: the runs of each strategy under each arrival pattern.
+//! The measured data: the runs of each strategy under each arrival pattern.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::figures::{Figures, maximum, minimum};
 use super::wake::Wake;
 use crate::lab::size::Size;
 
-/// What was measured.
+/// The measured data.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Cores that the threads were pinned to, if they were.
@@ -69,7 +69,7 @@ pub struct Series {
 /// One run of a strategy.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Number of events that were handed over.
+    /// Number of events; all of them arrived unchanged and in order.
     pub events: u64,
     /// Figures of the run.
     pub figures: Figures,

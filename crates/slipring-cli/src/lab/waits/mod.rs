@@ -1,7 +1,7 @@
 //! `slipring lab waits`: latency and processor time of each wait strategy.
 //!
 //! Every strategy meets the same schedule of events. A round runs every strategy once, in an order
-//! that is random for each round. So no strategy always runs after the same other one, and a
+//! that is random for each round. So no strategy always follows the same other strategy, and a
 //! disturbance of the machine hits all strategies alike.
 
 mod arrivals;
@@ -82,9 +82,9 @@ struct WaitList(Vec<Wait>);
 impl FromStr for WaitList {
     type Err = <Wait as FromStr>::Err;
 
-    /// Parses strategies that are separated by commas. Some strategies contain commas, so at each
-    /// place the longest text that is a strategy counts as one. Texts of up to [`MAX_PIECES`]
-    /// pieces are tried, so the time is linear in the length of the list.
+    /// Parses strategies that are separated by commas. Some strategies contain commas themselves,
+    /// so at each place the longest text that is a strategy counts as one. Texts of up to
+    /// [`MAX_PIECES`] pieces are tried, so the time is linear in the length of the list.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut waits = Vec::new();
         let mut left = Some(text);

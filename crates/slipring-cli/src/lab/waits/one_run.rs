@@ -2,7 +2,7 @@
 //! that samples the reader's processor time.
 //!
 //! The load is open: each event is due at a fixed time, and its latency starts then, even if the
-//! producer publishes it late. So one delay of the waiter counts for every event that is due
+//! producer publishes it late. So a delay of the waiter counts for every event that is due
 //! meanwhile (no coordinated omission).
 
 use std::sync::Barrier;
@@ -17,8 +17,10 @@ use slipring_machine::{self as machine, Clock, CorePair, MachineUsage, ThreadTim
 
 use super::arrivals::Pattern;
 use super::figures::{CpuSamples, Figures};
+use super::measured::Run;
 
-/// Slots of the ring: more than a scheduled load ever fills, and few enough for the second cache.
+/// Slots of the ring: more than a scheduled load ever fills, and few enough for the second-level
+/// cache.
 const CAPACITY: usize = 1 << 12;
 /// Time by which a run may exceed its schedule. Past it the run has failed: a wait did not end, or
 /// the strategy's sleeps are too long for a burst.
@@ -62,17 +64,6 @@ pub struct Setup {
     pub stages: usize,
     /// Cores of producer and waiter, if they are pinned.
     pub pair: Option<CorePair>,
-}
-
-/// The result of a run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Number of events; all of them arrived unchanged and in order.
-    pub events: u64,
-    /// Figures of the run.
-    pub figures: Figures,
-    /// Latencies in nanoseconds by quantile from 0 to 1.
-    pub curve: Vec<(f64, f64)>,
 }
 
 /// The ring's event.
@@ -128,7 +119,7 @@ struct WaiterResult {
 
 /// Runs the setup. Fails if an event is lost, changed or out of order, or if the run takes longer
 /// than [`GRACE`] allows.
-pub fn run_once(setup: &Setup) -> Result<Outcome> {
+pub fn run_once(setup: &Setup) -> Result<Run> {
     let graph = Graph::new(CAPACITY, Event::default)
         .wait(setup.wait.clone())
         .deadline(setup.length + GRACE);
@@ -201,7 +192,7 @@ pub fn run_once(setup: &Setup) -> Result<Outcome> {
             .map(|(all, cpu)| all + cpu as f64 / waiter.events as f64 / 1e3);
     }
     let curve = QUANTILES.map(|at| (at, waiter.latencies.value_at_quantile(at) as f64)).to_vec();
-    Ok(Outcome { events: waiter.events, figures, curve })
+    Ok(Run { events: waiter.events, figures, curve })
 }
 
 /// Turns the reason for an early end into an error, with advice where there is any.
@@ -301,7 +292,7 @@ fn publish_at_once(
 }
 
 /// Runs the waiter, which handles all events. It sends its thread id first; the end of the channel
-/// then tells the sampling thread that the waiter has ended, also after a failure.
+/// then shows the sampling thread that the waiter has ended, also after a failure.
 fn run_waiter(
     mut reader: Reader<Event>,
     clock: &Clock,
@@ -443,10 +434,10 @@ mod tests {
             let pattern = Pattern::Regular { gap: Duration::from_millis(1) };
             let (length, pair, wait) =
                 (Duration::from_millis(10), CorePair::choose(), wait.parse().unwrap());
-            let outcome =
+            let run =
                 run_once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
-            assert_eq!(outcome.events, 10);
-            assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
+            assert_eq!(run.events, 10);
+            assert!(run.figures.p50_ns <= run.figures.max_ns);
         }
     }
 }

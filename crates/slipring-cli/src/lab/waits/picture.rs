@@ -75,7 +75,7 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     root.draw(&Text::new(about, (16, 40), ("sans-serif", TEXT).into_font()))?;
     legend(&root, &names)?;
 
-    // One scale for all panels, so that they can be compared.
+    // All panels have one scale, so that they can be compared.
     let panels: Vec<(&ArrivalResult, Vec<Point>)> =
         record.measured.arrivals.iter().map(|result| (result, points(result, &names))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
@@ -190,8 +190,8 @@ fn panel(
         points.iter().map(|point| plane.map_coordinate(&(point.x, point.y))).collect();
     let (across, down) = plane.get_pixel_range();
     let frame = Frame { left: across.start, right: across.end, top: down.start, bottom: down.end };
-    // Lines come before beads, so that no line crosses a number. The places are those of the whole
-    // picture, so the root draws them.
+    // Lines are drawn before beads, so that no line crosses a number. The places are in the
+    // coordinates of the whole picture, so the root draws them.
     let beads = arrange(&places, frame);
     for ((point, &place), &bead) in points.iter().zip(&places).zip(&beads) {
         let colour = colour(point.strategy);
@@ -215,8 +215,8 @@ struct Frame {
     bottom: i32,
 }
 
-/// A group of points: one with its bead at its place, or several with their beads in a row above or
-/// below them.
+/// A group of points: a single point with its bead at its place, or several with their beads in a
+/// row above or below them.
 struct Group {
     /// Indices of the points, from left to right.
     points: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What is measured, one arrival pattern after the other.
+//! The plan of a measurement: one arrival pattern after the other.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Plan {
     pub waits: Vec<Wait>,
     pub arrivals: Vec<Arrival>,
     pub size: Size,
-    /// How often each strategy runs under each pattern; `None`: as often as the size says.
+    /// Number of runs of each strategy under each pattern; `None`: the size determines it.
     pub rounds: Option<u32>,
 }
 
@@ -35,8 +35,8 @@ impl Plan {
         self.rounds.unwrap_or_else(|| arrival.rounds(self.size))
     }
 
-    /// Measures one arrival pattern after the other, and calls `each` with the results of each
-    /// one. `false`: the user has ended the measurement, and the pattern of that time is left out.
+    /// Measures one arrival pattern after the other, and calls `each` with the results of each.
+    /// `false`: the user has ended the measurement, and the pattern of that moment is left out.
     pub fn run(
         &self,
         measured: &mut Measured,

@@ -12,14 +12,14 @@ use slipring_machine::CorePair;
 use super::arrivals::{Arrival, Pattern};
 use super::bystander::Bystander;
 use super::measured::{ArrivalResult, Run, Series};
-use super::one_run::{self, Outcome, Pace, Setup};
+use super::one_run::{self, Pace, Setup};
 use crate::lab::interrupt;
 use crate::lab::size::Size;
 
 /// Seed of all schedules and orders, the same in every measurement.
 pub const SEED: u64 = 2013;
 
-/// Estimates the time of a round of a pattern, with so many strategies.
+/// Estimates the time of a round of a pattern with so many strategies.
 pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
     let alone = if arrival.has_bystander() { ALONE_TURNS } else { 0 };
     Duration::from_millis((strategies + alone) as u64 * expected_ms(arrival, size))
@@ -28,7 +28,7 @@ pub fn expected(arrival: Arrival, size: Size, strategies: usize) -> Duration {
 /// Estimates the length of a run, in milliseconds.
 fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     let time = match arrival.pattern(size) {
-        // The mean of a few strategies that spin, and of many that take a hundredth of their time.
+        // The mean of a few strategies that spin, and many that take a hundredth of their time.
         _ if arrival == Arrival::Oversubscribed => Duration::from_millis(size.pick(20, 500, 500)),
         Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
         _ => arrival.length(size),
@@ -44,7 +44,7 @@ const ALONE_TURNS: usize = 2;
 pub struct Rounds<'a> {
     pub arrival: Arrival,
     pub size: Size,
-    /// How often each strategy runs.
+    /// Number of runs of each strategy.
     pub rounds: u32,
     /// Cores of producer and waiter, if they are pinned.
     pub pinned: Option<CorePair>,
@@ -98,12 +98,8 @@ impl Rounds<'_> {
                         let wait = &waits[which];
                         self.show_progress(wait, round);
                         let at = || format!("{wait} under {}", arrival.name());
-                        let (outcome, work) = self.run_once(wait, round).with_context(at)?;
-                        runs[which].push(Run {
-                            events: outcome.events,
-                            figures: outcome.figures,
-                            curve: outcome.curve,
-                        });
+                        let (run, work) = self.run_once(wait, round).with_context(at)?;
+                        runs[which].push(run);
                         work_beside.extend(work.map(|work| (which, work)));
                     }
                 }
@@ -132,9 +128,9 @@ impl Rounds<'_> {
         }))
     }
 
-    /// Runs one strategy once. Returns its outcome and, if there is a bystander, the bystander's
+    /// Runs one strategy once. Returns the run and, if there is a bystander, the bystander's
     /// units of work per second.
-    fn run_once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
+    fn run_once(&self, wait: &Wait, round: u32) -> Result<(Run, Option<f64>)> {
         let Self { arrival, size, .. } = *self;
         let pair = self.pair();
         let pace = if arrival.has_bystander() { Pace::Sleep } else { Pace::Spin };
@@ -149,12 +145,12 @@ impl Rounds<'_> {
             pair,
         };
         let bystander = arrival.has_bystander().then(|| Bystander::start(pair)).transpose()?;
-        let mut outcome = one_run::run_once(&setup)?;
+        let mut run = one_run::run_once(&setup)?;
         let work = bystander.map(Bystander::finish).transpose()?;
         if work.is_some() {
-            outcome.figures.others_cores = None;
+            run.figures.others_cores = None;
         }
-        Ok((outcome, work))
+        Ok((run, work))
     }
 
     /// Returns the cores of producer and waiter. Where threads outnumber cores, the system places
