@@ -2,13 +2,13 @@
 //! machine that it runs on. `slipring --help` describes its arguments.
 //!
 //! The exit code is 0 for success, 1 for a failure, 2 for wrong arguments and for output that
-//! cannot be written, and 130 for a measurement that Ctrl-C ended (`exit.rs`). A reader that closes
-//! the pipe of printed tables early (`| head`) is no failure: the program saves the files that it
-//! was asked for, stops, and exits with 0. A reader that closes the pipe of such a file
-//! (`--json - | head`) is.
+//! cannot be written, and 130 for a measurement that Ctrl-C ended (`base/exit.rs`). A reader that
+//! closes the pipe of printed tables early (`| head`) is no failure: the program still saves the
+//! files that it was asked for, and exits with 0. A reader that closes the pipe of such a file
+//! (`--json - | head`) is a failure.
 // Tests attach to segments of their own.
 #![cfg_attr(not(test), forbid(unsafe_code))]
-// Both macros panic where the stream refuses a write; `console` does not.
+// Both macros panic when the stream refuses a write; `base::console` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod base;

@@ -136,7 +136,7 @@ fn a_damaged_file_is_a_line_of_the_list() {
     assert!((code, out.as_str()) == (1, "") && err.contains("there is none"), "{err}");
 }
 
-/// What the system says stands once in a line, as the error and its source are one chain.
+/// The system's message stands once in a line, although the error and its source are one chain.
 #[test]
 fn an_error_of_the_system_is_said_once() {
     let _watched = watched();
@@ -249,7 +249,7 @@ fn what_cannot_be_evicted_is_said_with_what_to_do() {
     std::mem::forget(tx);
 }
 
-/// A tap has a row of its own, and one for each place where a reader is.
+/// A tap has a row of its own, and a row for each place where a reader is.
 #[test]
 fn readers_of_a_tap_are_listed() {
     let _watched = watched();

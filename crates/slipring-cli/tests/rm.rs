@@ -1,5 +1,5 @@
-//! `slipring rm --stale` as a user runs it, over a `/dev/shm` of its own: it removes what every
-//! process of the machine has left there.
+//! `slipring rm --stale` as a user runs it, over a `/dev/shm` of its own, because it removes the
+//! segments of all processes of the machine.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::Command;
 use common::{Name, run, watched};
 use slipring_shm::parts::layout::{Head, Header};
 
-/// Says in the environment that `/dev/shm` is this test's own.
+/// Environment variable that says that `/dev/shm` is this test's own.
 const OWN: &str = "SLIPRING_CLI_TEST_OWN_SHM";
 /// Mounts an empty folder for segments, and runs the test again.
 const AGAIN: &str = "mount -t tmpfs tmpfs /dev/shm || exit 77; exec \"$0\" \"$@\"";
@@ -114,7 +114,7 @@ fn what_no_process_needs_is_removed() {
     assert!(used.path().exists() && !err.contains(&used.0), "{err}");
     assert_eq!((out.lines().count(), err.lines().count()), (4, 5), "{out}{err}");
 
-    // Nothing is removed, and that does not mean that there is nothing.
+    // Nothing is removed, which does not mean that nothing is there.
     let (code, out, err) = remove_stale();
     assert_eq!((code, out.as_str(), err.lines().count()), (1, "", 5), "{err}");
     let (code, out, err) = run("rm", &[&foreign.0]);

@@ -487,7 +487,7 @@ fn results_before_a_failure_are_saved_and_printed() {
     let (code, errors) = ended(&output);
     assert!(code == 1 && errors.contains("the bystander does not start"), "{errors}");
     let record = record_in(&json);
-    // The pattern before the failure, and none after it.
+    // The record has the pattern before the failure, and none after it.
     let series = record["experiments"][0]["series"].as_array().unwrap();
     let points: Vec<&Value> = series.iter().map(|series| &series["point"]).collect();
     assert_eq!(points, [&serde_json::json!([["arrival", "burst"]]), &serde_json::json!([])]);

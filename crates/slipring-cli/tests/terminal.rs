@@ -1,5 +1,5 @@
-//! `slipring top` on a terminal: what it draws, and that the terminal is as it was before, whatever
-//! ends the program.
+//! `slipring top` on a terminal: its drawings, and the restored terminal, whatever ends the
+//! program.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -68,7 +68,7 @@ fn keys_quit() {
         pty.send(key);
         assert_eq!(pty.end().code(), Some(0), "{key:?}");
     }
-    // The number of looks ends it, too, and then the last one decides.
+    // The number of looks ends it, too, and then the last look determines the exit code.
     let mut pty = start(&name, &["--count", "3"]);
     assert_eq!(pty.end().code(), Some(0));
 }
@@ -109,7 +109,7 @@ fn a_stopped_program_leaves_the_terminal_and_takes_it_again() {
     }
 }
 
-/// A window that is closed is no reason to go on for ever.
+/// A closed window ends the program.
 #[test]
 fn a_terminal_that_goes_away_ends_the_program() {
     let _watched = watched();

@@ -103,7 +103,7 @@ impl Looking {
         line
     }
 
-    /// Returns the next look of which `is` returns `true`.
+    /// Returns the next look for which `is` returns `true`.
     fn until(&mut self, name: &Name, is: impl Fn(&Block) -> bool) -> Block {
         loop {
             let mut lines = Vec::new();
@@ -203,7 +203,7 @@ fn the_dead_and_the_stopped_are_told_with_what_to_do() {
     );
     assert_eq!(block.notes(), [&dead, full]);
 
-    // The command is one that works. The place then waits for the next process.
+    // The command works, and the place then waits for the next process.
     let words: Vec<&str> = evict.split(' ').collect();
     assert_eq!(run(words[1], &words[2..]).0, 0);
     let block = Block::of(&name);
@@ -273,7 +273,7 @@ fn a_dead_producer_is_told() {
     );
     assert_eq!(block.values("store", ["position", "waits_for"]), ["1", "producer"]);
 
-    // Long enough without a publication, and the claim is worth a sentence.
+    // After some time without a publication, the claim is worth a sentence.
     let mut looking = Looking::start(&[&name.0, "--interval", "0.05"]);
     let block = looking.until(&name, |block| block.notes()[0].starts_with("`producer 2`"));
     assert!(block.notes()[0].starts_with("`producer 2` has claimed 1..3 and not published"));
@@ -356,7 +356,7 @@ fn readers_of_a_tap_are_told_one_by_one() {
     let dead =
         format!("`viewers 1` is dead: holder (pid {pid}) died; the parties that wait for it");
     assert!(block.notes().iter().any(|note| note.starts_with(&dead)), "{:#?}", block.notes());
-    // The producer removes it, and the place tells what it has not read.
+    // The producer removes the dead reader, and its place shows the events that it had not read.
     publish(&mut tx, 1);
     let block = Block::of(&name);
     assert_eq!(block.seat("viewers", 1, ["state", "unread", "deaths"]), ["free", "4", "1"]);
@@ -425,7 +425,7 @@ fn a_segment_that_goes_away_is_looked_for() {
     let error = &gone.0[0];
     assert!(error.starts_with("error=\"segment ") && error.contains("there is none"), "{error}");
 
-    // Made anew: its positions are no change of the old ones.
+    // The segment is made anew, so its positions are no change of the old ones.
     let me = attach(&name.make());
     let block = looking.until(&name, |block| block.0.len() > 1);
     assert_eq!(block.values("scale", ["position", "rate"]), ["0", "-"]);
@@ -453,11 +453,11 @@ fn a_segment_that_goes_away_is_looked_for() {
     assert!(short.0[0].contains("70,000") || short.0[0].contains("70000"), "{}", short.0[0]);
     // The reader closes the pipe.
     assert_eq!(looking.end(), (0, String::new()));
-    // A script that asks for N looks is told.
+    // With `--count`, the exit code shows it to scripts.
     assert_eq!(run("top", &[&name.0, "--count", "1"]).0, 1);
 }
 
-/// A name that is removed under the hands of a process leaves that process in a segment that no
+/// If a name is removed while a process is attached, the process goes on in a segment that no
 /// program finds.
 #[test]
 fn a_process_that_goes_on_without_a_name_is_told_of() {
@@ -536,7 +536,7 @@ fn each_look_is_a_json_object() {
             (&producer["name"], &producer["kind"]),
             (&"producer".into(), &"producer".into())
         );
-        // `store` has all of the full ring before it, and is no process's.
+        // `store` has all events of the full ring before it, and no process has the place.
         assert_eq!(producer["waits_for"], serde_json::json!(["store"]));
         assert_eq!((scale["lag"].as_u64(), store["lag"].as_u64()), (Some(1), Some(4)));
         assert_eq!((scale["lag_share"].as_f64(), &scale["kind"]), (Some(0.25), &"each".into()));

@@ -1,5 +1,5 @@
 //! `slipring tune` as a user runs it. The tests judge no time and no rate: in a smoke run, the
-//! program recommends what it has, and says that the figures mean nothing.
+//! program recommends something in any case, and says that the figures mean nothing.
 #![cfg(target_os = "linux")]
 
 use std::fmt::Write as _;

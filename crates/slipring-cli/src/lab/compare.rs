@@ -1,4 +1,4 @@
-//! `slipring lab compare`: which values of two records differ beyond the noise.
+//! `slipring lab compare`: finds the values of two records that differ beyond the noise.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -71,14 +71,14 @@ pub fn run(args: &Args) -> Result<()> {
 /// The differences of two records.
 #[derive(Debug, Default)]
 struct Comparison {
-    /// What may explain changes beside the program, a sentence each.
+    /// Explanations of changes other than the program, a sentence each.
     warnings: Vec<String>,
     changes: Vec<Change>,
     /// Number of values that both records have in the same unit.
     compared: usize,
     /// Number of series with such values.
     series: usize,
-    /// Values whose units differ, or that have no ratio, each with what both records have.
+    /// Values whose units differ, or that have no ratio, each with its form in both records.
     incomparable: Vec<String>,
     only_old: Vec<String>,
     only_new: Vec<String>,
@@ -100,7 +100,7 @@ struct Change {
     direction: Direction,
 }
 
-/// Whether a change is for the better, by its metric.
+/// Returns whether a change is for the better, by its metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Better,
@@ -241,7 +241,7 @@ impl Comparison {
     }
 }
 
-/// The changes as a table, or as a list where the terminal is too narrow for the table.
+/// Returns the changes as a table, or as a list where the terminal is too narrow for the table.
 fn changes(changes: &[Change], width: Option<usize>) -> String {
     let header = ["series", "metric", "old", "new", "new/old", ""].map(str::to_owned);
     let rows: Vec<Vec<String>> = changes
@@ -299,7 +299,7 @@ fn counted(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Returns what may explain changes beside the program.
+/// Returns explanations of changes other than the program.
 fn warnings(old: &Record, new: &Record) -> Vec<String> {
     let mut warnings = Vec::new();
     let unknown = "unknown processor";

@@ -1,4 +1,4 @@
-//! What an experiment is: its description for readers, its cases, and its conclusion.
+//! The form of an experiment: its description for readers, its cases, and its conclusion.
 //!
 //! An experiment compares *contenders* at *points*. A point is a value for each of the experiment's
 //! parameters, such as the number of workers. A [`Case`] is one contender at one point; the runner
@@ -17,14 +17,14 @@ use super::record::Results;
 use super::size::Size;
 use super::statistics::Noise;
 
-/// An experiment, as the lab knows it by its name.
+/// An experiment of the lab.
 pub trait Experiment: Sync {
     /// Returns the description for readers.
     fn about(&self) -> &'static About;
 
-    /// Returns all cases, in the order of tables and plots. An error says which wish the machine
-    /// or the options do not allow. With the error [`Unsuitable`], `lab all` leaves the experiment
-    /// out and goes on. An experiment without cases has a measurement of its own.
+    /// Returns all cases, in the order of tables and plots. An error says which wish the machine or
+    /// the options do not allow. On the error [`Unsuitable`], `lab all` leaves the experiment out
+    /// and goes on. An experiment without cases has a measurement of its own.
     fn cases(&self, size: Size, machine: &MeasuredMachine) -> Result<Vec<Case>> {
         let _ = (size, machine);
         Ok(Vec::new())
@@ -47,7 +47,7 @@ pub trait Experiment: Sync {
     /// sentence each.
     fn missing(&self, size: Size, machine: &MeasuredMachine) -> Vec<String>;
 
-    /// Returns one sentence on what the results say, beginning with "On this machine". It names no
+    /// Returns the conclusion in one sentence that begins with "On this machine". It names no
     /// winner where the difference is within the noise.
     fn headline(&self, results: &Results, noise: &Noise) -> String;
 }
@@ -69,17 +69,17 @@ pub trait Measurement {
     /// Returns the names of all contenders.
     fn contenders(&self) -> Vec<String>;
 
-    /// Leaves the named contenders.
+    /// Keeps the named contenders alone.
     fn keep(&mut self, only: &[String]);
 
-    /// Repeats each run so often.
+    /// Sets the number of repetitions of each run.
     fn repeat(&mut self, rounds: u32);
 
     /// Estimates the time that the measurement takes.
     fn expected(&self) -> Duration;
 
     /// Measures all contenders. Moves the bar by the expected milliseconds of each run. `false`:
-    /// the user has ended the measurement, and the results are those that were complete.
+    /// the user has ended the measurement, and only complete results are returned.
     fn measure(&mut self, bar: &ProgressBar) -> Result<(Results, bool)>;
 }
 
@@ -106,7 +106,7 @@ pub struct Source {
     pub address: Option<&'static str>,
     /// The machine of the publication.
     pub machine: &'static str,
-    /// What the publication found, in a sentence or two.
+    /// The finding of the publication, in a sentence or two.
     pub finding: &'static str,
     /// Figures of the publication, where it states any.
     pub figures: &'static [Reference],
@@ -164,7 +164,7 @@ pub struct Run {
     pub seed: u64,
 }
 
-/// What one repetition measured.
+/// The values that one repetition measured.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub values: Vec<(&'static Metric, f64)>,

@@ -21,7 +21,7 @@ pub enum Kind {
     /// As `Lines`, with the mean and its 95 % interval in place of median and spread: for single
     /// shots, whose publications state these.
     Means { x: &'static str, metric: &'static str, logarithmic: bool },
-    /// A dot for each contender: one metric against another one.
+    /// A dot for each contender: one metric against another.
     Scatter { x: &'static str, y: &'static str },
     /// A field for each pair of values of two parameters, coloured by a metric.
     HeatMap { row: &'static str, column: &'static str, metric: &'static str },
@@ -30,8 +30,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the middle and the spread that the plot shows of repeated values; `None` of no
-    /// values.
+    /// Returns the middle and the spread of repeated values as the plot shows them; `None` if there
+    /// are no values.
     pub fn spread(&self, values: &[f64]) -> Option<Spread> {
         match self {
             Kind::Means { .. } => {

@@ -1,5 +1,5 @@
-//! Ctrl-C during a measurement: the first one ends it after the current repetition, and what is
-//! finished is saved; a second one ends the program at once.
+//! Ctrl-C during a measurement: the first ends it after the current repetition, and the finished
+//! results are saved; a second ends the program at once.
 
 use anyhow::Result;
 
@@ -30,7 +30,7 @@ mod system {
     pub fn watch() -> Result<()> {
         let requested = REQUESTED.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the second signal finds the flag that the first one has set.
+            // The order matters: the second signal finds the flag that the first one has set.
             flag::register_conditional_shutdown(signal, INTERRUPTED.into(), requested.clone())
                 .and_then(|_| flag::register(signal, requested.clone()))
                 .context("cannot watch for Ctrl-C")?;

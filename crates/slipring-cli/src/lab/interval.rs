@@ -14,7 +14,8 @@ const T: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.
 const Z: f64 = 1.959_964;
 
 impl Interval {
-    /// Computes the interval of the mean, by Student's t distribution; `None` of no values.
+    /// Computes the interval of the mean, by Student's t distribution; `None` if there are no
+    /// values.
     pub fn of(values: &[f64]) -> Option<Interval> {
         if values.is_empty() {
             return None;

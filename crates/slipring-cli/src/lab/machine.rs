@@ -12,7 +12,7 @@ pub struct MeasuredMachine {
     pub cpu: Option<String>,
     /// Name and release of the operating system.
     pub kernel: Option<String>,
-    /// Time that one reading of the clock takes, in nanoseconds.
+    /// Time of one reading of the clock, in nanoseconds.
     pub clock_ns: f64,
     /// Cores, caches and memory nodes, where the system describes them. Old records have none.
     #[serde(default)]

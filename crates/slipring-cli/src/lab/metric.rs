@@ -55,7 +55,7 @@ impl From<Fixed> for Value {
     }
 }
 
-/// Something that is measured.
+/// A measured quantity.
 #[derive(Debug)]
 pub struct Metric {
     /// Name in records, tables and plots.
@@ -64,7 +64,7 @@ pub struct Metric {
     pub better: Better,
 }
 
-/// Which values of a metric are better.
+/// The direction in which values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {

@@ -1,23 +1,23 @@
-//! The noise floor: how much equal measurements differ on this machine.
+//! The noise floor: the differences of equal measurements on this machine.
 //!
-//! The floor comes from a comparison of a program with itself (an A/A comparison), which is made as
-//! experiments are:
+//! The floor comes from a comparison of a program with itself (an A/A comparison), which works as
+//! experiments do:
 //!
-//! 1. Each round times the same work twice, one time for each of two contenders that are equal. So
-//!    a slow minute of the machine hits both, as it does in an experiment.
+//! 1. Each round times the same work twice, once for each of two equal contenders. So a slow minute
+//!    of the machine hits both, as it does in an experiment.
 //! 2. An experiment compares the medians of few repetitions. So the estimator draws that many
 //!    rounds at random (with repetition: a bootstrap), swaps the contenders of each round at
 //!    random, and takes the ratio of the two medians.
 //! 3. The floor is the ratio, less 1, that 95 % of such draws stay below.
 //!
-//! Each time is of some 20 ms. Repetitions of experiments are longer as a rule, and have less
-//! noise, so the floor is cautious for these, too.
+//! Each timed work takes some 20 ms. Repetitions of experiments are longer as a rule, and have less
+//! noise, so the floor is cautious for them.
 //!
 //! Half of the rounds come before the experiments, and half after them, so that a machine that
 //! becomes busy meanwhile has a high floor.
 //!
-//! One work is a computation on one thread. The other one is the hand-over of events to another
-//! thread; both threads are bound to CPUs, since experiments bind theirs.
+//! One work is a computation on one thread, and the other is the hand-over of events to another
+//! thread. Both threads are bound to CPUs, because experiments bind theirs.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -35,8 +35,8 @@ use super::statistics::Noise;
 const DRAWS: usize = 1000;
 /// Seed of the draws.
 const SEED: u64 = 95;
-/// One event in this many comes before the clock starts, so that starting threads, and the first
-/// touch of memory, are not timed.
+/// One event in this many comes before the clock starts, so that neither the start of threads nor
+/// the first touch of memory is timed.
 const WARM_UP: u64 = 8;
 
 /// Estimates the time that the measurement takes.
@@ -62,8 +62,8 @@ pub struct Rounds {
 type Round = [f64; 2];
 
 impl Rounds {
-    /// Measures half of the rounds: times both works in each. The calling thread is bound
-    /// meanwhile, and free again at the end.
+    /// Measures half of the rounds, with both works in each. The calling thread is bound meanwhile,
+    /// and free again at the end.
     pub fn measure_half(&mut self, size: Size) -> Result<()> {
         let (pair, allowed) = (CorePair::choose(), allowed_cpus());
         let measured = self.measure_rounds(size, pair, &allowed);
@@ -81,12 +81,14 @@ impl Rounds {
         let events = size.pick(20_000, 2_000_000, 4_000_000);
         for _ in 0..size.pick(2, 15, 30) {
             interrupt::check()?;
-            // In turns, so that the two contenders of a work are as far apart as those of a round.
+            // In turns, so that the two contenders of a work are as far apart as contenders of a
+            // round.
             let (mut computed, mut handed) = ([0.0; 2], [0.0; 2]);
             for contender in 0..2 {
                 pair.inspect(|pair| pin(pair.producer));
                 computed[contender] = compute(steps);
-                // A ring that is built on a bound thread has one core, and its waits do not spin.
+                // A ring that is built on a bound thread counts one core, and its waits would not
+                // spin.
                 bind(allowed.iter().copied());
                 handed[contender] = hand_over(events, pair)?;
             }
@@ -107,9 +109,9 @@ impl Rounds {
     }
 }
 
-/// Times a computation of one thread. Each step needs the one before it, and has no closed form
-/// (shifts and products are mixed), so that the compiler can neither leave out steps nor do several
-/// at once.
+/// Times a computation of one thread. Each step needs the result of the previous one, and mixed
+/// shifts and products have no closed form, so the compiler can neither leave out steps nor do
+/// several at once.
 fn compute(steps: u64) -> f64 {
     let began = Instant::now();
     let mut state = black_box(1_u64);

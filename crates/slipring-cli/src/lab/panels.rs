@@ -1,27 +1,30 @@
-//! The series behind a plot, by panel and row: what plots, and the tables behind them, share.
+//! The series behind a plot, by panel and row, for plots and for the tables behind them.
 
 use super::figure::{Figure, Kind};
 use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
-/// Name by which a figure has a panel for each contender, beside the names of parameters.
+/// Name that gives a figure a panel for each contender, as the name of a parameter gives one for
+/// each value.
 const CONTENDER: &str = "contender";
 
 /// The series of one panel of a figure.
 #[derive(Debug)]
 pub struct Panel<'a> {
-    /// What the panel's series share, such as `workers 4`; `None`: the figure has one panel.
+    /// The common value of the panel's series, such as `workers 4`; `None`: the figure has one
+    /// panel.
     pub label: Option<String>,
     /// Series that have values of the figure's metrics.
     pub series: Vec<&'a Series>,
-    /// Names of the parameter that the panels are for, and of those on axes.
+    /// Names of the parameter of the panels, and of the parameters on axes.
     used: Vec<&'static str>,
 }
 
-/// Series that differ in nothing but what is on the axes: a line of a plot, a row of a table.
+/// Series that differ only in the parameters on the axes: a line of a plot, a row of a table.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// The contender, and the values of parameters that are on no axis and not the same everywhere.
+    /// The contender, with the values of those parameters that are on no axis and differ between
+    /// series.
     pub name: String,
     pub contender: &'a str,
     pub series: Vec<&'a Series>,
@@ -96,7 +99,7 @@ fn by_contender<'a>(
 impl<'a> Panel<'a> {
     /// Returns the rows, in the order of series.
     pub fn rows(&self) -> Vec<Row<'a>> {
-        // Parameters whose values tell series of one contender apart.
+        // Parameters whose values distinguish series of one contender.
         let names =
             distinct(self.series.iter().flat_map(|of| of.point.iter().map(|(name, _)| name)));
         let varying: Vec<&String> = names

@@ -1,4 +1,5 @@
-//! `slipring lab placements`: what it costs where threads run, and where a ring's memory lies.
+//! `slipring lab placements`: the cost of the places where threads run, and where a ring's memory
+//! lies.
 //!
 //! Three questions, each with contenders of its own:
 //!
@@ -174,15 +175,16 @@ impl Experiment for Placements {
     }
 }
 
-/// A place of the two threads, by the name of its placement.
+/// The CPUs of the two threads, with the name of their placement.
 #[derive(Clone, Debug)]
 struct Spot {
     name: String,
     placement: Option<Placement>,
 }
 
-/// Returns the places of two threads that this machine allows: the system's, and those of all named
-/// placements. Placements that give the same CPUs here are one place, with all their names.
+/// Returns the places of two threads that this machine allows: chosen by the system, and by all
+/// named placements. Placements that give the same CPUs here are one place, with all of their
+/// names.
 fn places(machine: &Machine) -> Vec<Spot> {
     let mut places: Vec<(Vec<usize>, Spot)> = Vec::new();
     for placement in Placement::NAMED {
@@ -255,7 +257,7 @@ fn hand_over(size: Size, machine: &Machine, spot: Spot) -> Case {
     case(ONE_BY_ONE, point, cpus, expected, run)
 }
 
-/// Trips between two rings of one slot each, one event at a time.
+/// Measures trips between two rings of one slot each, one event at a time.
 fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
     let trips: u64 = size.pick(200, 50_000, 200_000);
     let cpus = cpus(machine, &spot);
@@ -297,7 +299,7 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
                 }
                 Ok(())
             })();
-            // Handles that are gone end the other thread's waits.
+            // Dropped handles end the waits of the other thread.
             drop((out_tx, home));
             stage.join().map_err(|_| anyhow!("the stage's thread panicked"))??;
             producing.map(|()| times)

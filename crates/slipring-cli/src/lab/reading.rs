@@ -1,4 +1,4 @@
-//! Reads records from files that anybody may have written or damaged.
+//! Reads records from files that may have been written or damaged by any program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,8 +22,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a record. The error says in one line what is wrong with which file and what to do, and
-    /// has the exit code of wrong arguments.
+    /// Reads a record. The error names the file, the mistake and the remedy in one line, and has
+    /// the exit code of wrong arguments.
     pub fn read(path: &Path) -> Result<Self> {
         let record = text(path).and_then(|text| parse(&text));
         let record =
@@ -41,7 +41,7 @@ fn text(path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| anyhow!("is no record of the lab: it is not text"))
 }
 
-/// What all versions of the format have.
+/// The fields that all versions of the format have.
 #[derive(Deserialize)]
 struct Head {
     format: Option<serde_json::Value>,
@@ -74,13 +74,14 @@ pub fn parse(text: &str) -> Result<Record> {
         ),
         _ => bail!("is damaged: it has no valid version; measure again"),
     }
-    // From the text, not the value, so that the error says where it is.
+    // Parsed from the text, not from the value, so that the error names the line.
     let record: Record = serde_json::from_str(text).context("is damaged: measure again")?;
     check(&record)?;
     Ok(record)
 }
 
-/// Whether no text would command a terminal instead of being shown.
+/// Returns whether no text contains control characters, which a terminal would obey instead of
+/// showing; tabs and line breaks do no harm.
 fn is_printable(value: &serde_json::Value) -> bool {
     let text = |text: &str| text.chars().all(|c| !c.is_control() || "\n\t".contains(c));
     match value {
@@ -93,7 +94,7 @@ fn is_printable(value: &serde_json::Value) -> bool {
     }
 }
 
-/// Checks what the types do not say.
+/// Checks the rules that the types do not express.
 fn check(record: &Record) -> Result<()> {
     ensure!(!record.experiments.is_empty(), "has no finished experiment: measure again");
     let noise = [record.noise.computing, record.noise.handover];
@@ -109,7 +110,7 @@ fn check(record: &Record) -> Result<()> {
                     known == (&of.unit, of.better),
                     "is damaged: `{name}` has two units of `{metric}`"
                 );
-                // So far from the largest number that no sum or scale of a plot overflows.
+                // Far enough from the largest number that no sum or scale of a plot overflows.
                 let all = of.values.iter();
                 ensure!(
                     all.clone().all(|value| value.abs() < 1e100),

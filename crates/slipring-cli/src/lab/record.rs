@@ -1,4 +1,4 @@
-//! The file of results: what `--json` writes, and what `lab report` and `lab compare` read.
+//! The file of results, which `--json` writes, and `lab report` and `lab compare` read.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ pub struct Record {
     /// Seed of orders and of generated work.
     pub seed: u64,
     pub machine: MeasuredMachine,
-    /// How much equal measurements differ on this machine.
+    /// Noise floor: the differences of equal measurements on this machine.
     pub noise: Noise,
     /// Number of CPUs that other processes used meanwhile, on average.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub others: Option<f64>,
-    /// Why the measurement ended early, if it did.
+    /// Reason why the measurement ended early, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stopped: Option<String>,
     /// The finished experiments.
@@ -127,8 +127,8 @@ pub fn build() -> String {
     format!("{}, {profile}", env!("SLIPRING_RUSTC"))
 }
 
-/// Whether threads outnumber the CPUs that they have: those that they are bound to, or those that
-/// this process may use.
+/// Returns whether the threads outnumber their CPUs: the CPUs that they are bound to, or the CPUs
+/// that this process may use.
 pub fn is_oversubscribed(threads: usize, cpus: &[usize], usable: usize) -> bool {
     let bound = distinct(cpus.iter()).len();
     threads > usable || (bound != 0 && threads > bound)

@@ -1,7 +1,7 @@
-//! Runs experiments: rounds of all cases in random order, one progress bar, an end by Ctrl-C.
+//! Runs experiments: rounds of all cases in random order, one progress bar, and an end by Ctrl-C.
 //!
-//! A round runs every case once. The order is random for each round, so that no case always runs
-//! after the same other one, and a disturbance of the machine hits all cases alike.
+//! A round runs every case once. The order is random for each round, so that no case always follows
+//! the same other case, and a disturbance of the machine hits all cases alike.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ struct Planned<'a> {
     work: Work,
 }
 
-/// What is measured.
+/// The work of one experiment: its cases, or a measurement of its own.
 enum Work {
     Rounds { cases: Vec<Case>, rounds: u32 },
     Own(Box<dyn Measurement>),
@@ -139,7 +139,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
                 record.stopped = Some(stopped);
                 break;
             }
-            // The other experiments are measured all the same.
+            // The other experiments are still measured.
             Err(error) => {
                 record.stopped.get_or_insert_with(|| format!("{name}: {error:#}"));
                 failed = failed.and(Err(error.context(name)));
@@ -147,7 +147,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
         }
     }
     if record.stopped.is_none() {
-        // A signal that comes now costs the second half of the noise alone.
+        // A signal that comes now costs only the second half of the noise measurement.
         match measure_noise() {
             Ok(noise) => record.noise = noise,
             Err(_) if interrupt::requested() => {}
@@ -164,7 +164,7 @@ pub fn run(experiments: &[&dyn Experiment], args: &Args) -> Result<()> {
     files::all_errors([files.save_and_print(&record), failed])
 }
 
-/// Returns what an experiment does on this machine.
+/// Returns the work of an experiment on this machine.
 fn work_of(experiment: &dyn Experiment, size: Size, machine: &MeasuredMachine) -> Result<Work> {
     match experiment.measurement(size)? {
         Some(measurement) => Ok(Work::Own(measurement)),
@@ -229,7 +229,7 @@ fn progress_bar(planned: &[Planned<'_>], size: Size) -> ProgressBar {
 }
 
 /// Runs an experiment. `false`: the user has ended the measurement. Then, and after a failure, the
-/// results are those of the rounds before.
+/// results cover the complete rounds.
 fn measure(
     planned: Planned<'_>,
     size: Size,

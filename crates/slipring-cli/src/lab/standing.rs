@@ -1,11 +1,12 @@
-//! Where a contender stands among others: at how many points it is the best, beyond the noise.
+//! The standing of a contender among others: the number of points at which it is the best beyond
+//! the noise.
 
 use super::metric::{Better, Value};
 use super::record::Results;
 use super::statistics::{Spread, Verdict, compare};
 use super::wording::ratio;
 
-/// Counts of points, by what the comparison with the best of the others says there.
+/// Counts of points, by the result of the comparison with the best of the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     /// Number of points where the contender leads.
@@ -14,12 +15,12 @@ pub struct Standing {
     pub trails: usize,
     /// Number of points where the difference is within the noise.
     pub level: usize,
-    /// How many times better than the best of the others, at the points of `leads`.
+    /// Ratios to the best of the others at the points of `leads`; larger is better.
     pub factors: Vec<f64>,
 }
 
 /// Compares a contender with the best of the rivals at each value of a parameter, among the series
-/// that have the values `at`. Points without values of both do not count.
+/// that have the values `at`. Only points with values of both count.
 pub fn standing(
     results: &Results,
     ours: &str,
@@ -65,7 +66,8 @@ pub fn standing(
 
 impl Standing {
     /// Returns the standing in words, such as "at 3 of 5 sizes (1.2 to 1.9 times, 1 lost, 1 within
-    /// the noise)"; `None`: there were no points. `points`: what the points are, in the plural.
+    /// the noise)"; `None`: there were no points. `points` is the word for the points, in the
+    /// plural.
     pub fn in_words(&self, points: &str) -> Option<String> {
         let Standing { leads, trails, level, factors } = self;
         let all = leads + trails + level;

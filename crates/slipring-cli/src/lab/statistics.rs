@@ -1,41 +1,42 @@
-//! What repeated values say: medians, spreads, and whether two contenders differ.
+//! The evaluation of repeated values: medians, spreads, and whether two contenders differ.
 //!
 //! Two series of values differ if both of these hold:
 //!
 //! 1. The ratio of their medians exceeds the machine's noise floor (`noise.rs`). The floor guards
-//!    against differences that equal programs show on this machine, too.
+//!    against differences that even equal programs show on this machine.
 //! 2. The exact rank test of Mann and Whitney rejects, at a level of 5 %, that one population
 //!    stands behind both. The test guards against the spread of the compared values themselves,
-//!    which may be larger than the floor. It supposes no shape of the distribution, and one
+//!    which may be larger than the floor. It assumes no shape of the distribution, and one
 //!    disturbed repetition among several costs it little.
 //!
-//! A rank test of few values never rejects: at 5 % it takes four in each series. Such series differ
-//! only if all values of one lie above all of the other, and the medians differ by more than
-//! [`FAR`] and five times the floor: equal programs do not come that far apart on a machine with
+//! A rank test of few values never rejects: at 5 % it takes four in each series. Shorter series
+//! differ only if all values of one lie above all values of the other, and the medians differ by
+//! more than [`FAR`] and five times the floor, which equal programs do not reach on a machine with
 //! that floor.
 //!
-//! Two *records* are compared at a level of 1 %. Their runs differ in more than repetitions of one
-//! run do, such as the placement of threads and memory, and many values are compared at once.
+//! Two *records* are compared at a level of 1 %. Two runs differ in more ways than the repetitions
+//! of one run, such as the placement of threads and memory, and many values are compared at once.
 
 use serde::{Deserialize, Serialize};
 use slipring_support::numbers::median;
 
-/// Level of the rank test within a run: the share of equal series that it calls different.
+/// Level of the rank test within a run: the share of equal series that it takes for different.
 const LEVEL: f64 = 0.05;
 /// Level of the rank test between two runs.
 const LEVEL_OF_RUNS: f64 = 0.01;
 /// Ratio of medians that counts without a rank test.
 const FAR: f64 = 2.0;
-/// Number of values of both series up to which the rank test counts all arrangements.
+/// Largest number of values, of both series together, for which the rank test counts all
+/// arrangements.
 const COUNTED_AT_MOST: usize = 60;
 
-/// How much equal measurements differ on this machine.
+/// The differences of equal measurements on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Largest ratio, less 1, of the medians of two equal series that occurs by chance (95 % of
     /// cases): for a computation on one thread.
     pub computing: f64,
-    /// The same for a hand-over between two threads.
+    /// The same ratio for a hand-over between two threads.
     pub handover: f64,
     /// Number of repetitions in each of the two equal series. A median of more repetitions has less
     /// noise, so the floor is cautious for longer series.
@@ -58,7 +59,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the spread of some values; `None` of no values.
+    /// Computes the spread of some values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -88,7 +89,7 @@ pub fn compare(one: &[f64], other: &[f64], floor: f64) -> Option<Verdict> {
     compare_at(LEVEL, one, other, floor)
 }
 
-/// Compares series of two runs, as [`compare`] does those of one run, but more strictly.
+/// Compares series of two runs as [`compare`] does series of one run, but more strictly.
 pub fn compare_runs(one: &[f64], other: &[f64], floor: f64) -> Option<Verdict> {
     compare_at(LEVEL_OF_RUNS, one, other, floor)
 }
@@ -111,14 +112,15 @@ fn compare_at(level: f64, one: &[f64], other: &[f64], floor: f64) -> Option<Verd
     Some(if differs { Verdict::Differs(ratio) } else { Verdict::WithinNoise })
 }
 
-/// Returns the least probability that the rank test can give for so many values: that of the two
-/// arrangements in which all values of one series lie above the other.
+/// Returns the least probability that the rank test can give for so many values: the probability of
+/// the two arrangements in which all values of one series lie above the other.
 fn least_chance(one: usize, other: usize) -> f64 {
     let arrangements = (1..=one).map(|i| (other + i) as f64 / i as f64).product::<f64>();
     2.0 / arrangements
 }
 
-/// Whether all values of one series lie above all of the other, of which each has two at least.
+/// Returns whether both series have two values at least, and all values of one lie above all values
+/// of the other.
 fn are_apart(one: &[f64], other: &[f64]) -> bool {
     let extremes = |values: &[f64]| {
         values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| {
@@ -135,7 +137,7 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     let ranks = doubled_ranks(one, other);
     let sum: usize = ranks[..one.len()].iter().sum();
     let all: usize = ranks.iter().sum();
-    // The mean rank sum of `one`, multiplied so that everything stays whole.
+    // The mean rank sum of `one`, multiplied so that all numbers stay whole.
     let distance = |sum: usize| (sum * ranks.len()).abs_diff(all * one.len());
     if ranks.len() > COUNTED_AT_MOST {
         return approximate(&ranks, one.len(), distance(sum));
@@ -166,13 +168,13 @@ fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<usize> {
     all().map(rank).collect()
 }
 
-/// The rank test by the normal approximation, for long series.
+/// Computes the rank test by the normal approximation, for long series.
 fn approximate(ranks: &[usize], taken: usize, distance: usize) -> f64 {
     let (all, taken) = (ranks.len() as f64, taken as f64);
     let mean = ranks.iter().sum::<usize>() as f64 / all;
     let variance = ranks.iter().map(|rank| (*rank as f64 - mean).powi(2)).sum::<f64>() / all;
     let deviation = (taken * (all - taken) / (all - 1.0) * variance).sqrt();
-    // Twice the tail of the normal distribution, by a logistic curve that is right to 0.0003.
+    // Twice the tail of the normal distribution, by a logistic curve that is exact to 0.0003.
     let z = distance as f64 / all / deviation;
     if z.is_nan() { 1.0 } else { 2.0 / (1.0 + (1.5976 * z + 0.070_566 * z.powi(3)).exp()) }
 }

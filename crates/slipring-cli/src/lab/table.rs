@@ -14,7 +14,7 @@ use super::wording::{marks, number, percent, wrapped};
 /// The cells of a table. The first column names the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Title of the plot that the table is behind, with the panel's value.
+    /// Title of the plot in front of the table, with the panel's value.
     pub title: String,
     pub header: Vec<String>,
     pub rows: Vec<Vec<String>>,
@@ -24,7 +24,7 @@ pub struct Table {
 
 /// Mark of cells that were measured with more threads than cores.
 pub const OVERSUBSCRIBED: &str = "*";
-/// What stands behind a median or a mean.
+/// The figure behind a median or a mean.
 const LEGEND: &str = "± half the distance of the quartiles; of means, half the 95 % interval";
 /// A cell without a value.
 const MISSING: &str = "–";
@@ -97,12 +97,12 @@ pub fn table(figure: &Figure, panel: &Panel<'_>) -> Table {
     Table { title, header, rows, oversubscribed }
 }
 
-/// Median, half the spread, and the mark of an oversubscribed run.
+/// Returns the median, half the spread, and the mark of an oversubscribed run.
 fn cell(series: Option<&Series>, metric: &str) -> String {
     shown(series, series.and_then(|series| Spread::of(series.values(metric))))
 }
 
-/// The middle of a spread, half its width, and the mark of an oversubscribed run.
+/// Returns the middle of a spread, half its width, and the mark of an oversubscribed run.
 fn shown(series: Option<&Series>, spread: Option<Spread>) -> String {
     let Some((spread, series)) = spread.zip(series) else { return MISSING.to_owned() };
     let mark = mark(series);
@@ -118,7 +118,7 @@ fn mark(series: &Series) -> &'static str {
     if series.oversubscribed { OVERSUBSCRIBED } else { "" }
 }
 
-/// The values of one parameter across, a row for each contender.
+/// Returns a table with the values of one parameter across, and a row for each contender.
 fn by_value(
     panel: &Panel<'_>,
     kind: &Kind,

@@ -7,8 +7,8 @@ use super::metric::Better;
 use super::record::Record;
 use super::statistics::{Noise, Spread, Verdict, compare};
 
-/// Formats a number with three significant digits; numbers that are too small for decimals have an
-/// exponent, so that none but 0 is shown as 0.
+/// Formats a number with three significant digits. Numbers that are too small for decimals have an
+/// exponent, so that only 0 is shown as 0.
 pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -45,8 +45,8 @@ pub struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Compares times or rates: "`a` is 2.3 times as fast as `b`". The faster one comes first.
-    /// `better` says whether the values are times (less is better) or rates.
+    /// Compares times or rates: "`a` is 2.3 times as fast as `b`". The faster contender comes
+    /// first. `better` says whether the values are times (less is better) or rates.
     pub fn speed(&self, better: Better, noise: &Noise) -> String {
         self.phrase(noise, |first, second, ratio| match better {
             Better::Less => format!("`{second}` is {ratio} times as fast as `{first}`"),
@@ -56,7 +56,8 @@ impl Pair<'_> {
         })
     }
 
-    /// Says the difference by a phrase of the one with larger values, the other one, and the ratio.
+    /// Words the difference by a phrase that gets the contender with larger values, the other one,
+    /// and the ratio.
     fn phrase(&self, noise: &Noise, differ: impl Fn(&str, &str, &str) -> String) -> String {
         let ((one, values), (other, others)) = (self.one, self.other);
         match compare(values, others, noise.floor()) {
@@ -89,7 +90,7 @@ pub fn noise(noise: &Noise) -> String {
     )
 }
 
-/// Returns what a reader must know before the figures of a record: a sentence each.
+/// Returns the warnings that a reader needs before the figures of a record, a sentence each.
 pub fn marks(record: &Record) -> Vec<String> {
     let mut marks = Vec::new();
     if record.size == "smoke" {
@@ -113,10 +114,10 @@ pub fn marks(record: &Record) -> Vec<String> {
     marks
 }
 
-/// Number of CPUs from which the use by other processes is told.
+/// Number of CPUs used by other processes from which the report mentions them.
 const DISTURBED: f64 = 0.1;
 
-/// Says how much other processes worked during a measurement, if they may have disturbed it.
+/// States how much other processes worked during a measurement, if they may have disturbed it.
 pub fn others(record: &Record) -> Option<String> {
     let used = record.others.filter(|used| *used >= DISTURBED)?;
     let cpus = record.machine.cores;
@@ -133,7 +134,7 @@ pub fn date(record: &Record) -> String {
     }
 }
 
-/// Whether the program that wrote the record was built without optimisation.
+/// Returns whether the program that wrote the record was built without optimisation.
 pub fn is_debug(record: &Record) -> bool {
     record.build.ends_with("not optimised")
 }

@@ -11,8 +11,8 @@ const GLUE: char = '\u{a0}';
 /// Least width of the text, in characters.
 const LEAST_WIDTH: usize = 40;
 
-/// Describes a machine in lines of at most `width` characters, or 40 if that is less. `threads`:
-/// a number of threads whose placements are shown besides those of two.
+/// Describes a machine in lines of at most `width` characters, or 40 where `width` is smaller.
+/// `threads` is a number of threads whose placements are shown beside those of two threads.
 pub fn text(machine: &Machine, threads: Option<usize>, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let mut text = Text { text: String::new(), width };
@@ -85,7 +85,7 @@ fn facts(machine: &Machine) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// Returns how many caches of which size there are, of each level.
+/// Returns the number and the sizes of the caches of each level.
 fn caches(machine: &Machine) -> String {
     let mut caches: Vec<&Cache> = machine.caches().iter().collect();
     if caches.is_empty() {
@@ -144,8 +144,8 @@ fn pages(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-/// Returns how far nodes are apart, where all nodes of a package have one distance, and all
-/// packages.
+/// Returns the distances of nodes, if all nodes of a package are equally far apart, and all
+/// packages are.
 fn distances(nodes: &[Node], machine: &Machine) -> Option<String> {
     let package = |node: &Node| {
         let first = node.cpus.first()?;
@@ -179,8 +179,8 @@ struct Text {
 }
 
 impl Text {
-    /// Adds words behind a name of `column` characters, in lines of the width. A word that is
-    /// longer than a line is broken.
+    /// Adds words behind a name that is padded to `column` characters, in lines of the width. A
+    /// word that is longer than a line is broken.
     fn words(&mut self, name: &str, column: usize, words: &str) {
         let mut line = format!("{name:column$}");
         let mut used = column.max(name.chars().count());
@@ -261,7 +261,7 @@ impl Text {
     }
 }
 
-/// Returns CPUs in their order, runs of three or more as ranges.
+/// Returns CPUs in their order; runs of three or more are ranges.
 fn in_order(cpus: &[usize]) -> String {
     let mut parts = Vec::new();
     let mut rest = cpus;

@@ -1,4 +1,5 @@
-//! `slipring evict`: kills the process that has a place of a ring, and frees its places.
+//! `slipring evict`: kills the process that has a place of a ring, and frees the places that it
+//! has.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,7 +11,7 @@ use slipring_shm::{Eviction, Occupant, SegmentError};
 
 use crate::base::console;
 
-/// The help's paragraphs on what is safe, and on the exit code.
+/// The help's paragraphs on safety and on the exit code.
 const ABOUT_KILL: &str = "\
 Without --kill the command changes nothing: it says which process it would kill.
 

@@ -1,5 +1,5 @@
-//! `slipring ls`: the segments of shared memory there are, their places, and the processes that
-//! have these.
+//! `slipring ls`: lists the segments in shared memory, their places, and the processes that have
+//! these.
 //!
 //! The command copies words and probes locks. It maps nothing, locks nothing, and disturbs no
 //! process.
@@ -17,7 +17,7 @@ use slipring_shm::{Liveness, OnDeath, ParticipantSummary, SeatSummary, StageSumm
 use super::words::{self, ending, name, process, state};
 use crate::base::console;
 
-/// The help's paragraphs on what the columns mean.
+/// The help's paragraphs on the meaning of the columns.
 const ABOUT_COLUMNS: &str = "\
 Columns:
   position  events before it are released; for the producer: published
@@ -70,7 +70,8 @@ pub fn run(args: &Args) -> Result<()> {
     console::print(&detailed(&words::inspect(name).map_err(words::explain)?))
 }
 
-/// A table without lines, indented by two, whose columns in `right` are aligned to the right.
+/// Renders a table without lines, indented by two, whose columns in `right` are aligned to the
+/// right.
 fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -131,7 +132,7 @@ fn places(summary: &Summary) -> Vec<Vec<String>> {
     places
 }
 
-/// Returns the rows of a stage with shards, one for each.
+/// Returns the rows of a stage with shards, a row for each shard.
 fn shards(summary: &Summary, stage: &StageSummary) -> Vec<Vec<String>> {
     let row = |(place, seat): (usize, &SeatSummary)| {
         let position = seat.position.unwrap_or(stage.position);
@@ -142,7 +143,7 @@ fn shards(summary: &Summary, stage: &StageSummary) -> Vec<Vec<String>> {
     (1..).zip(&stage.seats).map(row).collect()
 }
 
-/// Returns the rows of a tap: its own, and one for each place where a reader is, or has died.
+/// Returns the rows of a tap: its own, and a row for each place where a reader is or has died.
 fn members(summary: &Summary, tap: &StageSummary) -> Vec<Vec<String>> {
     let lag = |position: u64| words::lag(summary, position).to_string();
     let taken = tap.seats.iter().filter(|seat| seat.participant.is_some()).count();

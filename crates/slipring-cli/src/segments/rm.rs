@@ -57,8 +57,8 @@ fn failed(error: &SegmentError) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Removes the segments that no process is attached to. Removing looks for itself whether a process
-/// is attached, so a segment that is damaged under the hands of living processes stays.
+/// Removes the segments that no process is attached to. The removal itself checks for attached
+/// processes, so a segment that is damaged while living processes use it stays.
 fn remove_stale() -> Result<ExitCode> {
     let (mut removed, mut code) = (false, ExitCode::SUCCESS);
     for segment in slipring_shm::list()? {
@@ -91,9 +91,9 @@ fn remove_stale() -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Returns the state of a segment that cannot be read and can be removed. `None`: whether it is in
-/// use cannot be said, as of another user's, and of one that another version made; or it does not
-/// begin as a segment does, and may be any file.
+/// Returns the state of a segment that cannot be read but can be removed. `None`: the file may be
+/// in use, as with a segment of another user or of another version, or it does not begin as a
+/// segment does and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
     use slipring_shm::{FileProblem as File, HeaderProblem as Header};
     match problem {
@@ -105,7 +105,7 @@ fn state(problem: &Problem) -> Option<&'static str> {
             | Header::Overlap { .. },
         )
         | Problem::File(File::TooLong { .. }) => Some("was damaged"),
-        // A file without a whole head has not shown that it is a segment.
+        // Without a whole head, a file may be anything.
         Problem::File(File::TooShort { bytes, .. }) if *bytes >= HEAD => Some("was damaged"),
         _ => None,
     }
@@ -118,7 +118,7 @@ fn remove(name: &OsStr) -> Result<(), SegmentError> {
     }
 }
 
-/// Whether another process has attached to the segment, or removed it, since it was listed.
+/// Returns whether another process has attached to the segment, or removed it, since it was listed.
 fn is_beaten(error: &SegmentError) -> bool {
     matches!(error.problem(), Problem::InUse { .. } | Problem::Busy | Problem::Missing)
 }

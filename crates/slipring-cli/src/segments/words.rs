@@ -1,4 +1,5 @@
-//! What the commands that show segments have in common: finding one, and the words for its states.
+//! The shared part of the commands that show segments: finding a segment, and the words for its
+//! states.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +9,7 @@ use slipring_shm::{
     Ending, Liveness, ParticipantSummary, Problem, SeatSummary, SegmentError, StageSummary, Summary,
 };
 
-/// Looks at a segment, given as a name, or as a path with a slash.
+/// Inspects a segment, which is given by its name, or by a path with a slash.
 pub fn inspect(name: &OsStr) -> Result<Summary, SegmentError> {
     match name.as_bytes().contains(&b'/') {
         true => slipring_shm::inspect_at(name),
@@ -58,8 +59,8 @@ pub fn ending(summary: &Summary) -> Option<&'static str> {
     }
 }
 
-/// Returns the participant that has a place; `None`: the place is free or an orphan, or its
-/// participant left while this program looked.
+/// Returns the participant that has a place; `None` if the place is free or an orphan, or if its
+/// participant left during the inspection.
 pub fn occupant<'s>(summary: &'s Summary, seat: &SeatSummary) -> Option<&'s ParticipantSummary> {
     summary.participant(seat.participant?)
 }

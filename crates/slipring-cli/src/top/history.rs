@@ -1,4 +1,4 @@
-//! Makes the view of one look: figures of the look, and their change since the look before.
+//! Makes the view of each look: its figures, and their change since the previous look.
 //!
 //! Invariants
 //! - I1: rates follow from positions, which wrap at 2^64. A position that went back gives a rate of
@@ -20,22 +20,22 @@ use super::notes;
 use super::view::{CountsView, Look, PartyView, PlaceView, Rates, View, WaitedFor};
 use crate::segments::words;
 
-/// The looks before this one, as far as they are needed.
+/// The previous looks, as far as later ones need them.
 #[derive(Debug, Default)]
 pub struct History {
     number: u64,
     last: Option<Past>,
-    /// Living participants of segments that have lost the name, with the numbers of these segments
+    /// Living participants of segments that have lost the name, with the ids of these segments
     /// (I3).
     nameless: Vec<([u8; 16], ParticipantSummary)>,
 }
 
-/// The look before.
+/// The previous look.
 #[derive(Debug)]
 struct Past {
     at: Instant,
     summary: Summary,
-    /// What is kept of each party.
+    /// The part of each party's figures that the next look needs.
     parties: Vec<PastParty>,
 }
 
@@ -43,12 +43,12 @@ struct Past {
 struct PastParty {
     /// Time of the look that found the position changed.
     moved: Instant,
-    /// Largest time that the party's handles were known to have waited, summed over the handles.
+    /// Longest time that the party's handles were known to have waited, summed over the handles.
     waited: Duration,
 }
 
 impl History {
-    /// Returns whether there was no look yet.
+    /// Returns whether there has been no look yet.
     pub fn is_new(&self) -> bool {
         self.number == 0
     }
@@ -65,7 +65,7 @@ impl History {
         Look { segment: segment.to_owned(), time, number: self.number, result }
     }
 
-    /// Returns what a look that failed shows: the error, and what it means for the processes that
+    /// Returns the text of a look that failed: the error, and its meaning for the processes that
     /// were attached.
     pub fn explain(&mut self, error: &SegmentError) -> String {
         if matches!(error.problem(), Problem::Missing) {
@@ -132,7 +132,7 @@ impl History {
     }
 }
 
-/// A summary, and the one before.
+/// A summary, and the previous one.
 struct Change<'c> {
     at: Instant,
     past: Option<&'c Past>,
@@ -166,13 +166,13 @@ impl Change<'_> {
         let taken = seats.iter().filter(|seat| words::occupant(summary, seat).is_some()).count();
         let handles = u32::try_from(taken.max(1)).unwrap_or(u32::MAX);
         let waits_for = summary.awaited_in_turn(party);
-        // Handles count a wait when it is over. The time that a party has been seen at its present
-        // position, with nothing to do, is part of a wait that is not counted yet.
+        // Handles count a wait only when it is over. So the time for which a party has been seen at
+        // its present position with nothing to do belongs to a wait that is not counted yet.
         let counted = waited(summary, party);
         let pending = if waits_for.is_empty() { Duration::ZERO } else { unmoved * handles };
         let known = counted.saturating_add(pending);
-        // A party that goes on after a long wait has counted less than was seen before, and counts
-        // the rest later. Neither is a change.
+        // A party that goes on after a long wait has counted less than the previous looks have
+        // seen, and counts the rest later. Neither is a change.
         let most = before.map_or(known, |(_, kept)| known.max(kept.waited));
         let share = |time: Duration| {
             let seconds = self.seconds()?;
@@ -229,7 +229,7 @@ impl Change<'_> {
         let occupant = words::occupant(summary, seat);
         let dead = occupant.is_some_and(|participant| participant.liveness == Liveness::Dead);
         let before = self.past.and_then(|past| past.summary.seats(party).get(number - 1));
-        // A rate is that of one reader, not of the one that had the place before.
+        // A rate compares one reader with itself, not with the previous reader at the place.
         let before = before.filter(|before| before.participant == seat.participant);
         let rate = || self.rate(seat.position?, before?.position?);
         PlaceView {
@@ -247,7 +247,8 @@ impl Change<'_> {
     }
 }
 
-/// Returns the time that the handles of a party have counted as waited, for whatever party.
+/// Returns the time that the handles of a party have counted as waited, for all awaited parties
+/// together.
 fn waited(summary: &Summary, party: Party) -> Duration {
     let times = summary.parties().map(|awaited| summary.waited(party, awaited));
     times.fold(Duration::ZERO, Duration::saturating_add)

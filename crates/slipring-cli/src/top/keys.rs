@@ -1,8 +1,8 @@
-//! The bytes of a terminal, as keys. Whatever the bytes are, what is no known key asks for nothing.
+//! The bytes of a terminal as keys. Bytes that are no known key have no effect.
 
 use vte::{Params, Parser, Perform};
 
-/// What a key asks for.
+/// The request of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Quit,

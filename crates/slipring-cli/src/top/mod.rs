@@ -5,10 +5,10 @@
 //! draws it. `terminal` runs the screen: signals, the terminal's state, and its `keys`.
 //!
 //! Invariants
-//! - I1: each look opens the file anew, and keeps nothing of it. So no look holds a segment that
-//!   was removed, and a segment that was made anew is found.
-//! - I2: only the first look can end the command with an error. A later one that fails is shown,
-//!   and the command looks on.
+//! - I1: each look opens the file anew, and closes it again. So no look holds a segment that was
+//!   removed, and a segment that was made anew is found.
+//! - I2: only the first look can end the command with an error. A later look that fails is shown,
+//!   and the command goes on.
 
 mod history;
 mod keys;
@@ -37,13 +37,13 @@ use crate::segments::words;
 use view::Look;
 use watch::{Watch, next};
 
-/// The help's paragraphs on what the columns mean.
+/// The help's paragraphs on the meaning of the columns.
 const ABOUT_COLUMNS: &str = "\
 Columns:
   position   events before it are released; for the producer: published
   lag        published events that the party has not released, and their share of
              the ring
-  events/s   events per second since the look before
+  events/s   events per second since the previous look
   waiting    share of that time that its handles waited. Handles count a wait when
              it is over; a party that did not move, and had nothing to do, waited.
   asleep     threads that sleep until there is something to do
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         print(&mut watch, first, args.json)?
     };
-    // A command that was asked for N looks tells scripts whether the segment is still there.
+    // With `--count`, the exit code shows scripts whether the segment is still there.
     let gone = args.count.is_some() && last.result.is_err();
     Ok(if gone { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,9 +1,9 @@
 //! Sentences about a ring: which party waits for which, who is dead or stopped, and what to do.
 //!
 //! Invariants
-//! - I1: the worst comes first. A sentence names its party, the process, and, where a person can do
-//!   something, the command.
-//! - I2: what a sentence offers as a command can be pasted into a shell, whatever the names are.
+//! - I1: the worst comes first. A sentence names its party, the process and, where a person can
+//!   act, the command.
+//! - I2: a command in a sentence can be pasted into a shell, whatever the names are.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const SHARE: f64 = 0.05;
 
 use Severity::{Error, Info, Warning};
 
-/// Returns the sentences about a look at `segment`, the worst first. `nameless` is the one about
-/// processes of an earlier segment of that name.
+/// Returns the sentences about a look at `segment`, the worst first. `nameless` is the sentence
+/// about processes of an earlier segment of that name.
 pub fn notes(
     segment: &str,
     summary: &Summary,
@@ -48,12 +48,12 @@ pub fn notes(
     if notes.is_empty() {
         notes.push(about.calm());
     }
-    // The sort keeps the order of sentences that matter as much.
+    // The sort is stable: sentences of the same severity keep their order.
     notes.sort_by_key(|note| Reverse(note.severity));
     notes
 }
 
-/// A place, by its number among those of a party.
+/// A place of a party, with its number among the party's places.
 struct Place<'s> {
     party: Party,
     number: usize,
@@ -72,7 +72,7 @@ fn events(number: u64) -> String {
 }
 
 fn shell(text: &str) -> String {
-    // The names of stages and segments have no zero byte, which is all that cannot be quoted.
+    // Only a zero byte cannot be quoted, and names of stages and segments have none.
     shlex::try_quote(text).map_or_else(|_| text.to_owned(), |quoted| quoted.into_owned())
 }
 
@@ -184,7 +184,7 @@ impl About<'_> {
         Some(format!("reader {number}: {}", who.unwrap_or_else(|| "a process that left".into())))
     }
 
-    /// Tells of a process that does not run, once for all of its places.
+    /// Reports a process that does not run, once for all of its places.
     fn participant(&self, occupant: &ParticipantSummary) -> Option<Note> {
         let parties = self.summary.parties().map(|party| (party, self.summary.seats(party)));
         let seats = parties.flat_map(|(party, seats)| {
@@ -203,7 +203,7 @@ impl About<'_> {
         }
     }
 
-    /// Tells of the places of a party that have no process, or whose process holds others up.
+    /// Reports the places of a party that have no process, or whose process holds others up.
     fn places(&self, party: Party, notes: &mut Vec<Note>) {
         for (number, seat) in (1..).zip(self.summary.seats(party)) {
             if seat.orphan {
@@ -262,7 +262,7 @@ impl About<'_> {
         Note::new(Warning, text)
     }
 
-    /// Tells of the only place of a dead process.
+    /// Reports the only place of a dead process.
     fn dead(&self, occupant: &ParticipantSummary, place: &Place<'_>) -> Note {
         let Place { party, number, seat } = *place;
         let summary = self.summary;
@@ -334,7 +334,7 @@ impl About<'_> {
         Note::new(severity, text)
     }
 
-    /// Tells of a producer that claimed the next position and does not publish.
+    /// Reports a producer that claimed the next position and does not publish.
     fn slow_claim(
         &self,
         party: Party,
@@ -365,7 +365,7 @@ impl About<'_> {
         let taken = seats.iter().any(|seat| seat.orphan || seat.participant.is_some());
         let stage = summary.stage(party);
         let tap = stage.is_some_and(|stage| stage.delivery == "tap");
-        // A ring without a process at all is one sentence.
+        // A ring without any process gets a single sentence of its own.
         if taken || seats.is_empty() || tap || summary.stale || self.is_done(party) {
             return None;
         }
@@ -390,7 +390,7 @@ impl About<'_> {
         })
     }
 
-    /// Tells of a stage that has events to handle, and does not.
+    /// Reports a stage that has events to handle, and does not move.
     fn unmoved(&self, party: Party, view: &PartyView) -> Option<Note> {
         let summary = self.summary;
         let stage = summary.stage(party).filter(|stage| stage.delivery != "tap")?;
@@ -401,7 +401,7 @@ impl About<'_> {
         }
         let occupants = stage.seats.iter().filter_map(|seat| words::occupant(summary, seat));
         let alive = occupants.filter(|one| one.liveness == Liveness::Alive && !one.stopped);
-        // A process that keeps an event while it waits at another place says nothing new.
+        // A process that keeps an event here while it waits at another place is reported there.
         let alive = alive.filter(|one| !self.waits_elsewhere(one.number));
         let alive: Vec<String> = alive.map(process).collect();
         let are = match alive.len() {
@@ -437,13 +437,14 @@ impl About<'_> {
         self.summary.stale.then(|| Note::new(Warning, text))
     }
 
-    /// Names the stage that another party waited for most since the look before.
+    /// Names the stage that another party waited for most since the previous look.
     fn longest_wait(&self, seconds: Option<f64>) -> Option<Note> {
         let seconds = seconds?;
         let pairs = self.parties.iter().flat_map(|view| {
             view.waited_for.iter().map(move |waited| (waited.share, &view.name, &waited.party))
         });
-        // To wait for the producers is to have nothing to do, and a full ring is told already.
+        // A party that waits for the producers has nothing to do, and a full ring is reported
+        // already.
         let producers = self.summary.name_of(Party::Producers);
         let gate =
             self.parties.first().and_then(|view| Some((&view.name, view.waits_for.first()?)));

@@ -1,8 +1,9 @@
 //! The screen of a look, drawn into a buffer of any size.
 //!
-//! From top to bottom: what is watched; how full the ring is; the sentences, the worst first; a row
-//! for each place; the keys. A screen that is too low gives up the keys first, then the sentences
-//! but for the worst, then the line of the ring. A screen that is too narrow gives up columns.
+//! From top to bottom, it shows the segment, the fill of the ring, the sentences, the worst first,
+//! a row for each place, and the keys. A screen that is too low gives up the keys first, then all
+//! sentences but the worst, then the line of the ring. A screen that is too narrow gives up
+//! columns.
 //!
 //! Invariants
 //! - I1: drawing succeeds at any size, also without a cell.
@@ -25,7 +26,7 @@ use super::view::{Look, Note, PartyView, PlaceView, Severity, View};
 /// Distance between two columns.
 const GAP: u16 = 2;
 
-/// What the screen shows, and how.
+/// The content of the screen, and its scrolling.
 pub struct Shown {
     pub look: Look,
     /// The last view, which is shown again when a look fails.
@@ -131,7 +132,7 @@ fn heights(height: u16, notes: usize, rows: usize) -> [u16; 5] {
         left -= taken;
         taken
     };
-    // In the order of what matters: the worst sentence, what is watched, a few rows.
+    // In the order of importance: the worst sentence, the title, a few rows.
     let mut sentences = take(notes.min(1));
     let title = take(1);
     let mut table = take(rows.min(3));
@@ -176,7 +177,7 @@ fn ring(view: &View, width: u16) -> Line<'static> {
     if room < 4 {
         return Line::from(text.trim_start().to_owned());
     }
-    // A ring that holds an event is never drawn empty, and one with a free slot never full.
+    // A ring that holds an event is never drawn empty, and a ring with a free slot never full.
     let filled = (share * room as f64).round() as usize;
     let filled = filled.clamp(usize::from(used > 0), room - usize::from(*free > 0));
     Line::from(format!("[{}{}]{text}", "#".repeat(filled), ".".repeat(room - filled)))
@@ -221,7 +222,7 @@ fn keys(shown: &Shown, area: Rect) -> Paragraph<'static> {
         .wrap(Wrap { trim: true })
 }
 
-/// A column: its header, its alignment, and how much it matters. The least matters most.
+/// A column: its header, its alignment, and its rank; the smallest rank matters most.
 struct Column {
     header: &'static str,
     right: bool,
@@ -246,7 +247,7 @@ const COLUMNS: [Column; 10] = [
     column("waits for", false, 4),
 ];
 
-/// The cells of a row, and the style of its state.
+/// Returns the cells of a row, and the style of its state.
 struct Cells {
     texts: [String; COLUMNS.len()],
     style: Style,

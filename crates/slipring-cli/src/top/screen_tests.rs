@@ -127,7 +127,7 @@ fn a_wide_screen_shows_every_column_and_place() {
     assert!(notes.contains("* ring full: producer waits for `"), "{notes}");
 }
 
-/// Every size is drawn, and shows the most important part of what there is room for.
+/// Every size is drawn, and shows the most important parts that have room.
 #[test]
 fn every_size_is_drawn() {
     let (_ring, look) = busy("sizes");
@@ -233,7 +233,8 @@ fn wide_characters_and_long_words_are_cut_at_the_edge() {
     assert!(screen.replace(' ', "").contains(&stage), "{screen}");
 }
 
-/// Rates follow from positions, also where these wrap, and waits from counts and from standstill.
+/// Rates follow from positions, also where these wrap; waits follow from counts and from
+/// standstill.
 #[test]
 fn rates_and_shares_are_those_of_the_time_between_looks() {
     for first in [0, u64::MAX - 3] {
@@ -261,7 +262,8 @@ fn rates_and_shares_are_those_of_the_time_between_looks() {
             assert_eq!(party.waits_for, ["producer"]);
         }
         assert_eq!(look(4.0).parties[1].rate, None, "no time has passed");
-        // It goes on, and has counted nothing of that wait yet. What it counts later was shown.
+        // The stage goes on, and has counted nothing of that wait yet. The part that it counts
+        // later was already shown.
         tx.publish(|slot| *slot = 1).unwrap();
         let party = &look(5.0).parties[1];
         assert_eq!((party.wait_share, party.unmoved_seconds), (Some(0.0), 2.5));

@@ -1,10 +1,10 @@
 //! The live screen: keys, signals, and the state of the terminal.
 //!
 //! Invariants
-//! - I1: the terminal is as it was before, whatever ends the program, but for SIGKILL: a key, an
-//!   error, a panic, or a signal. A panic restores it before its message is printed.
-//! - I2: a signal that would end or stop the program restores the terminal first, and then does
-//!   what it does by default, so that a shell sees why the program ended.
+//! - I1: the terminal is restored whatever ends the program: a key, an error, a panic, or a signal
+//!   other than SIGKILL. A panic restores it before its message is printed.
+//! - I2: a signal that would end or stop the program restores the terminal first, and then has its
+//!   default effect, so that a shell sees why the program ended.
 //! - I3: the program sleeps in one place, [`Screen::wait`], and each key, signal and the end of the
 //!   terminal wakes it there. A terminal that has gone ends it.
 
@@ -35,7 +35,7 @@ use super::screen::{self, Shown};
 use super::view::Look;
 use super::watch::{Watch, next};
 
-/// Size of a terminal that does not know its size.
+/// Size that is assumed of a terminal that does not know its own.
 const USUAL: Rect = Rect::new(0, 0, 80, 24);
 
 /// Signals that end the program.
@@ -89,7 +89,7 @@ impl Restore {
 
 /// A terminal that shows the screen, until the value is dropped (I1).
 pub(super) struct Screen {
-    /// Never dropped: its drop would print an error to a terminal that has gone.
+    /// Never dropped, because its drop would print an error to a terminal that has gone.
     drawn: ManuallyDrop<Terminal<TermionBackend<Stdout>>>,
     /// Size for which the cells were drawn.
     area: Rect,
@@ -146,7 +146,7 @@ impl Screen {
     /// Sleeps until keys or signals come, at most until `due`. Returns the keys.
     fn wait(&mut self, signals: &mut Signals, due: Instant) -> Result<Vec<Key>> {
         let left = due.saturating_duration_since(Instant::now());
-        // A time that is too long for the system is no limit.
+        // A time that is too long for the system counts as no limit.
         let limit = Timespec::try_from(left).ok();
         let keyboard = self.restore.0.as_ref().as_ref().map(|keyboard| &keyboard.terminal);
         let mut fds = vec![PollFd::new(&signals.woken, PollFlags::IN)];
@@ -160,7 +160,7 @@ impl Screen {
         signals.drain();
         let Some(terminal) = keyboard.filter(|_| !came.is_empty()) else { return Ok(Vec::new()) };
         let mut bytes = [0; 256];
-        // Of a terminal that has gone, a read returns nothing, or an error.
+        // Once the terminal has gone, a read returns nothing or an error.
         match rustix::io::read(terminal, &mut bytes) {
             Ok(0) | Err(Errno::IO) => Ok(vec![Key::Gone]),
             Ok(length) => Ok(self.keys.read(&bytes[..length])),
@@ -176,7 +176,7 @@ impl Drop for Screen {
     }
 }
 
-/// The signals that came, each until it is taken.
+/// The signals that came and were not taken yet.
 struct Signals {
     ending: [(i32, Arc<AtomicBool>); 4],
     stop: Arc<AtomicBool>,
@@ -208,7 +208,7 @@ impl Signals {
         came.map(|(signal, _)| *signal)
     }
 
-    /// Takes the bytes that woke the program.
+    /// Reads away the bytes that woke the program.
     fn drain(&mut self) {
         let mut bytes = [0; 64];
         loop {
@@ -221,7 +221,8 @@ impl Signals {
     }
 }
 
-/// Shows looks until a key, a signal, or the number of looks ends that. Returns the last look.
+/// Shows looks until a key, a signal, or the number of looks ends the program. Returns the last
+/// look.
 pub(super) fn run(watch: &mut Watch<'_>, first: Look) -> Result<Look> {
     let mut signals = Signals::watch().context("cannot watch for signals")?;
     let mut screen = Screen::begin()?;
@@ -243,7 +244,8 @@ fn show(
 ) -> Result<Option<i32>> {
     let mut due = next(Instant::now(), watch.interval);
     loop {
-        // A signal comes before an error of a terminal that has gone with it.
+        // A signal is checked first: a terminal that goes away sends one, and its error would hide
+        // the signal.
         if let Some(signal) = signals.ending() {
             return Ok(Some(signal));
         }

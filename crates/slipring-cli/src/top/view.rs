@@ -5,7 +5,7 @@ use std::ops::Range;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// A look that was tried.
+/// One attempt to look at the segment.
 #[derive(Debug)]
 pub struct Look {
     /// Name of the segment, or its path.
@@ -17,10 +17,10 @@ pub struct Look {
     pub result: Result<View, String>,
 }
 
-/// What a look shows.
+/// The content of a successful look.
 #[derive(Debug, Clone, Serialize)]
 pub struct View {
-    /// Time since the look before, in seconds; `None`: the segment's first look.
+    /// Time since the previous look, in seconds; `None`: the segment's first look.
     pub seconds: Option<f64>,
     /// `running`, or how the ring ended.
     pub state: &'static str,
@@ -38,7 +38,7 @@ pub struct View {
     pub stale: bool,
     /// The producers, and then the stages.
     pub parties: Vec<PartyView>,
-    /// What a person should know, the worst first.
+    /// Sentences about the ring, the worst first.
     pub notes: Vec<Note>,
 }
 
@@ -53,20 +53,21 @@ pub struct PartyView {
     pub lag: u64,
     /// The lag as a share of the ring.
     pub lag_share: f64,
-    /// Events per second since the look before.
+    /// Events per second since the previous look.
     pub rate: Option<f64>,
-    /// Share of the time since the look before that its handles waited.
+    /// Share of the time since the previous look that its handles waited.
     pub wait_share: Option<f64>,
-    /// Shares of waiting that handles have counted since the look before, by the awaited party. A
+    /// Shares of waiting that handles have counted since the previous look, by the awaited party. A
     /// wait is counted when it is over.
     pub waited_for: Vec<WaitedFor>,
     /// Number of threads that sleep at its wait queue.
     pub asleep: u32,
-    /// The party that it waits for, then the one that this party waits for, and so on.
+    /// The chain of waiting: the party that it waits for, the party that this one waits for, and so
+    /// on.
     pub waits_for: Vec<String>,
     /// Time for which its position has not changed, in seconds, as far as this program looked.
     pub unmoved_seconds: f64,
-    /// Numbers per second since the look before.
+    /// Numbers per second since the previous look.
     pub rates: Option<Rates>,
     /// Counts since the segment was made.
     pub counts: CountsView,
@@ -74,7 +75,7 @@ pub struct PartyView {
     pub room: usize,
     /// Number of places that processes have.
     pub taken: usize,
-    /// Its place if it has only one; else the places that are not plainly free.
+    /// Its place if it has only one; otherwise the places that are not plainly free.
     pub places: Vec<PlaceView>,
 }
 
@@ -115,11 +116,11 @@ pub struct PlaceView {
     pub pid: Option<u32>,
     /// Number of processes that died here.
     pub deaths: u32,
-    /// Of a tap's reader: its position, its lag, and its events per second.
+    /// Position of a tap's reader; its lag and its events per second follow.
     pub position: Option<u64>,
     pub lag: Option<u64>,
     pub rate: Option<f64>,
-    /// Events that a worker has taken, or positions that one of several producers claims.
+    /// Events that a worker has taken, or positions that a producer beside others has claimed.
     pub events: Option<Range<u64>>,
     /// Number of events that a dead reader of a tap had not read.
     pub unread: u64,
@@ -132,7 +133,7 @@ impl PartyView {
     }
 }
 
-/// How much a sentence matters.
+/// The severity of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {

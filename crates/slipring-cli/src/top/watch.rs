@@ -1,4 +1,4 @@
-//! Looks at one segment again and again, whatever shows the looks.
+//! Repeated looks at one segment, without the form in which they are shown.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Returns the time of the look after the one that was due at `due`. Looks that are late are not
-/// made up for.
+/// Returns the time of the look that follows a look that was due at `due`. Looks that were missed
+/// are not made up for.
 pub fn next(due: Instant, interval: Duration) -> Instant {
     (due + interval).max(Instant::now())
 }

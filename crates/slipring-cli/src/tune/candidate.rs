@@ -32,10 +32,10 @@ pub enum Layout {
     Contiguous,
 }
 
-/// Where the threads run.
+/// The placement of the threads.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Place {
-    /// Where the system puts them.
+    /// The system places the threads.
     System,
     /// By the placement of this name.
     Named(String),
@@ -44,7 +44,7 @@ pub enum Place {
 /// The setting of a candidate that one step of the search changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// The wait strategy and the threads, together: what a strategy costs depends on how many
+    /// The wait strategy and the threads, together: the cost of a strategy depends on how many
     /// threads wait.
     WaitAndThreads,
     Placement,
@@ -93,8 +93,8 @@ pub struct Alternatives {
 }
 
 impl Alternatives {
-    /// Returns what is worth a measurement on a machine of so many cores. `places` returns the
-    /// names of the placements that the machine allows for such threads.
+    /// Returns the alternatives that are worth a measurement on a machine of so many cores.
+    /// `places` returns the names of the placements that the machine allows for the given threads.
     pub fn new(
         stages: usize,
         cores: usize,

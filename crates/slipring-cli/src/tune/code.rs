@@ -14,7 +14,7 @@ pub fn crates(candidate: &Candidate) -> Vec<&'static str> {
 }
 
 /// Returns a program that builds a pipeline with the candidate's settings. It compiles and runs;
-/// the user puts the own event and the own work in.
+/// users replace the event and the work with their own.
 pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     let Candidate { wait, threads, place, capacity, layout, batch } = candidate;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The user's description of the work, and what is demanded of a candidate.
+//! The user's description of the work, and the demands on a candidate.
 
 use std::fmt;
 use std::str::FromStr;

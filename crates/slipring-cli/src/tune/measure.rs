@@ -1,9 +1,10 @@
 //! Measures one candidate: events that arrive at random times, through all stages.
 //!
-//! A generator thread publishes each event at the time when it is due, by a schedule that is drawn
-//! before. Latency counts from that time until the last stage has handled the event, so a full ring
-//! or a late generator makes it longer (no coordinated omission). The processor time is that of the
-//! stages' threads: the generator's own is subtracted, because the user's producer has other work.
+//! A generator thread publishes each event when it is due, at random times that do not depend on
+//! the stages. The latency counts from that time until the last stage has handled the event, so a
+//! full ring or a late generator makes it longer (no coordinated omission). The processor time is
+//! that of the stages' threads: the generator's own is subtracted, because the user's producer has
+//! other work.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,12 +23,12 @@ use super::work::Work;
 /// Time between the start of the threads and the first event, so that all threads wait when it
 /// comes.
 const LEAD: Duration = Duration::from_millis(1);
-/// Time before an event is due from which on the generator spins instead of sleeping.
+/// Time before an event is due at which the generator stops sleeping and spins.
 const SPIN: Duration = Duration::from_micros(100);
 /// Time that a run may take beyond its schedule.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What one run measured.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// The demanded percentile of the latencies, in nanoseconds.
@@ -43,7 +44,7 @@ pub struct Outcome {
 /// An event of a size that is known when the program is compiled.
 #[derive(Clone, Copy, Debug)]
 struct Event<const WORDS: usize> {
-    /// When the event was due, in nanoseconds of the clock.
+    /// Time at which the event is due, in nanoseconds of the clock.
     due: u64,
     words: [u64; WORDS],
 }
@@ -147,7 +148,7 @@ impl Bench {
         };
         let chain = limit(chain.read(&format!("stage-{}", self.demand.stages), last));
         let (mut tx, pipeline) = chain.spawn()?;
-        // As the recommended program does.
+        // The recommended program does the same.
         let bound = pipeline.bind_thread(slipring::PRODUCER)?;
         let own_before = machine::thread_cpu();
         let all_before = machine::process_cpu();
@@ -165,7 +166,7 @@ impl Bench {
             let at = due;
             tx.publish(|slot| *slot = Event { due: at, words: [number; WORDS] })?;
             number += 1;
-            // Exponentially distributed gaps: events that know nothing of each other.
+            // Exponentially distributed gaps, as between events that are independent of each other.
             due += (-(1.0 - random.f64()).ln() / self.demand.rate.0 * 1e9) as u64;
         }
         let took = Duration::from_nanos(clock.ns() - start);

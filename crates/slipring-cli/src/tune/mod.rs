@@ -177,14 +177,14 @@ pub fn run(args: &Args) -> Result<()> {
     let [mut best, mut usual] =
         [&chosen, &default].map(|of| Measured { candidate: of.clone(), outcomes: Vec::new() });
     for round in 0..final_rounds {
-        // In turns, the other one first in every second round.
+        // In turns: the order changes from round to round.
         for which in [round % 2, (round + 1) % 2] {
             let measured = if which == 0 { &mut best } else { &mut usual };
             measured.outcomes.push(run(&measured.candidate, rounds + round)?);
         }
     }
     bar.finish_and_clear();
-    // What is no better than the defaults is not worth a setting.
+    // A candidate that is no better than the defaults is not worth a setting.
     if best.candidate != usual.candidate && !search::is_better(&best, &usual, &bench.demand, noise)
     {
         best = usual.clone();

@@ -1,4 +1,4 @@
-//! What the search found: tables for people, a record for programs, and the reason of a refusal.
+//! The results of a search: tables for people, a record for programs, and the reason of a refusal.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ impl Report<'_> {
         text
     }
 
-    /// Returns the program, with what to put into `Cargo.toml`.
+    /// Returns the program, with the crates that `Cargo.toml` needs.
     pub fn program(&self, program: &str) -> String {
         let crates = code::crates(&self.best.candidate).join(" and ");
         format!("A program with these settings, which needs {crates}:\n\n{program}")
@@ -200,7 +200,7 @@ fn shown(spread: Spread, scale: f64) -> String {
     format!("{} ±{}", significant(spread.median / scale), significant(half))
 }
 
-/// Returns the words for what is optimised.
+/// Returns the words for the figure that is optimised.
 fn goal(demand: &Demand) -> &'static str {
     match Goal::of(demand) {
         Goal::Cores => "the least processor time that keeps the limits",

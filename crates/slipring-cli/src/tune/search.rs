@@ -32,9 +32,9 @@ impl Measured {
         Spread::of(&values).unwrap_or(Spread { low: f64::NAN, median: f64::NAN, high: f64::NAN })
     }
 
-    /// Returns by how much the candidate exceeds a limit of the demand, as a ratio; 1 or less if it
-    /// keeps all of them. The median counts: one disturbed run of three would hide a good
-    /// candidate. The final comparison looks at the spread.
+    /// Returns by how much the candidate exceeds the limits of the demand, as a ratio; 1 or less if
+    /// it keeps all of them. The median counts, because one disturbed run of three would hide a
+    /// good candidate. The final comparison considers the spread.
     pub fn excess(&self, demand: &Demand) -> f64 {
         let limit = demand.latency.map(|latency| latency.limit.0.as_nanos() as f64);
         let latency = limit.map_or(0.0, |limit| self.latency().median / limit);
@@ -50,14 +50,14 @@ pub struct Choice {
     pub chosen: Measured,
     /// The best alternative with another value.
     pub next: Option<Measured>,
-    /// Whether the difference to the next best exceeds the noise.
+    /// Whether the difference to the next best candidate exceeds the noise.
     pub is_clear: bool,
 }
 
-/// What is compared between candidates that keep the limits.
+/// The figure that is compared between candidates that keep the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// The least processor time. Of a demand that limits the latency.
+    /// The least processor time, if the demand limits the latency.
     Cores,
     /// The least latency. Of any other demand.
     Latency,
@@ -112,8 +112,8 @@ pub fn search(
     Ok(choices)
 }
 
-/// Chooses the best of several candidates, of which the first one is the default. The default stays
-/// unless another one is better beyond the noise.
+/// Chooses the best of several candidates, of which the first is the default. The default stays
+/// unless another candidate is better beyond the noise.
 fn choose(setting: Setting, mut all: Vec<Measured>, demand: &Demand, noise: f64) -> Choice {
     let mut best = 0;
     for other in 1..all.len() {
@@ -132,8 +132,8 @@ fn choose(setting: Setting, mut all: Vec<Measured>, demand: &Demand, noise: f64)
     Choice { setting, chosen, next, is_clear }
 }
 
-/// Whether one candidate is better than another one by more than the noise. Candidates that keep
-/// the limits come before others; of these, those that exceed the limits less.
+/// Returns whether one candidate is better than another by more than the noise. Candidates that
+/// keep the limits come first; among the others, smaller excesses come first.
 pub fn is_better(one: &Measured, other: &Measured, demand: &Demand, noise: f64) -> bool {
     let (excess, other_excess) = (one.excess(demand), other.excess(demand));
     match (excess <= 1.0, other_excess <= 1.0) {

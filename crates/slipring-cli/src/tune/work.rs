@@ -1,7 +1,7 @@
 //! Work of a stage that takes a stated time on this machine.
 //!
-//! The work is a number of computing steps, not a time on the clock: a stage whose thread has to
-//! give up its core then takes longer, as real work does.
+//! The work is a number of computing steps, not a time on the clock. So a stage whose thread has to
+//! give up its core takes longer, as with real work.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -34,7 +34,8 @@ impl Work {
     pub fn perform(self) {
         let mut state = black_box(1_u64);
         for _ in 0..self.steps {
-            // Each step waits for the one before, so the steps cannot be done at once or left out.
+            // Each step waits for the previous one, so the steps cannot be done at once or left
+            // out.
             state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }

@@ -16,7 +16,7 @@ pub use watchdog::watched;
 
 const ROLE: &str = "SLIPRING_CLI_TEST_ROLE";
 
-/// A name of a segment, whose file goes with the value.
+/// A name of a segment, whose file is removed with the value.
 pub struct Name(pub String);
 
 impl Name {
@@ -28,7 +28,7 @@ impl Name {
         format!("/dev/shm/{}.slipring", self.0).into()
     }
 
-    /// Makes a segment of four slots with a stage `scale` that writes, and a stage `store` behind
+    /// Makes a segment of four slots, with a stage `scale` that writes and a stage `store` behind
     /// it.
     pub fn make(&self) -> Segment<u64> {
         let segment = Segment::create(&self.0).capacity(4).writer("scale");
@@ -107,8 +107,8 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Tells the process to leave its place as a handle does that is dropped, and waits for its
-    /// end.
+    /// Has the process drop its handle, which leaves its place, and waits for the end of the
+    /// process.
     pub fn leave(&mut self) {
         drop(self.0.stdin.take());
         self.end();
@@ -158,7 +158,7 @@ pub fn play() {
     }
 }
 
-/// Says that the place is taken, and waits until the parent ends, or closes the pipe.
+/// Reports that the place is taken, and waits until the parent ends or closes the pipe.
 fn hold() {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nholds").unwrap();

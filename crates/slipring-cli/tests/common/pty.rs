@@ -1,4 +1,5 @@
-//! A terminal for a program that a test starts: the kernel's, and one that draws what it is sent.
+//! A terminal for a program that a test starts: the kernel's pseudo terminal, and an emulation that
+//! draws the output.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::fs::File;
@@ -28,7 +29,7 @@ pub struct Pty {
 impl Pty {
     /// Starts a program in a terminal of so many columns and rows.
     pub fn start(mut command: Command, columns: u16, rows: u16) -> Pty {
-        // A child of another test would keep the terminal open.
+        // Otherwise a child of another test would keep the terminal open.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let terminal = openpt(flags).unwrap();
         grantpt(&terminal).unwrap();
@@ -66,7 +67,7 @@ impl Pty {
         tcsetwinsize(self.terminal.as_ref().unwrap(), size(0, 0)).unwrap();
     }
 
-    /// Waits until the terminal shows what `is` is asked for.
+    /// Waits until `is` is true of the terminal's text.
     pub fn until(&mut self, is: impl Fn(&vt100::Screen) -> bool) {
         while !is(self.drawn.screen()) {
             let ended = self.child.try_wait().unwrap();
@@ -74,7 +75,7 @@ impl Pty {
         }
     }
 
-    /// Draws what the program has sent, or sends soon. Returns whether that was something.
+    /// Draws the program's output, also output that comes soon. Returns whether there was any.
     fn take(&mut self) -> bool {
         let terminal = self.terminal.as_mut().unwrap();
         let soon = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -113,7 +114,7 @@ impl Pty {
         status
     }
 
-    /// Closes the terminal, as a window does that is closed.
+    /// Closes the terminal, as the closing of a window does.
     pub fn hang_up(&mut self) {
         self.ours = None;
         self.terminal = None;

@@ -1,4 +1,5 @@
-//! `slipring lab` as a user runs it: a module for each experiment, and for what they share.
+//! `slipring lab` as a user runs it: a module for each experiment, and modules for their common
+//! behaviour.
 
 mod all;
 #[path = "../common/mod.rs"]

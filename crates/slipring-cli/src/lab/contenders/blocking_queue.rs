@@ -1,8 +1,8 @@
 //! A bounded blocking queue: a circular array, one lock, and two conditions.
 //!
-//! The queue is built as Java's `ArrayBlockingQueue` is, the usual rival of rings in publications.
-//! Each operation takes the one lock, moves one item, and wakes at most one waiting thread. There
-//! are no batches, no spinning, and no atomics of its own.
+//! It is built like Java's `ArrayBlockingQueue`, the usual rival of rings in publications. Each
+//! operation takes the one lock, moves one item, and wakes at most one waiting thread. There are no
+//! batches, no spinning, and no atomics of its own.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -47,8 +47,7 @@ impl<T> BlockingQueue<T> {
         Self { items: Mutex::new(items), not_empty: Condvar::new(), not_full: Condvar::new() }
     }
 
-    /// Appends an item, and waits for a free place before. Gives the item back if the queue is
-    /// closed.
+    /// Waits for a free place, and appends an item. Gives the item back if the queue is closed.
     pub fn put(&self, item: T) -> Result<(), T> {
         let mut items = self.lock();
         while items.len == items.places.len() && !items.is_closed {
@@ -69,7 +68,7 @@ impl<T> BlockingQueue<T> {
         Ok(())
     }
 
-    /// Removes the oldest item, and waits for one before. `None`: the queue is empty and closed.
+    /// Waits for an item, and removes the oldest. `None`: the queue is empty and closed.
     pub fn take(&self) -> Option<T> {
         let mut items = self.lock();
         while items.len == 0 && !items.is_closed {
@@ -118,7 +117,7 @@ impl<T> Items<T> {
     }
 }
 
-/// Returns the place of a position below twice the capacity.
+/// Returns the index in the array of a position below twice the capacity.
 fn wrap(position: usize, capacity: usize) -> usize {
     if position < capacity { position } else { position - capacity }
 }
@@ -127,11 +126,11 @@ fn wait<'a, T>(condition: &Condvar, items: MutexGuard<'a, T>) -> MutexGuard<'a, 
     condition.wait(items).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts one waiting thread down; whether there was one, which the caller then wakes.
+/// Counts one waiting thread down. Returns whether there was one, which the caller then wakes.
 ///
 /// Java's signal costs nothing without a waiting thread, but `Condvar::notify_one` of the standard
 /// library is a system call on Linux in any case. The count restores Java's cost. A spurious wake
-/// leaves the count too high, which costs one system call and loses no wake.
+/// leaves the count too high, which costs a system call and loses no wake.
 fn take_one(waiting: &mut usize) -> bool {
     let any = *waiting > 0;
     *waiting -= usize::from(any);

@@ -1,8 +1,8 @@
 //! Queues as the edges of a graph: a sending half for producers, a receiving half for one consumer.
 //!
-//! The halves end each other. Once the receiver is dropped, each send fails. Once all senders are
+//! The halves end each other. Once the receiver is dropped, each send fails; once all senders are
 //! dropped, a receive fails as soon as the queue is empty. So a thread that fails ends its
-//! neighbours, and no thread waits for one that is gone.
+//! neighbours, and no thread waits for a thread that is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ pub trait Queue {
 
 /// The sending half of a queue.
 pub trait Sender<T> {
-    /// Appends an item, and waits for a free place before. The receiver is gone: an error.
+    /// Waits for a free place, and appends an item. It is an error if the receiver is gone.
     fn send(&self, item: T) -> Result<(), Disconnected>;
 }
 
 /// The receiving half of a queue.
 pub trait Receive<T> {
-    /// Removes the oldest item, and waits for one before. `None`: the queue is empty, and all
-    /// senders are gone.
+    /// Waits for an item, and removes the oldest. `None`: the queue is empty, and all senders are
+    /// gone.
     fn receive(&self) -> Option<T>;
 }
 
@@ -142,7 +142,7 @@ mod tests {
         let (tx, rx) = Q::bounded(1);
         assert_eq!(tx.send(1), Ok(()));
         thread::scope(|scope| {
-            // Waits for a place until the receiver is dropped, or finds it gone.
+            // Waits for a place until the receiver is dropped; the send then fails.
             let sending = scope.spawn(move || tx.send(2));
             drop(rx);
             assert_eq!(sending.join().unwrap(), Err(Disconnected));

@@ -10,7 +10,7 @@ use slipring_machine::{Clock, allowed_cpus, pin};
 
 /// Trips before the measured ones, in which the threads start and the caches fill.
 const WARM_UP: u64 = 100;
-/// Polls between two looks at whether the other thread has ended.
+/// Number of polls between two checks whether the other thread has ended.
 const POLLS: u32 = 1024;
 /// Slots of each ring.
 const CAPACITY: usize = 8;
@@ -18,7 +18,7 @@ const CAPACITY: usize = 8;
 /// The CPUs of the two threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// CPU of the thread that sends first, and times the trips.
+    /// CPU of the thread that sends first and times the trips.
     pub from: usize,
     /// CPU of the thread that answers.
     pub to: usize,
@@ -34,7 +34,7 @@ impl Pair {
 /// One thread's ends of both ways.
 trait Ends: Send {
     fn send(&mut self, number: u64) -> Result<()>;
-    /// Waits for the next number. The other thread has ended: an error.
+    /// Waits for the next number. It is an error if the other thread has ended.
     fn receive(&mut self) -> Result<u64>;
 }
 
@@ -64,28 +64,28 @@ fn ring(wait: &Wait) -> Result<(Producer<u64>, Reader<u64>)> {
     Ok((ring.producer(), ring.reader(key)))
 }
 
-/// Runs both threads. Each one's ends are dropped when it ends, which ends the other thread's wait.
+/// Runs both threads. A thread that ends drops its ends, which ends the wait of the other thread.
 fn between(pair: Pair, trips: u64, near: impl Ends, far: impl Ends) -> Result<Vec<u64>> {
     thread::scope(|scope| {
         let refused = "cannot start a thread";
         let answering = move || answer(pair.to, trips + WARM_UP, far);
         let answering = Builder::new().spawn_scoped(scope, answering).context(refused)?;
         let asking = move || ask(pair.from, trips + WARM_UP, near);
-        // If this thread does not start, its ends are dropped, and the other one's wait ends.
+        // If this thread does not start, its ends are dropped, and the wait of the other thread
+        // ends.
         let asking = Builder::new().spawn_scoped(scope, asking).context(refused)?;
         let asked = asking.join().map_err(|_| anyhow!("the sender's thread panicked"));
         let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"));
         match (asked.and_then(|asked| asked), answered.and_then(|answered| answered)) {
             (Ok(times), Ok(())) => Ok(times),
-            // A thread that ended for a reason of its own ended the other one, whose reason is
-            // that.
+            // The first thread that failed has ended the other one, whose error only says so.
             (Err(error), Err(_)) if !error.is::<Ended>() => Err(error),
             (_, Err(error)) | (Err(error), _) => Err(error),
         }
     })
 }
 
-/// Sends the numbers one after the other, each when the one before has come back.
+/// Sends the numbers one after the other, each when the previous one has come back.
 fn ask(cpu: usize, trips: u64, mut ends: impl Ends) -> Result<Vec<u64>> {
     bind(cpu)?;
     let clock = Clock::start();
@@ -94,7 +94,7 @@ fn ask(cpu: usize, trips: u64, mut ends: impl Ends) -> Result<Vec<u64>> {
     for number in 1..=trips {
         ends.send(number)?;
         let back = ends.receive()?;
-        // One reading of the clock for each trip: the end of one is the start of the next.
+        // The clock is read once for each trip: the end of a trip is the start of the next.
         let now = clock.ns();
         times.push(now - before);
         before = now;
@@ -171,7 +171,7 @@ impl Ends for Words<'_> {
 
     fn receive(&mut self) -> Result<u64> {
         loop {
-            // Before the polls, so that they find a number that was sent before the end.
+            // Read before the polls, so that they still find a number that was sent before the end.
             let ended = self.receives.ended.0.load(Ordering::Acquire);
             for _ in 0..POLLS {
                 let number = self.receives.word.load(Ordering::Acquire);

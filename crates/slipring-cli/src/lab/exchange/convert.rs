@@ -27,7 +27,7 @@ const COLUMNS: [Column; 9] = [
     (BLOCKS, |of| of.blocks as f64),
 ];
 
-/// Converts all results. The rounds are those that every series has.
+/// Converts all results. Only the rounds that every series has are counted.
 pub fn results(measured: &Measured) -> Results {
     let counts = measured.series.iter().map(|series| series.executions.len() as u32);
     let cold = BinaryBytes(measured.cold_bytes as u64);

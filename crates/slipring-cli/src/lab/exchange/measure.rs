@@ -20,7 +20,7 @@ use super::reader::{self, Cold, READY, Task, Times};
 /// Blocks that both ends exchange before the measured ones.
 const WARM_UP: usize = 3;
 
-/// What is measured: a way, on two cores, with blocks of one size.
+/// One thing that is measured: a way, on two cores, with blocks of one size.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub way: Way,
@@ -80,8 +80,8 @@ impl Setup {
             let mut cold = Cold::new(task.cold);
             for number in 0..task.blocks {
                 let at = writer.write(&mut |block| reader::fill(block, number))?;
-                // One thread makes its caches cold between writing and reading, which is no part of
-                // the exchange.
+                // With one thread, the caches are made cold between writing and reading, which is
+                // no part of the exchange.
                 cold.work();
                 written.push(if task.cold.is_some() { now() } else { at });
                 reader::read_one(&mut *reader, number, task.words, &mut times)?;
@@ -96,7 +96,7 @@ impl Setup {
         thread::scope(|scope| {
             let reading = scope.spawn(move || {
                 let mut tell = || {
-                    // The failure of a writer that is gone is told below.
+                    // If the writer is gone, its failure is reported below.
                     let _ = is_ready.send(());
                     Ok(())
                 };
@@ -140,7 +140,7 @@ impl Setup {
         is_ready(&line()?)?;
         let mut await_reader = || is_ready(&line()?);
         let written = self.on_own_thread(|| write(&mut *writer, task, &mut await_reader));
-        // A process that waits for a block of a writer that failed ends by its own patience.
+        // If the writer has failed, the reader's process ends once its patience is over.
         let written = written?;
         let times = serde_json::from_str(&line()?).context("the reader's times")?;
         let status = process.0.wait().context("the reader's process")?;
@@ -168,7 +168,7 @@ fn is_ready(line: &str) -> Result<()> {
 /// Writes all blocks, and returns the times at which they were written.
 ///
 /// Where caches are made cold, `await_reader` is called before each block but the first. Otherwise
-/// the time from a writing to its reading would be what the reader's work takes longer than the
+/// the time from writing to reading would be the time by which the reader's work exceeds the
 /// writer's.
 fn write(
     writer: &mut dyn Writer,

@@ -1,4 +1,4 @@
-//! What was measured: the executions of each setup.
+//! The measured data: the executions of each setup.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use super::measure::{Execution, Setup};
 use super::placement::Placement;
 use crate::lab::interval::Interval;
 
-/// What was measured.
+/// The measured data.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Cores of writer and reader.

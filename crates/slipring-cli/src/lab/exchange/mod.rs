@@ -1,10 +1,10 @@
-//! `slipring lab exchange`: what handing a block of numbers to another thread or process costs.
+//! `slipring lab exchange`: the cost of handing a block of numbers to another thread or process.
 //!
 //! The experiment is that of Dokulil and Benkner: a writer fills a block with ones, a reader sums
-//! it, and one of several ways tells the reader that the block is written. Two times are measured:
-//! how long the reading takes, and how long after the writing it begins. All combinations of an
-//! execution run in random order, and then all run again, so a disturbance of the machine hits all
-//! of them alike.
+//! it, and one of several ways informs the reader that the block is written. Two times are
+//! measured: the time that the reading takes, and the time from the end of the writing to its
+//! beginning. All setups run once in random order, and then all run again, so a disturbance of the
+//! machine hits all of them alike.
 
 mod about;
 mod experiment;

@@ -3,7 +3,7 @@
 use slipring_exchange::Way;
 use slipring_machine::{Core, Machine, allowed_cpus};
 
-/// What two cores have in common.
+/// The relation of two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Both ends run on one core, or the system offers no pinning.
@@ -36,7 +36,7 @@ impl Relation {
         match () {
             () if one == other => Relation::SameCore,
             () if package(one_core) != package(other_core) => Relation::OtherPackage,
-            // Of a machine that cannot be described, each CPU counts as a core.
+            // On a machine that cannot be described, each CPU counts as a core.
             () if one_core.is_some_and(|core| core.cpus.contains(other)) => Relation::Siblings,
             () => Relation::SamePackage,
         }
@@ -50,7 +50,7 @@ pub struct Placement {
     pub writer: Option<usize>,
     /// The reader's core.
     pub reader: Option<usize>,
-    /// What the two cores have in common.
+    /// Relation of the two cores.
     pub relation: Relation,
 }
 

@@ -1,4 +1,4 @@
-//! What is measured: all setups, in rounds of random order.
+//! The plan of a measurement: all setups, in rounds of random order.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::lab::size::Size;
 /// Seed of the orders.
 pub const SEED: u64 = 2025;
 
-/// The ways of a measurement, and how much is measured of each.
+/// The ways of a measurement, and the amount of each.
 pub struct Plan {
     pub ways: Vec<Way>,
     pub amount: Amount,
@@ -114,8 +114,8 @@ impl Plan {
         all + Duration::from_millis(start)
     }
 
-    /// Measures all setups, in rounds of random order. `false`: the user has ended the
-    /// measurement, and the executions are those of complete rounds.
+    /// Measures all setups, in rounds of random order. `false`: the user has ended the measurement,
+    /// and only the executions of complete rounds are kept.
     pub fn run(&self, measured: &mut Measured, bar: &ProgressBar) -> Result<bool> {
         let setups = self.setups(&measured.placements);
         let mut random = Rng::with_seed(SEED);

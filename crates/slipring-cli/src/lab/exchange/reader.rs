@@ -23,7 +23,7 @@ pub struct Args {
     task: Task,
 }
 
-/// What a reader is to do.
+/// The task of a reader.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Task {
     /// Size of a block, in words
@@ -43,7 +43,7 @@ pub struct Task {
 /// The line that the process prints when it can read, and when it waits with cold caches.
 pub const READY: &str = "ready";
 
-/// When each block was read, in nanoseconds of the monotonic clock.
+/// Times at which each block was read, in nanoseconds of the monotonic clock.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Times {
     pub began: Vec<u64>,

@@ -12,7 +12,7 @@ use crate::lab::record;
 /// All results of `slipring lab exchange`.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Versions, machine, noise floor: what the records of all experiments have.
+    /// Versions, machine and noise floor, which the records of all experiments have.
     pub head: record::Record,
     pub measured: Measured,
 }

@@ -24,9 +24,9 @@ use setup::{Contender, Setup, Shape};
 use shot::shoot;
 use slices::Job;
 
-/// Numbers of workers, those of the publication.
+/// Numbers of workers, as in the publication.
 const AMOUNTS_OF_WORKERS: [usize; 2] = [2, 4];
-/// Terms of a slice: those of the publication, and ten times as many.
+/// Numbers of terms of a slice: the publication's, and ten times as many.
 const TERMS: [u64; 2] = [10, 100];
 
 /// The experiment.
@@ -83,7 +83,7 @@ impl Experiment for Graph {
             TERMS.into_iter().filter_map(|terms| comparison(results, terms, noise)).collect();
         match sentences.as_slice() {
             [] => "On this machine, too few contenders were measured for a comparison.".to_owned(),
-            // The plots show means, which single shots far above the others raise.
+            // The plots show means, which a single slow shot raises.
             all => format!("On this machine, by the median shot, {}.", all.join("; ")),
         }
     }
@@ -140,7 +140,7 @@ fn case(setup: Setup, cores: usize) -> Case {
     }
 }
 
-/// Estimates the time of a shot: the work, and hand-overs, which take the longer the more threads
+/// Estimates the time of a shot: the work, and hand-overs, which take longer where more threads
 /// share the cores.
 fn expected(setup: &Setup) -> Duration {
     let Setup { shape, contender, workers, job } = *setup;

@@ -1,11 +1,11 @@
 //! The queue contenders: a bounded queue for each edge of the graph.
 //!
 //! A queue has one receiver. So the producer deals the slices of a pool to the workers' queues in
-//! turn, and the reducer takes the results from them in the same turn. Both see all slices in
+//! turn, the reducer takes the results from them in the same turn, and both see all slices in
 //! order.
 //!
-//! No thread waits for one that is gone: a thread that ends drops its queues' ends, which ends the
-//! waits at the other ends.
+//! No thread waits for a thread that is gone: a thread that ends drops its ends of the queues,
+//! which ends the waits at the other ends.
 
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Instant;
@@ -96,8 +96,8 @@ fn produce(
     Ok(())
 }
 
-/// Runs a worker, which computes each slice, or its share of all: the slices whose number modulo
-/// the second value is the first one. Returns the number of computed slices.
+/// Runs a worker, which computes every slice that it gets, or only its share `(own, workers)`: the
+/// slices whose number modulo `workers` is `own`. Returns the number of computed slices.
 fn work(
     job: Job,
     share: Option<(u64, u64)>,
@@ -116,7 +116,7 @@ fn work(
     computed
 }
 
-/// Runs the journal, which tells the reducer of each entry.
+/// Runs the journal, which reports each entry to the reducer.
 fn keep_journal(slices: &impl Receive<u64>, entered: &impl Sender<u64>) -> Journal {
     let mut journal = Journal::default();
     while let Some(number) = slices.receive() {
@@ -151,7 +151,7 @@ mod tests {
 
     const JOB: Job = Job { slices: 1_000, terms: 10 };
 
-    /// Runs two workers of a broadcast, of which each has the given share.
+    /// Runs two workers of a broadcast, each with the given share.
     fn shares(shares: [(u64, u64); 2]) -> String {
         let mut computed = 0;
         let (sums, receivers): (Vec<_>, Vec<_>) =

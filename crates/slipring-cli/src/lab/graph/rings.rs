@@ -1,4 +1,4 @@
-//! The ring contenders: the library's chain, as its guide tells users to write it.
+//! The ring contenders: the library's chain, written as its guide advises.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,7 +24,7 @@ struct Event {
 }
 
 impl Event {
-    /// Fills a slot. A result that no worker replaces makes the sum of all not a number.
+    /// Fills a slot. If no worker replaces the result, the sum of all results is not a number.
     fn fill(&mut self, number: u64) {
         self.number = number;
         *self.result.get_mut() = f64::NAN.to_bits();

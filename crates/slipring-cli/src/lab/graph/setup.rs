@@ -1,4 +1,4 @@
-//! What a shot computes and by whom: shapes, contenders and amounts, and the account of a run.
+//! The setups of shots: shapes, contenders and amounts; and the account of a graph's work.
 
 use std::fmt;
 use std::time::Instant;
@@ -8,8 +8,8 @@ use super::slices::{Job, Journal, Reduction};
 /// The shape of the graph between producer and reducer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Every worker sees all slices, and computes each one whose number modulo the workers is its
-    /// own.
+    /// Every worker sees all slices, and computes those whose number modulo the number of workers
+    /// is its own.
     Broadcast,
     /// Each slice goes to one worker.
     Pool,
@@ -32,7 +32,7 @@ pub enum Contender {
     BlockingQueues,
 }
 
-/// What a shot is to do.
+/// The setup of a shot.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub shape: Shape,
@@ -41,10 +41,10 @@ pub struct Setup {
     pub job: Job,
 }
 
-/// What a graph has done.
+/// A graph's account of its work.
 #[derive(Debug)]
 pub struct Computed {
-    /// When the producer began.
+    /// Time at which the producer began.
     pub began: Instant,
     pub reduction: Reduction,
     /// Number of slices that the workers have computed.
@@ -101,7 +101,7 @@ impl Setup {
     }
 }
 
-/// The name of shape and work, without the workers.
+/// Names the shape and the work, without the workers.
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} terms", self.shape.name(), self.job.terms)

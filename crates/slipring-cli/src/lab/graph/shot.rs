@@ -11,7 +11,7 @@ use super::setup::{Computed, Contender, Setup};
 use super::slices::{Journal, Reduction};
 use crate::lab::contenders::queue::{Blocking, StdChannel};
 
-/// What a shot took.
+/// The times of a shot.
 #[derive(Clone, Copy, Debug)]
 pub struct Shot {
     /// Time from before the first publication until the reducer has the last slice.

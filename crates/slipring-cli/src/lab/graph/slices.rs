@@ -52,7 +52,7 @@ pub struct Reduction {
     received: u64,
     /// Number of slices that did not come in the order of their numbers.
     misplaced: u64,
-    /// When the last slice came.
+    /// Time at which the last slice came.
     ended: Option<Instant>,
 }
 
@@ -71,8 +71,8 @@ impl Reduction {
         }
     }
 
-    /// Returns when the last slice came. Fails unless each slice was computed once and came once,
-    /// in order. `computed`: number of slices that the workers computed.
+    /// Returns the time at which the last slice came. Fails unless each slice was computed once and
+    /// came once, in order. `computed` is the number of slices that the workers computed.
     pub fn check(&self, computed: u64) -> Result<Instant> {
         let Job { slices, .. } = self.job;
         ensure!(computed == slices, "{computed} slices were computed instead of {slices}");
@@ -121,7 +121,7 @@ impl Journal {
     }
 }
 
-/// Number of slices that one worker has computed, on cache lines of its own.
+/// Number of slices that a worker has computed, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally(AtomicU64);
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Rounding moves a sum by less than the tolerance, which passes for no sum of other length.
+    /// Rounding moves a sum by less than the tolerance, and no sum of another length is within it.
     #[test]
     fn five_million_slices_give_pi_to_eight_digits() {
         let job = Job { slices: 5_000_000, terms: 10 };

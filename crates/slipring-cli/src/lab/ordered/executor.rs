@@ -27,8 +27,8 @@ struct Built {
     claimed: u64,
 }
 
-/// Passes all readings through the workers and the merging thread. `capacity`: number of readings
-/// that fit in all queues.
+/// Passes all readings through the workers and the merging thread. `capacity` is the number of
+/// readings that fit in all queues together.
 ///
 /// Each wait ends when another thread fails: that thread drops its ends of the queues.
 pub fn run(

@@ -1,6 +1,6 @@
 //! `slipring lab ordered`: readings that threads build in parallel, released in order of time.
 //!
-//! - [`readings`]: the input, its parser, and the check of what was released
+//! - [`readings`]: the input, its parser, and the check of the released readings
 //! - [`one_thread`], [`executor`], [`rings`]: the contenders
 //! - [`about`]: the texts
 
@@ -175,7 +175,7 @@ fn count(size: Size) -> usize {
     size.pick(1_000, 300_000, 1_000_000)
 }
 
-/// Runs a contender once, and checks all that it released.
+/// Runs a contender once, and checks all readings that it released.
 fn measure(
     contender: Contender,
     input: &Readings,

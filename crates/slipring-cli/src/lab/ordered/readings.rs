@@ -1,4 +1,4 @@
-//! Sensor readings as lines of text, their parser, and the check of what a contender built.
+//! Sensor readings as lines of text, their parser, and the check of a contender's readings.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const MACHINES: u32 = 59;
 const DIMENSIONS: u32 = 120;
 /// Time of the first reading: 2017-01-01, in milliseconds since 1970.
 const FIRST: i64 = 1_483_228_800_000;
-/// Largest latency that the histogram tells apart from larger ones, in nanoseconds.
+/// Largest latency that the histogram distinguishes from larger ones, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
 /// A reading of one dimension of one machine: the event that the workers build.
@@ -109,7 +109,7 @@ impl Readings {
 
 #[cfg(test)]
 impl Readings {
-    /// Generates readings of which one line is no reading.
+    /// Generates readings, one line of which is no reading.
     pub fn with_a_wrong_line(count: usize, at: usize) -> Readings {
         let mut all = Readings::generate(count, 1);
         let start = all.text.len();
@@ -118,7 +118,7 @@ impl Readings {
         all
     }
 
-    /// Generates readings of which two neighbours are in the wrong order.
+    /// Generates readings, two neighbours of which are in the wrong order.
     pub fn with_swapped_lines(count: usize, at: usize) -> Readings {
         let mut all = Readings::generate(count, 1);
         all.lines.swap(at, at + 1);
@@ -138,7 +138,7 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// Creates a retriever. `clock`: the one that the producer reads when it claims.
+    /// Creates a retriever. `clock` is the clock that the producer reads when it claims.
     pub fn new(clock: Clock) -> Result<Retriever> {
         let latency = Histogram::new_with_max(LONGEST, 3).context("the histogram of latencies")?;
         let checksum = Checksum::default();
@@ -146,7 +146,7 @@ impl Retriever {
     }
 
     /// Takes the next reading, claimed at `claimed` by the clock. A reading that is not later than
-    /// the one before is an error.
+    /// the previous one is an error.
     pub fn retrieve(&mut self, reading: &Reading, claimed: u64) -> Result<()> {
         ensure!(
             reading.time > self.last,
@@ -162,8 +162,8 @@ impl Retriever {
         Ok(())
     }
 
-    /// Compares everything that was retrieved with the input. Returns the times from claim to
-    /// retriever, in nanoseconds.
+    /// Compares the retrieved readings with the input. Returns the times from claim to retriever,
+    /// in nanoseconds.
     pub fn finish(self, input: &Readings) -> Result<Histogram<u64>> {
         let (found, expected) = (self.count, input.len());
         ensure!(found == expected, "{found} of {expected} readings were released");
@@ -191,7 +191,7 @@ mod tests {
         let input = Readings::generate(2_000, 7);
         let readings = parsed(&input);
         assert_eq!(retrieve(&input, &readings).unwrap().len(), 2_000);
-        // Another seed gives other readings, so the checksum says something.
+        // Another seed gives other readings, so an equal checksum means something.
         assert!(retrieve(&Readings::generate(2_000, 8), &readings).is_err());
     }
 

@@ -15,14 +15,14 @@ pub const ARTICLE_CAPACITY: usize = 128;
 #[derive(Debug, Default)]
 struct PartitionedSlot<'a> {
     line: &'a str,
-    /// Number that decides which handler builds the reading.
+    /// Number that determines the handler that builds the reading.
     partition: usize,
     /// Time of the claim.
     claimed: u64,
     built: SharedReading,
 }
 
-/// A reading that one of several reading stages writes back.
+/// A reading that a reading stage beside others writes back.
 ///
 /// Stages side by side get shared access to a slot. One of them writes these words, and the
 /// retriever reads them behind all of them. The graph orders the accesses, so `Relaxed` suffices.
@@ -52,8 +52,8 @@ impl SharedReading {
     }
 }
 
-/// Passes all readings through the article's shape: every handler sees every slot, and builds those
-/// of its own partition; the retriever follows all handlers.
+/// Passes all readings through the article's shape: every handler sees every slot, and builds the
+/// readings of its own partition; the retriever follows all handlers.
 pub fn partitioned(
     input: &Readings,
     threads: usize,
@@ -95,8 +95,8 @@ struct Slot<'a> {
     reading: Reading,
 }
 
-/// Returns whether the pool's threads are shared: where the cores are fewer than the threads would
-/// be, as the guide advises.
+/// Returns whether the pool's stages share threads: as the guide advises, they do if there are
+/// fewer cores than stages would have threads.
 fn is_shared(threads: usize, cores: usize) -> bool {
     cores < threads + 2
 }

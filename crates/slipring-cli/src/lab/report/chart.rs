@@ -12,13 +12,13 @@ use crate::lab::metric::Value;
 use crate::lab::statistics::Spread;
 use crate::lab::wording::number;
 
-/// Ratio of the largest to the smallest number from which an axis of numbers is logarithmic.
+/// Ratio of the largest to the smallest number above which an axis of numbers is logarithmic.
 const WIDE: u64 = 16;
 
-/// Height from which a plot has the names of its axis at both ends.
+/// Height above which a plot has the names of its axis at both ends.
 const TALL: f64 = 420.0;
 
-/// What a chart shows.
+/// The content of a chart.
 #[derive(Debug)]
 pub struct Chart {
     pub title: String,
@@ -37,7 +37,7 @@ pub struct Line {
     pub name: String,
     /// Number of the marker.
     pub index: usize,
-    /// By the parameter's values; `None`: not measured.
+    /// Points by the parameter's values; `None`: not measured.
     pub points: Vec<Option<Point>>,
 }
 

@@ -44,11 +44,11 @@ pub fn heading(level: u8, text: &str) -> Markup {
     }
 }
 
-/// Number of colours, after which they begin again.
+/// Number of colours, which then begin again.
 const COLOURS: usize = 8;
 
-/// The numbers of markers: a contender has one colour in all figures of an experiment. Rows of one
-/// contender have markers of different shapes.
+/// The numbers of markers. A contender has one colour in all figures of an experiment, and its rows
+/// have markers of different shapes.
 struct Names<'a> {
     contenders: Vec<&'a str>,
     /// Names of rows, by contender.
@@ -267,7 +267,8 @@ pub fn details(table: &Table, kind: &Kind) -> Markup {
     }
 }
 
-/// Returns a table that scrolls within its box. `values`: what the cells are, for the caption.
+/// Returns a table that scrolls within its box. `values` is the meaning of the cells, for the
+/// caption.
 pub fn markup(table: &Table, values: &str) -> Markup {
     html! {
         div.scroll tabindex="0" role="group" aria-label=(format!("Table: {}", table.title)) {

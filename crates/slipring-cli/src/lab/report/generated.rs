@@ -1,5 +1,5 @@
-//! Experiments and records that exist in tests only: all kinds of plots, with what makes plots
-//! hard.
+//! Experiments and records that exist in tests only: plots of all kinds, with values that are hard
+//! to draw.
 
 use std::collections::BTreeMap;
 

@@ -8,10 +8,10 @@ use crate::lab::wording::number;
 
 /// Number of colours.
 const STEPS: usize = 9;
-/// Width of a field from which its value is written in it.
+/// Smallest width of a field that has room for its value.
 const READABLE: f64 = 30.0;
 
-/// What a heat map shows.
+/// The content of a heat map.
 #[derive(Debug)]
 pub struct HeatMap {
     pub title: String,
@@ -45,7 +45,7 @@ impl HeatMap {
             bottom: 44.0 + height * self.rows.len() as f64,
         };
         let step = |value: f64| {
-            // The ends of the colours are those of the values, not of the axis.
+            // The colours span the values, not the axis.
             let [from, place, to] = [low, value, high].map(|of| scale.place_or_end(of));
             let share = if to > from { (place - from) / (to - from) } else { 0.0 };
             ((share * STEPS as f64) as usize).min(STEPS - 1)

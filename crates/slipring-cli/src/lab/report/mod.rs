@@ -1,7 +1,7 @@
 //! `slipring lab report`: one page of HTML from records.
 //!
-//! The page needs no script and no other file. Everything that comes from a record is escaped by
-//! `maud`, and the page's policy forbids scripts and loads all the same.
+//! The page needs no script and no other file. `maud` escapes everything that comes from a record,
+//! and in addition the page's policy forbids scripts and loads.
 
 mod chart;
 mod figures;

@@ -1,4 +1,5 @@
-//! The page around the experiments: where the figures come from, what they are worth, and contents.
+//! The page around the experiments: the origin and the worth of the figures, and a table of
+//! contents.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +14,7 @@ const STYLE: &str = include_str!("style.css");
 /// Forbids scripts and loads of any kind.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// How the figures are to be read.
+/// Advice for reading the figures.
 const METHOD: &str = "Lines and markers show the median of the repetitions; bands and whiskers \
     show their quartiles, or the extremes of fewer than four. Figures of single shots show means \
     and their 95 % intervals. Two series are called different if \
@@ -25,7 +26,7 @@ const METHOD: &str = "Lines and markers show the median of the repetitions; band
 /// Width of the machine's drawing, in characters.
 const DRAWING: usize = 72;
 
-/// Writes the page. `catalogue`: all experiments, in the order of the page.
+/// Writes the page. `catalogue` has all experiments, in the order of the page.
 pub fn page(records: &[Loaded], catalogue: &[&dyn Experiment]) -> Markup {
     let sections: Vec<(&dyn Experiment, Vec<Part<'_>>)> = catalogue
         .iter()
@@ -109,7 +110,7 @@ fn day(record: &Record) -> &str {
     record.date.split('T').next().unwrap_or_default()
 }
 
-/// Says where a record's figures come from, and what they are worth.
+/// States the origin and the worth of a record's figures.
 fn about(record: &Record) -> Markup {
     let marks = marks(record);
     html! {
@@ -151,7 +152,7 @@ fn machine(machine: &MeasuredMachine) -> Markup {
     }
 }
 
-/// Returns the command without the program's folder, which tells readers nothing.
+/// Returns the command without the program's folder, which means nothing to readers.
 fn command(arguments: &[String]) -> String {
     let Some((program, rest)) = arguments.split_first() else { return String::new() };
     let program = program.rsplit(['/', '\\']).next().unwrap_or(program);

@@ -10,7 +10,7 @@ use crate::lab::statistics::Spread;
 use crate::lab::table::QUANTILES;
 use crate::lab::wording::number;
 
-/// What a plot of percentiles shows.
+/// The content of a plot of percentiles.
 #[derive(Debug)]
 pub struct Percentiles {
     pub title: String,
@@ -80,7 +80,8 @@ impl Percentiles {
             (frame.vertical_axis(scale, &self.metric))
             (frame.horizontal_ticks(&ticks, "percentile (each decade of rarer values as wide)"))
             @for curve in &curves { (banded(curve.index, &places(curve))) }
-            // Markers at the percentiles of the table alone: a curve may have hundreds of points.
+            // Only the percentiles of the table have markers, because a curve may have hundreds of
+            // points.
             @for curve in &curves {
                 @for Place { x, median, .. } in curve.marked().into_iter().map(place) {
                     (marker(curve.index, x, median))
@@ -96,7 +97,7 @@ impl Percentiles {
         }
     }
 
-    /// Returns the number of values that a logarithmic scale has no place for.
+    /// Returns the number of values that a logarithmic scale cannot show.
     pub fn hidden(&self, scale: &Scale) -> usize {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         points.filter(|(_, spread)| scale.place(spread.median).is_none()).count()

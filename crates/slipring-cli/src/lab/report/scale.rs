@@ -1,4 +1,5 @@
-//! Scales of axes: where a value lies between both ends of an axis, and which values have ticks.
+//! Scales of axes: the place of a value between both ends of an axis, and the values that have
+//! ticks.
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,8 +26,8 @@ impl Scale {
     /// Makes a logarithmic scale of the values above 0.
     pub fn logarithmic(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
-        // A margin, so that no point lies on the frame, and of at least a factor of four in all, so
-        // that noise is not drawn large.
+        // With a margin, so that no point lies on the frame; the axis spans a factor of four at
+        // least, so that noise is not drawn large.
         let margin = (2.0 / (high / low).sqrt()).max((high / low).powf(0.05)).max(1.1);
         Self { low: low / margin, high: high * margin, is_logarithmic: true }
     }
@@ -58,13 +59,13 @@ impl Scale {
         place.is_finite().then(|| place.clamp(0.0, 1.0))
     }
 
-    /// Returns the place of an end of a spread: the low end of the axis where the scale has no
-    /// place.
+    /// Returns the place of an end of a spread, or the low end of the axis if the scale has no
+    /// place for it.
     pub fn place_or_end(&self, value: f64) -> f64 {
         self.place(value).unwrap_or(0.0)
     }
 
-    /// Returns the values that have ticks, `most` at most.
+    /// Returns at most `most` values that have ticks.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let most = most.max(2);
         if !self.is_logarithmic || self.high / self.low < 5.0 {

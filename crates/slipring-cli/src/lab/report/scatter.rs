@@ -1,4 +1,4 @@
-//! One metric against another one: a marker for each contender, with whiskers of both spreads.
+//! One metric against another: a marker for each contender, with whiskers of both spreads.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use super::svg::{Frame, Plot, WIDTH, colour, label, marker, shortened, stroke, t
 use crate::lab::statistics::Spread;
 use crate::lab::wording::number;
 
-/// What a scatter plot shows.
+/// The content of a scatter plot.
 #[derive(Debug)]
 pub struct Scatter {
     pub title: String,
@@ -57,7 +57,7 @@ impl Scatter {
         }
     }
 
-    /// Returns the number of dots that logarithmic scales have no place for.
+    /// Returns the number of dots that logarithmic scales cannot show.
     pub fn hidden(&self, across: &Scale, up: &Scale) -> usize {
         self.dots.iter().filter(|dot| !dot.has_place(across, up)).count()
     }

@@ -1,4 +1,4 @@
-//! The section of an experiment: what it asks, what its source found, and the results of each
+//! The section of an experiment: its question, the findings of its source, and the results of each
 //! record.
 
 use maud::{Markup, html};
@@ -18,7 +18,7 @@ pub struct Part<'a> {
     pub results: &'a Results,
 }
 
-/// Writes the section. `is_only`: the page has one record, so that its results need no name.
+/// Writes the section. With `is_only`, the page has one record, whose results need no name.
 pub fn section(experiment: &dyn Experiment, parts: &[Part<'_>], is_only: bool) -> Markup {
     let about = experiment.about();
     let id = anchor(about.name);

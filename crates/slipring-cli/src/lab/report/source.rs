@@ -1,4 +1,4 @@
-//! What the source found beside what was measured here.
+//! The source's figures beside those that were measured here.
 //!
 //! Figures of the same metric and unit have one axis. All others are *shapes*: each side is divided
 //! by its largest value, so that only the form can be compared. A rate beside times is turned into
@@ -109,8 +109,8 @@ struct Ours<'a> {
 
 impl<'a> Ours<'a> {
     fn of(about: &About, reference: &Reference, results: &'a Results) -> Option<Self> {
-        // Without a metric of the same meaning, the first plot over the same parameter stands
-        // there.
+        // Without a metric of the same meaning, the first plot over the same parameter takes its
+        // place.
         let plotted = about.figures.iter().find_map(|figure| match figure.kind {
             Kind::Lines { x, metric, .. } if x == reference.x => Some(metric),
             _ => None,
@@ -164,7 +164,7 @@ impl<'a> Ours<'a> {
     }
 }
 
-/// What the cells of a table are that has both sides.
+/// The meaning of the cells in a table with both sides.
 const VALUES: &str = "The source's values as published; medians here.";
 
 fn is_rate(unit: &str) -> bool {
@@ -230,7 +230,7 @@ fn plain(chart: &Chart) -> Chart {
     changed(chart, &chart.y, |value| value)
 }
 
-/// Divides all values by the largest median. `inverse`: of the values' reciprocals.
+/// Divides all values by the largest median; with `inverse`, takes the reciprocals first.
 fn normalised(chart: &Chart, inverse: bool) -> Chart {
     let own = |value: f64| match inverse {
         true if value == 0.0 => 0.0,
@@ -249,7 +249,7 @@ fn extent_ratio(chart: &Chart) -> f64 {
     if low.is_finite() { high / low } else { 1.0 }
 }
 
-/// The source's values, and those here, in rows by contender.
+/// Shows the source's values and the lab's in rows by contender.
 fn table(reference: &Reference, theirs: &Chart, here: Option<(&Ours<'_>, &Chart)>) -> Table {
     let mut header = vec![format!("contender, by {}", reference.x)];
     header.extend(theirs.values.iter().map(Value::to_string));

@@ -1,9 +1,9 @@
-//! Parts that all plots share: the frame, axes, markers of contenders, and texts for those who do
+//! Parts that all plots share: the frame, axes, markers of contenders, and texts for readers who do
 //! not see the drawing.
 //!
 //! The drawings name classes of `style.css` in place of colours, so that one drawing suits light,
-//! dark and printed pages. A contender has a colour, a marker and a dash pattern: none of them
-//! alone tells contenders apart.
+//! dark and printed pages. A contender has a colour, a marker and a dash pattern, and is recognised
+//! by any one of them.
 
 use maud::{Markup, Render, html};
 
@@ -14,7 +14,7 @@ use crate::lab::wording::number;
 pub const WIDTH: f64 = 560.0;
 /// Height of a line of text.
 pub const LINE: f64 = 17.0;
-/// Number of lines up to which each has its name at its end.
+/// Largest number of lines that have their names at their ends.
 pub const NAMED_AT_MOST: usize = 10;
 /// Width of names at the ends of lines.
 const NAME_WIDTH: f64 = 140.0;
@@ -77,7 +77,7 @@ pub fn stroke(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
     }
 }
 
-/// The places of a point of a line: across, and its spread.
+/// A point of a line: its place across, and its spread.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub x: f64,
@@ -301,8 +301,8 @@ pub fn legend<'a>(names: impl IntoIterator<Item = (usize, &'a str)>, with_lines:
     }
 }
 
-/// Chooses places for labels so that none overlaps another one: as near as possible to the wanted
-/// places, in their order.
+/// Chooses places for labels so that none overlaps another: in their order, and as near as possible
+/// to the wanted places.
 fn spread_labels(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let distance = ((bottom - top) / wanted.len().max(1) as f64).min(LINE - 2.0);
     let mut order: Vec<usize> = (0..wanted.len()).collect();

@@ -20,7 +20,7 @@ pub fn sequential(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()
     Ok(())
 }
 
-/// Closes a queue when its thread ends, so that a panic of one thread ends the waits of all.
+/// Closes a queue when its thread ends, so that a panic of one thread ends the waits of all others.
 struct ClosesAtEnd<'a>(&'a BlockingQueue<u64>);
 
 impl Drop for ClosesAtEnd<'_> {
@@ -51,7 +51,8 @@ pub fn queue(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
         }
         places.bind_producer();
         for event in job.numbers() {
-            // Closed early only by a consumer that panicked, which the end of the scope raises.
+            // Only a consumer that panicked closes the queue early, and the end of the scope raises
+            // its panic.
             if queue.put(event).is_err() {
                 break;
             }
@@ -62,7 +63,7 @@ pub fn queue(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
 }
 
 /// Passes all events through a ring with a handler for each tally: every handler sees every event,
-/// and handles those whose position modulo the number of handlers is its own.
+/// and handles the events whose position modulo the number of handlers is its own.
 pub fn partitioned(job: Job, places: &Places<'_>, tallies: &[Tally]) -> Result<()> {
     let handlers = tallies.len() as u64;
     slipring::ring(CAPACITY, || 0_u64)

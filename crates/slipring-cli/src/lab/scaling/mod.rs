@@ -1,6 +1,6 @@
 //! `slipring lab scaling`: one producer and one to eleven consumers that sort integers.
 //!
-//! - [`work`]: the sorts, and the check that all were done
+//! - [`work`]: the sorts, and the check that all of them were done
 //! - [`contenders`]: the ways to divide the work
 //! - [`placement`]: the CPUs of the threads
 //! - [`about`]: the texts
@@ -73,7 +73,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the contender says something: shared threads are for machines with fewer
+    /// Returns whether the contender is worth measuring: shared threads are for machines with fewer
     /// cores than threads.
     fn is_measured(self, consumers: usize, cores: usize) -> bool {
         self != Contender::SharedPool || consumers + 1 > cores
@@ -174,7 +174,7 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
     let outcome = Outcome::default()
         .value(&WALL, took.as_secs_f64())
         .value(&TIME, took.as_nanos() as f64 / job.events as f64);
-    // Absent on systems that do not tell it.
+    // Absent on systems that do not account for it.
     Ok(match cpu {
         Some(cpu) => outcome.value(&CPU, cpu.as_secs_f64() / took.as_secs_f64()),
         None => outcome,

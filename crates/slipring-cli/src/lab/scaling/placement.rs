@@ -26,9 +26,10 @@ pub fn nodes(machine: &MeasuredMachine) -> Vec<Vec<usize>> {
     nodes.into_values().collect()
 }
 
-/// Chooses a CPU for each thread, the producer first: one thread on each physical core, and from
-/// the sixth consumer on those of the second node, where one exists. The first node's other cores
-/// come last. Returns none if the threads outnumber the physical cores; then the system places all.
+/// Chooses a CPU for each thread, the producer first: one thread on each physical core. From the
+/// sixth consumer on, the cores of the second node are taken, where one exists; the first node's
+/// other cores come last. Returns no CPUs if the threads outnumber the physical cores; then the
+/// system places all threads.
 pub fn choose(nodes: &[Vec<usize>], threads: usize) -> Vec<usize> {
     let Some((first, others)) = nodes.split_first() else { return Vec::new() };
     let (near, rest) = first.split_at(first.len().min(ON_FIRST_NODE));
@@ -37,7 +38,7 @@ pub fn choose(nodes: &[Vec<usize>], threads: usize) -> Vec<usize> {
     if chosen.len() == threads { chosen } else { Vec::new() }
 }
 
-/// The CPUs of a run: the first one for the producer, the others for the consumers in the order in
+/// The CPUs of a run: the first for the producer, and the others for the consumers in the order in
 /// which they start.
 #[derive(Debug)]
 pub struct Places<'a> {
@@ -54,8 +55,8 @@ impl<'a> Places<'a> {
 
     /// Binds the calling thread, the producer.
     ///
-    /// To be called when the ring is built: the library counts the cores that the thread which
-    /// builds the ring may use, and a bound thread may use one.
+    /// It is called after the ring is built: the library counts the cores that the building thread
+    /// may use, and a bound thread may use only one.
     pub fn bind_producer(&self) {
         self.bind(0);
     }

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 const INTEGERS: u32 = 100;
 
 /// Does the work on an event: sorts so many arrays of 100 consecutive integers, each filled afresh
-/// in descending order. Returns a value that only sorted arrays give.
+/// in descending order. Returns a value that only sorted arrays yield.
 pub fn sort(event: u64, sorts: u32) -> u64 {
     (0..sorts).fold(0, |sum: u64, which| {
         let first = first(event, which);
@@ -40,7 +40,7 @@ fn expected(event: u64, sorts: u32) -> u64 {
     })
 }
 
-/// What one consumer has done. It has cache lines of its own.
+/// The account of one consumer, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {
@@ -49,7 +49,8 @@ pub struct Tally {
     events: AtomicU64,
     /// Sum of the values that the sorts returned.
     sum: AtomicU64,
-    /// Sum of the squares of the events' numbers, which tells lost from doubled events.
+    /// Sum of the squares of the events' numbers, which shows an event that was handled in place of
+    /// another.
     squares: AtomicU64,
 }
 

@@ -223,7 +223,7 @@ const fn by_shape(per_second: [f64; 5]) -> [(Fixed, f64); 5] {
     ]
 }
 
-/// Returns the paper's latencies, in nanoseconds; those of 99 % and 99.99 % are upper bounds.
+/// Returns the paper's latencies, in nanoseconds; the values at 99 % and 99.99 % are upper bounds.
 const fn latencies(values: [f64; 5]) -> [(Fixed, f64); 5] {
     [
         (Fixed::Text("minimum"), values[0]),

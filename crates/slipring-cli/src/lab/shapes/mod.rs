@@ -64,7 +64,8 @@ impl Contender {
     /// Returns the number of threads for a shape.
     fn threads(self, shape: Shape, cores: usize) -> usize {
         match self {
-            // The calling thread and the thread of the stages are two also on one core.
+            // Even on one core there are two threads: the calling thread and the thread of the
+            // stages.
             Contender::Ring(Settings::SharedThreads) => shape.threads().min(cores.max(2)),
             _ => shape.threads(),
         }
@@ -102,7 +103,8 @@ impl Contender {
         if !shape.has_latency() {
             return Ok(outcome);
         }
-        // By the shape and not by the contender's threads, so that all contenders meet one load.
+        // It depends on the shape, not on the contender's threads, so that all contenders meet one
+        // load.
         let rest = if shape.threads() <= cores { Rest::Spin } else { Rest::Sleep };
         let measured = self.run(shape, &Load::paced(amount.paced, GAP, rest))?;
         if let Some(latencies) = &measured.latencies {

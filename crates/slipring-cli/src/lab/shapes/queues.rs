@@ -10,11 +10,11 @@ use super::work::{
 };
 use crate::lab::contenders::queue::{Disconnected, Queue, Receive, Sender};
 
-/// What a queue moves between the pipeline's stages.
+/// The item that a queue moves between the pipeline's stages.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     value: u64,
-    /// What the stages made of the value.
+    /// The result of the stages.
     result: u64,
 }
 
@@ -221,10 +221,10 @@ mod tests {
         all_shapes::<StdChannel>();
     }
 
-    /// What a faulty queue does with its hundredth item.
+    /// The fault of a queue, which concerns its hundredth item.
     trait Fault: 'static {
-        /// Returns the item if the receiver gets it after all others: of several producers, two
-        /// items in turn have no order, but the hundredth is never the last of its producer.
+        /// Returns the item if the receiver gets it after all others. Neighbouring items of several
+        /// producers have no order, but the hundredth is never the last item of its producer.
         fn apply<T>(hundredth: T) -> Option<T>;
     }
 

@@ -38,7 +38,7 @@ impl Settings {
 #[derive(Debug, Default)]
 struct Event {
     value: u64,
-    /// What the pipeline's stages made of the value.
+    /// The result of the pipeline's stages.
     result: u64,
 }
 

@@ -9,7 +9,7 @@ use slipring_machine::{Clock, process_cpu, set_fine_timer, thread_cpu};
 
 /// Capacity of the ring and of each queue, in events.
 pub const CAPACITY: usize = 1024;
-/// Time from the making of a paced load to its first event, in which the threads start.
+/// Time between the making of a paced load and its first event, in which the threads start.
 const LEAD: Duration = Duration::from_millis(10);
 /// Number of producers of the sequencer.
 pub const PRODUCERS: u64 = 3;
@@ -27,7 +27,7 @@ pub enum Shape {
     Sequencer,
     /// One producer, three consumers that each see all events.
     Multicast,
-    /// One producer, two stages side by side, and one that needs the results of both.
+    /// One producer, two stages side by side, and a stage that needs the results of both.
     Diamond,
 }
 
@@ -45,7 +45,8 @@ impl Shape {
         }
     }
 
-    /// Returns the number of producers and stages: the threads where each has its own.
+    /// Returns the number of producers and stages, which is the number of threads where each has
+    /// its own.
     pub fn threads(self) -> usize {
         if self == Shape::Unicast { 2 } else { 4 }
     }
@@ -124,7 +125,8 @@ pub fn stamped(producer: u64, number: u64) -> u64 {
     number << PRODUCER_BITS | producer
 }
 
-/// What a stage has handled: a count, and a hash that depends on the order.
+/// A stage's account of the events that it has handled: their number, and a hash that depends on
+/// the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub events: u64,
@@ -174,7 +176,7 @@ impl Last {
         Self { tally: Tally::default(), paced: load.pace.map(|pace| (pace, latencies())) }
     }
 
-    /// Counts an event in. `value`: its number; `content`: what the stages before made of it.
+    /// Counts an event. `value` is its number, and `content` is the result of the previous stages.
     #[inline]
     pub fn add(&mut self, value: u64, content: u64) {
         self.tally.add(content);
@@ -190,7 +192,7 @@ fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds")
 }
 
-/// The events of a run, and when they are published.
+/// The events of a run, and the times of their publication.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub events: u64,
@@ -268,7 +270,7 @@ impl Load {
         Ok(meter)
     }
 
-    /// Returns the numbers that one producer of the sequencer publishes.
+    /// Returns the numbers that a producer of the sequencer publishes.
     pub fn share(events: u64, producer: u64) -> std::ops::Range<u64> {
         0..(events + PRODUCERS - 1 - producer) / PRODUCERS
     }
@@ -306,7 +308,7 @@ impl Meter {
     }
 }
 
-/// What a contender did with a load.
+/// The result of a contender for a load.
 #[derive(Debug)]
 pub struct Measured {
     pub wall: Duration,
@@ -340,7 +342,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Returns the cores in use on average; `None` where the system does not say.
+    /// Returns the average number of cores in use; `None` where the system does not account for it.
     pub fn cores(&self) -> Option<f64> {
         self.cpu.map(|cpu| cpu.as_secs_f64() / self.wall.as_secs_f64())
     }
