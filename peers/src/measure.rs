@@ -28,7 +28,7 @@ impl Size {
 /// The kind of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ContenderKind {
     /// slipring.
     Ours,
     /// Hand-made code that protects nothing, as a lower bound of the hardware.
@@ -59,7 +59,7 @@ pub struct Foreign {
 /// or out of order.
 pub struct Contender {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ContenderKind,
     /// Place of the contender, if it is written in another language.
     pub foreign: Option<Foreign>,
     run: Box<dyn Fn() -> Result<Values, String>>,
@@ -67,12 +67,16 @@ pub struct Contender {
 
 impl Contender {
     /// Makes a contender whose only metric is nanoseconds per event.
-    pub fn new(kind: Kind, name: impl Into<String>, run: impl Fn() -> f64 + 'static) -> Self {
+    pub fn new(
+        kind: ContenderKind,
+        name: impl Into<String>,
+        run: impl Fn() -> f64 + 'static,
+    ) -> Self {
         Self::with_metrics(kind, name, move || vec![("ns", run())])
     }
     /// Makes a contender with several metrics.
     pub fn with_metrics(
-        kind: Kind,
+        kind: ContenderKind,
         name: impl Into<String>,
         run: impl Fn() -> Values + 'static,
     ) -> Self {
@@ -81,7 +85,7 @@ impl Contender {
     /// Makes a contender between processes, whose runs can fail.
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     pub fn fallible(
-        kind: Kind,
+        kind: ContenderKind,
         name: impl Into<String>,
         run: impl Fn() -> Result<Values, String> + 'static,
     ) -> Self {
@@ -93,7 +97,7 @@ impl Contender {
         foreign: Foreign,
         run: impl Fn() -> Result<Values, String> + 'static,
     ) -> Self {
-        Contender { name, kind: Kind::Peer, foreign: Some(foreign), run: Box::new(run) }
+        Contender { name, kind: ContenderKind::Peer, foreign: Some(foreign), run: Box::new(run) }
     }
 }
 
@@ -115,7 +119,7 @@ pub struct Series {
     pub table: String,
     pub column: String,
     pub contender: String,
-    pub kind: Kind,
+    pub kind: ContenderKind,
     /// Runtime or compiler of a contender in another language.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub built_with: Option<String>,

@@ -5,7 +5,7 @@ use std::io;
 use slipring_support::numbers::significant;
 use slipring_support::tables::markdown;
 
-use crate::measure::{Kind, Series};
+use crate::measure::{ContenderKind, Series};
 
 /// Renders one JSON line a series, with its values in the order of measurement.
 pub fn json(series: &[Series]) -> io::Result<String> {
@@ -49,7 +49,7 @@ pub fn tables(series: &[Series], width: Option<usize>) -> String {
         let rows =
             distinct(of_table.iter().map(|s| s.contender.as_str())).into_iter().map(|name| {
                 let row: Vec<&&Series> = of_table.iter().filter(|s| s.contender == name).collect();
-                let ours = row.iter().any(|s| s.kind == Kind::Ours);
+                let ours = row.iter().any(|s| s.kind == ContenderKind::Ours);
                 let cells = columns.iter().map(|column| {
                     let series = row.iter().find(|s| heading(s) == *column);
                     series.map_or("—".to_owned(), |s| cell(s))

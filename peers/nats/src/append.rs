@@ -13,7 +13,7 @@ use slipring::Graph;
 use slipring_nats::{Encoding, Sink, StreamSettings};
 use zerocopy::IntoBytes as _;
 
-use crate::bench::{Bench, Event, Outcome, TYPE, connect, context, runtime};
+use crate::bench::{Bench, BenchResult, Event, TYPE, connect, context, runtime};
 use crate::stream::{self, Form};
 
 /// Events that the producer publishes together.
@@ -25,7 +25,7 @@ const FAST: (u16, u16) = (10_000, 3);
 /// Writes `events` events through a sink to a new stream, and leaves the stream. With `fill`, the
 /// ring has all events before the sink begins, so that each frame but the last is full. Returns the
 /// stream's name and the events per second.
-fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> Outcome<(String, f64)> {
+fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> BenchResult<(String, f64)> {
     let name = bench.name();
     let sink = Sink::to(bench.at(), &name)
         .create(StreamSettings::new(&name))
@@ -41,7 +41,7 @@ fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> Outcome<(String, 
     let (mut tx, mut journal) = (ring.producer(), Some(ring.reader(key)));
     let mut sink = Some(sink);
     let mut running = None;
-    let mut start = || -> Outcome<()> {
+    let mut start = || -> BenchResult<()> {
         if let (Some(sink), Some(journal)) = (sink.take(), journal.take()) {
             running = Some(sink.start(journal)?);
         }
@@ -71,19 +71,19 @@ fn through_sink(bench: &mut Bench, events: u64, fill: bool) -> Outcome<(String, 
 }
 
 /// Measures a sink behind a producer that does nothing else. Returns the events per second.
-pub fn sink(bench: &mut Bench) -> Outcome<f64> {
+pub fn sink(bench: &mut Bench) -> BenchResult<f64> {
     let (name, rate) = through_sink(bench, bench.amounts.framed, false)?;
     check(bench, &name, Form::Frames, bench.amounts.framed)?;
     Ok(rate)
 }
 
 /// Makes a stream of full frames for readers. Returns its name.
-pub fn stream_of_frames(bench: &mut Bench) -> Outcome<String> {
+pub fn stream_of_frames(bench: &mut Bench) -> BenchResult<String> {
     Ok(through_sink(bench, bench.amounts.replayed, true)?.0)
 }
 
 /// Makes the frames that a sink writes, in memory.
-pub fn ready_frames(bench: &mut Bench) -> Outcome<Vec<Bytes>> {
+pub fn ready_frames(bench: &mut Bench) -> BenchResult<Vec<Bytes>> {
     let (name, _) = through_sink(bench, bench.amounts.framed, true)?;
     runtime()?.block_on(async {
         let context = context(&connect(&bench.server.url()).await?, 1);
@@ -100,7 +100,7 @@ pub fn ready_frames(bench: &mut Bench) -> Outcome<Vec<Bytes>> {
 
 /// Measures a loop that sends ready frames, with the sink's window and conditions, and reads each
 /// acknowledgement. Returns the events per second.
-pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> Outcome<f64> {
+pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> BenchResult<f64> {
     let (name, events) = (bench.name(), bench.amounts.framed);
     runtime()?.block_on(async {
         let client = connect(&bench.server.url()).await?;
@@ -131,7 +131,7 @@ pub fn ready(bench: &mut Bench, frames: &[Bytes]) -> Outcome<f64> {
 }
 
 /// Returns the sequence number in an acknowledgement, which must follow `last`.
-fn sequence(message: Option<async_nats::Message>, last: u64) -> Outcome<u64> {
+fn sequence(message: Option<async_nats::Message>, last: u64) -> BenchResult<u64> {
     let message = message.ok_or("the connection is closed")?;
     let answer: serde_json::Value = serde_json::from_slice(&message.payload)?;
     match answer["seq"].as_u64() {
@@ -142,7 +142,7 @@ fn sequence(message: Option<async_nats::Message>, last: u64) -> Outcome<u64> {
 
 /// Measures async-nats with one message for each event, and with as many bytes in flight as the
 /// sink has. Returns the events per second.
-pub fn messages(bench: &mut Bench) -> Outcome<f64> {
+pub fn messages(bench: &mut Bench) -> BenchResult<f64> {
     let (name, events) = (bench.name(), bench.amounts.single);
     let in_flight = bench.flight.events();
     runtime()?.block_on(async {
@@ -175,7 +175,7 @@ pub fn messages(bench: &mut Bench) -> Outcome<f64> {
 
 /// Measures fast-ingest batches of `jetstream-extra`, one batch for the run. Returns the events per
 /// second.
-pub fn fast_ingest(bench: &mut Bench) -> Outcome<f64> {
+pub fn fast_ingest(bench: &mut Bench) -> BenchResult<f64> {
     let (name, events) = (bench.name(), bench.amounts.single);
     runtime()?.block_on(async {
         let url = bench.server.url();
@@ -207,7 +207,7 @@ pub fn fast_ingest(bench: &mut Bench) -> Outcome<f64> {
 }
 
 /// Checks a stream, and removes it.
-pub fn check(bench: &Bench, name: &str, form: Form, events: u64) -> Outcome<u64> {
+pub fn check(bench: &Bench, name: &str, form: Form, events: u64) -> BenchResult<u64> {
     runtime()?.block_on(async {
         let context = context(&connect(&bench.server.url()).await?, 1);
         stream::check(&context, name, form, events).await

@@ -12,7 +12,7 @@ use slipring_machine::{Clock, set_fine_timer};
 use slipring_nats::{Encoding, Sink, StreamSettings};
 
 use crate::append::check;
-use crate::bench::{Bench, EVENT, Event, Outcome, TYPE};
+use crate::bench::{Bench, BenchResult, EVENT, Event, TYPE};
 use crate::stream::Form;
 
 /// Events a second.
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Kills the server under load, and starts it again. The rate is that of acknowledged events, from
 /// the first acknowledgement until the sink has caught up.
-pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
+pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
     let (name, away) = (bench.name(), bench.amounts.away);
     let sink = Sink::to(bench.at(), &name)
         .create(StreamSettings::new(&name))
@@ -60,7 +60,7 @@ pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
     });
     let acknowledged = || running.counters().acknowledged;
     let mut peak = 0.0_f64;
-    let mut watch = |limit: Duration, until: &mut dyn FnMut() -> bool| -> Outcome<()> {
+    let mut watch = |limit: Duration, until: &mut dyn FnMut() -> bool| -> BenchResult<()> {
         let begin = Instant::now();
         while !until() {
             peak = peak.max(resident()?);
@@ -110,7 +110,7 @@ pub fn measure(bench: &mut Bench) -> Outcome<Vec<(&'static str, f64)>> {
 }
 
 /// Returns the resident memory of this process, in MiB; 0 where the system does not report it.
-fn resident() -> Outcome<f64> {
+fn resident() -> BenchResult<f64> {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let Some(kib) = line.and_then(|line| line.split_whitespace().next()) else { return Ok(0.0) };

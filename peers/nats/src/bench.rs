@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The error of a measurement that failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-pub type Outcome<T> = Result<T, Failure>;
+pub type BenchResult<T> = Result<T, Failure>;
 
 /// Name and version of the events' type.
 pub const TYPE: (&str, u32) = ("measured event", 1);
@@ -106,7 +106,7 @@ pub struct Bench {
 
 impl Bench {
     /// Starts a server with file storage and default settings.
-    pub fn start(amounts: Amounts, flight: Flight) -> Outcome<Bench> {
+    pub fn start(amounts: Amounts, flight: Flight) -> BenchResult<Bench> {
         Ok(Bench { server: Server::start(Options::new())?, amounts, flight, streams: 0 })
     }
 
@@ -124,19 +124,19 @@ impl Bench {
 
 /// Returns a runtime with a thread for each of two cores: the client of the hand-written loops then
 /// runs beside the loop.
-pub fn runtime() -> Outcome<Runtime> {
+pub fn runtime() -> BenchResult<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(2).enable_all().build()?)
 }
 
 /// Returns a runtime of the calling thread alone, where a hand-over to another thread would cost
 /// more than it gains.
-pub fn lone_runtime() -> Outcome<Runtime> {
+pub fn lone_runtime() -> BenchResult<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Connects with room for many messages in the client's channels.
-pub async fn connect(url: &str) -> Outcome<Client> {
+pub async fn connect(url: &str) -> BenchResult<Client> {
     let options = ConnectOptions::new().client_capacity(8192).subscription_capacity(1 << 17);
     Ok(options.connect(url).await?)
 }

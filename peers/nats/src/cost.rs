@@ -8,7 +8,7 @@ use slipring_machine::Clock;
 use slipring_nats::{Encoding, Sink, StreamSettings};
 
 use crate::append::check;
-use crate::bench::{Bench, Event, Outcome, TYPE};
+use crate::bench::{Bench, BenchResult, Event, TYPE};
 use crate::stream::Form;
 
 /// Slots of the ring.
@@ -26,7 +26,7 @@ pub struct Cost {
 }
 
 /// Measures a producer in front of a sink.
-pub fn sink(bench: &mut Bench) -> Outcome<Cost> {
+pub fn sink(bench: &mut Bench) -> BenchResult<Cost> {
     let name = bench.name();
     let sink =
         Sink::to(bench.at(), &name)
@@ -46,7 +46,7 @@ pub fn sink(bench: &mut Bench) -> Outcome<Cost> {
 }
 
 /// Measures a producer in front of a stage that only counts.
-pub fn counting(bench: &mut Bench) -> Outcome<Cost> {
+pub fn counting(bench: &mut Bench) -> BenchResult<Cost> {
     let graph = Graph::new(RING, Event::default);
     let key = graph.reader("count");
     let ring = graph.build()?;
@@ -68,7 +68,7 @@ fn events(bench: &Bench) -> u64 {
 }
 
 /// Publishes on schedule: a late burst does not delay later bursts.
-fn publish(tx: &mut Producer<Event>, events: u64) -> Outcome<Cost> {
+fn publish(tx: &mut Producer<Event>, events: u64) -> BenchResult<Cost> {
     let (burst, every) = BURST;
     let mut costs = Vec::with_capacity((events / burst) as usize);
     let (clock, looking) = (Clock::start(), Clock::cost());

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use zerocopy::IntoBytes as _;
 
 use crate::append::check;
-use crate::bench::{Bench, Event, Outcome, TYPE, connect, context, lone_runtime};
+use crate::bench::{Bench, BenchResult, Event, TYPE, connect, context, lone_runtime};
 use crate::stream::{self, Form};
 
 /// Time between two events, in nanoseconds: 10,000 events a second.
@@ -42,7 +42,7 @@ fn events(bench: &Bench) -> u64 {
 }
 
 /// Measures a ring with a sink. A stage behind the sink sees an event once it is acknowledged.
-pub fn sink(bench: &mut Bench) -> Outcome<Latency> {
+pub fn sink(bench: &mut Bench) -> BenchResult<Latency> {
     let (name, events) = (bench.name(), events(bench));
     let sink =
         Sink::to(bench.at(), &name)
@@ -81,7 +81,7 @@ pub fn sink(bench: &mut Bench) -> Outcome<Latency> {
 
 /// Measures async-nats with one message for each event. One thread publishes, and another one runs
 /// the client and waits for the acknowledgements in order.
-pub fn bare(bench: &mut Bench) -> Outcome<Latency> {
+pub fn bare(bench: &mut Bench) -> BenchResult<Latency> {
     let (name, events) = (bench.name(), events(bench));
     let (url, subject) = (bench.server.url(), async_nats::Subject::from(name.clone()));
     let (clock, runtime) = (Clock::start(), lone_runtime()?);
@@ -99,7 +99,7 @@ pub fn bare(bench: &mut Bench) -> Outcome<Latency> {
                 latencies.push(clock.ns() - sent);
             }
             stream::check(&context, &name, Form::Messages, events).await?;
-            Outcome::Ok(latencies)
+            BenchResult::Ok(latencies)
         })
     });
     let published = context_of.blocking_recv().map_err(Into::into).and_then(|context| {
@@ -113,14 +113,14 @@ pub fn bare(bench: &mut Bench) -> Outcome<Latency> {
             sender.send((sent, handle.block_on(publishing)?))?;
         }
         drop(sender);
-        Outcome::Ok(())
+        BenchResult::Ok(())
     });
     let latencies = client.join().map_err(|_| "the client's thread panicked")??;
     published?;
     finish(latencies, events)
 }
 
-fn finish(latencies: Vec<u64>, events: u64) -> Outcome<Latency> {
+fn finish(latencies: Vec<u64>, events: u64) -> BenchResult<Latency> {
     if latencies.len() as u64 == events {
         Ok(Latency::of(latencies))
     } else {

@@ -29,7 +29,7 @@ use slipring_machine::usable_cores;
 use slipring_nats_server::binary;
 use slipring_support::streams::{print, stdout_width};
 
-use crate::bench::{Amounts, Bench, Flight, Outcome};
+use crate::bench::{Amounts, Bench, BenchResult, Flight};
 use crate::record::{Bound, Record, Target};
 
 /// Compares slipring-nats with other ways to write and read a JetStream stream
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Outcome<()> {
+fn run(args: &Args) -> BenchResult<()> {
     let program = match binary::find() {
         Ok(program) => program,
         Err(error) => return Ok(print(&mut io::stdout(), &format!("SKIPPED: {error}\n"))?),
@@ -132,7 +132,7 @@ fn run(args: &Args) -> Outcome<()> {
 }
 
 /// A contender's name, and its measurement.
-type Contender<'c, T> = (&'static str, &'c dyn Fn(&mut Bench) -> Outcome<T>);
+type Contender<'c, T> = (&'static str, &'c dyn Fn(&mut Bench) -> BenchResult<T>);
 
 /// Runs the questions and contenders that the arguments choose.
 struct Measurement<'m> {
@@ -152,8 +152,8 @@ impl Measurement<'_> {
         &mut self,
         question: &'static str,
         name: &'static str,
-        run: impl FnOnce(&mut Bench) -> Outcome<Vec<(&'static str, f64)>>,
-    ) -> Outcome<()> {
+        run: impl FnOnce(&mut Bench) -> BenchResult<Vec<(&'static str, f64)>>,
+    ) -> BenchResult<()> {
         let parts = &self.args.only;
         if !parts.is_empty() && !parts.iter().any(|part| name.contains(part)) {
             return Ok(());
@@ -166,7 +166,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    fn run(mut self, reps: usize) -> Outcome<()> {
+    fn run(mut self, reps: usize) -> BenchResult<()> {
         // Measured first, because memory that other contenders leave to the allocator would hide
         // its growth.
         for _ in 0..if self.is_asked(AWAY) { reps.div_ceil(3) } else { 0 } {
@@ -230,7 +230,7 @@ impl Measurement<'_> {
         question: &'static str,
         contenders: &[Contender<'_, T>],
         values: impl Fn(T) -> Vec<(&'static str, f64)>,
-    ) -> Outcome<()> {
+    ) -> BenchResult<()> {
         if !self.is_asked(question) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use slipring::Graph;
 use slipring_nats::{Decoding, Source};
 
-use crate::bench::{Bench, Event, Outcome, TYPE, connect, context, runtime};
+use crate::bench::{Bench, BenchResult, Event, TYPE, connect, context, runtime};
 use crate::stream;
 
 /// Slots of the ring behind the source.
@@ -13,7 +13,7 @@ const RING: usize = 1 << 14;
 
 /// Measures a source that fills a ring, whose reader checks each event. Returns the events per
 /// second.
-pub fn source(bench: &mut Bench, name: &str) -> Outcome<f64> {
+pub fn source(bench: &mut Bench, name: &str) -> BenchResult<f64> {
     let events = bench.amounts.replayed;
     let source = Source::of(bench.at(), name).until_end().open()?;
     let graph = Graph::new(RING, Event::default);
@@ -37,7 +37,7 @@ pub fn source(bench: &mut Bench, name: &str) -> Outcome<f64> {
 
 /// Measures a pull consumer that fetches the same messages, and reads only their lengths. Returns
 /// the events per second.
-pub fn undecoded(bench: &mut Bench, name: &str) -> Outcome<f64> {
+pub fn undecoded(bench: &mut Bench, name: &str) -> BenchResult<f64> {
     let events = bench.amounts.replayed;
     runtime()?.block_on(async {
         let context = context(&connect(&bench.server.url()).await?, 1);

@@ -7,14 +7,14 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use zerocopy::FromBytes as _;
 
-use crate::bench::{EVENT, Event, HEADER, Outcome};
+use crate::bench::{BenchResult, EVENT, Event, HEADER};
 
 /// Numbers of messages and of bytes in a reader's request: the fastest of 1 to 32 MiB for a reader
 /// that ignores the content.
 const PULL: (usize, usize) = (1024, 16 << 20);
 
 /// Creates a stream with the settings that a sink gives its own. Fast-ingest batches are allowed.
-pub async fn create(context: &Context, name: &str) -> Outcome<()> {
+pub async fn create(context: &Context, name: &str) -> BenchResult<()> {
     let config = json!({
         "name": name,
         "subjects": [name],
@@ -33,7 +33,7 @@ pub async fn create(context: &Context, name: &str) -> Outcome<()> {
 }
 
 /// Removes a stream.
-pub async fn delete(context: &Context, name: &str) -> Outcome<()> {
+pub async fn delete(context: &Context, name: &str) -> BenchResult<()> {
     context.delete_stream(name).await?;
     Ok(())
 }
@@ -43,8 +43,8 @@ pub async fn delete(context: &Context, name: &str) -> Outcome<()> {
 pub async fn fetch(
     context: &Context,
     name: &str,
-    mut each: impl FnMut(Bytes) -> Outcome<()>,
-) -> Outcome<u64> {
+    mut each: impl FnMut(Bytes) -> BenchResult<()>,
+) -> BenchResult<u64> {
     let stream = context.get_stream(name).await?;
     let total = stream.cached_info().state.messages;
     let config =
@@ -69,7 +69,7 @@ pub enum Form {
 
 /// Reads a stream back, checks that it has the events of the positions 0 to `events`, each once and
 /// in order, and removes it. Returns the number of messages.
-pub async fn check(context: &Context, name: &str, form: Form, events: u64) -> Outcome<u64> {
+pub async fn check(context: &Context, name: &str, form: Form, events: u64) -> BenchResult<u64> {
     let mut next = 0;
     let messages = fetch(context, name, |payload| {
         next = match form {
@@ -88,7 +88,7 @@ pub async fn check(context: &Context, name: &str, form: Form, events: u64) -> Ou
 
 /// Checks a frame whose first event is expected at `next`, by the documented layout. Returns the
 /// position behind its last event.
-fn frame(bytes: &[u8], next: u64) -> Outcome<u64> {
+fn frame(bytes: &[u8], next: u64) -> BenchResult<u64> {
     let at = |place: usize| bytes.get(place..place + 8).and_then(|b| b.try_into().ok());
     let number = |place| at(place).map(u64::from_le_bytes).ok_or("a frame is too short");
     let (after, first) = (number(72)?, number(80)?);
@@ -104,7 +104,7 @@ fn frame(bytes: &[u8], next: u64) -> Outcome<u64> {
 }
 
 /// Checks events from position `next` on. Returns the position behind the last one.
-fn events(mut bytes: &[u8], mut next: u64) -> Outcome<u64> {
+fn events(mut bytes: &[u8], mut next: u64) -> BenchResult<u64> {
     while !bytes.is_empty() {
         let (event, rest) = Event::read_from_prefix(bytes)
             .map_err(|_| format!("an event has {} bytes instead of {EVENT}", bytes.len()))?;

@@ -6,7 +6,7 @@ use slipring::{Contiguous, Interleaved};
 use super::one_by_one::{StreamFn, measured, streams};
 use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::{StreamSpec, ours};
-use crate::measure::{Figure, Kind, Size};
+use crate::measure::{ContenderKind, Figure, Size};
 
 /// Returns figures for a large ring, and for a ring that fits the first-level cache.
 pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
@@ -29,11 +29,15 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// Returns all contenders, and slipring with a consumer that takes batches instead of a callback.
-fn contenders() -> Vec<(Kind, &'static str, StreamFn)> {
+fn contenders() -> Vec<(ContenderKind, &'static str, StreamFn)> {
     let mut all = streams::<u64>();
-    all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Interleaved>));
     all.push((
-        Kind::Ours,
+        ContenderKind::Ours,
+        "slipring, consumer polls batches",
+        ours::batches::<Interleaved>,
+    ));
+    all.push((
+        ContenderKind::Ours,
         "slipring contiguous, consumer polls batches",
         ours::batches::<Contiguous>,
     ));

@@ -5,7 +5,7 @@ use slipring::{Contiguous, Interleaved};
 use super::one_by_one::{StreamFn, measured};
 use crate::contenders::{StreamSpec, ours};
 use crate::limits;
-use crate::measure::{Figure, Kind, Size};
+use crate::measure::{ContenderKind, Figure, Size};
 use crate::work::{Event, Words, baseline, steps_for};
 
 const RING: usize = 4096;
@@ -28,15 +28,19 @@ pub fn figures(size: Size) -> Vec<Figure> {
 fn column<E: Event>(size: Size, nanos: u32, batch: u64) -> Figure {
     let events = size.pick(3_000, 100_000, 300_000);
     let spec = StreamSpec { ring: RING, events, batch, steps: steps_for(nanos) };
-    let all: [(Kind, &str, StreamFn); 4] = [
-        (Kind::Ours, "slipring", ours::stream::<E, Interleaved>),
-        (Kind::Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
+    let all: [(ContenderKind, &str, StreamFn); 4] = [
+        (ContenderKind::Ours, "slipring", ours::stream::<E, Interleaved>),
+        (ContenderKind::Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
         (
-            Kind::Limit,
+            ContenderKind::Limit,
             "limit stamps inside, spaced",
             limits::stream::<E, limits::Interleaved<E>, true>,
         ),
-        (Kind::Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
+        (
+            ContenderKind::Limit,
+            "limit stamps beside, spaced",
+            limits::stream::<E, limits::Beside<E>, true>,
+        ),
     ];
     let publishing = if batch == 1 {
         format!("one by one, work {nanos} ns")

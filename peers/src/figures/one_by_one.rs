@@ -7,15 +7,15 @@ use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{StreamSpec, ours, queues, rejected, rings};
 use crate::limits;
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{Event, Words, amount, baseline, steps_for};
 
 /// Measures a stream, in nanoseconds per event.
 pub type StreamFn = fn(StreamSpec) -> f64;
 
 /// Returns kind, name and stream of every contender.
-pub fn streams<E: Event>() -> Vec<(Kind, &'static str, StreamFn)> {
-    use Kind::{Limit, Ours, Peer, Rejected};
+pub fn streams<E: Event>() -> Vec<(ContenderKind, &'static str, StreamFn)> {
+    use ContenderKind::{Limit, Ours, Peer, Rejected};
     vec![
         (Ours, "slipring", ours::stream::<E, Interleaved>),
         (Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
@@ -68,10 +68,10 @@ pub fn events(size: Size, nanos: u32) -> u64 {
 
 /// Makes contenders of these functions, all with the same stream.
 pub fn measured(
-    streams: impl IntoIterator<Item = (Kind, &'static str, StreamFn)>,
+    streams: impl IntoIterator<Item = (ContenderKind, &'static str, StreamFn)>,
     spec: StreamSpec,
 ) -> Vec<Contender> {
-    let contender = |(kind, name, stream): (Kind, &'static str, StreamFn)| {
+    let contender = |(kind, name, stream): (ContenderKind, &'static str, StreamFn)| {
         Contender::new(kind, name, move || stream(spec))
     };
     streams.into_iter().map(contender).collect()

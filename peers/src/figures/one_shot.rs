@@ -4,11 +4,11 @@ use crate::contenders::Rounds;
 use crate::contenders::one_shot::{
     Crossbeam, Crossfire, Flume, OneshotCrate, Promise, Std, Tokio, Word, pipeline, round_trip,
 };
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 
 /// A contender: its kind, its name, round trips of a thread that spins, round trips of a thread
 /// that waits in the contender's own way, and a pipeline.
-type OneShot = (Kind, &'static str, RoundTrip, RoundTrip, fn(usize) -> f64);
+type OneShot = (ContenderKind, &'static str, RoundTrip, RoundTrip, fn(usize) -> f64);
 /// Runs round trips and returns the nanoseconds of each.
 type RoundTrip = fn(Rounds) -> Vec<u64>;
 
@@ -16,7 +16,7 @@ type RoundTrip = fn(Rounds) -> Vec<u64>;
 macro_rules! one_shot {
     ($kind:ident, $name:literal, $type:ty) => {
         (
-            Kind::$kind,
+            ContenderKind::$kind,
             $name,
             round_trip::<$type, true>,
             round_trip::<$type, false>,

@@ -16,7 +16,7 @@ use super::busy::full::WORK;
 use super::oversubscribed::timing::TwoCores;
 use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{self, amount, per_event, steps_for};
 
 /// The parameters of a pool, or of shards.
@@ -166,13 +166,13 @@ fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
 }
 
 /// A contender's kind and name, and a function that does all tasks on two cores.
-pub type Run = (Kind, &'static str, fn(Spec) -> (f64, Tally));
+pub type PoolRun = (ContenderKind, &'static str, fn(Spec) -> (f64, Tally));
 
 /// Makes contenders of these functions, all with the same tasks, and checks their tallies.
-pub fn checked(spec: Spec, runs: impl IntoIterator<Item = Run>) -> Vec<Contender> {
+pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Contender> {
     // Computed by the first run, because `--list` and other figures need no tallies.
     let right = Rc::new(OnceCell::new());
-    let contender = |(kind, name, run): Run| {
+    let contender = |(kind, name, run): PoolRun| {
         let right = right.clone();
         Contender::new(kind, name, move || {
             let right = right.get_or_init(|| alone(spec).1);
@@ -188,8 +188,8 @@ pub fn checked(spec: Spec, runs: impl IntoIterator<Item = Run>) -> Vec<Contender
 /// Returns the contenders of a pool of two. `overhead` asks those in other languages for the time
 /// above half of the work.
 fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender> {
-    use Kind::{Alone, Ours, Peer};
-    let runs: [Run; 20] = [
+    use ContenderKind::{Alone, Ours, Peer};
+    let runs: [PoolRun; 20] = [
         (Alone, "one thread doing it all", alone),
         (Ours, "slipring, producer's thread working too", ours_with_producer),
         (Ours, "slipring, 3 threads, default wait", |spec| ours(spec, Wait::default())),

@@ -11,7 +11,7 @@ use super::oversubscribed::{RING, cost_ns, events, lanes, ours, rings};
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
 use crate::contenders::{self, StreamSpec};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, baseline, steps_for};
 
 /// Returns figures for one and for two producing threads.
@@ -24,8 +24,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 /// Returns a figure of one thread that publishes through a handle for several; each thread has a
 /// core.
 fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
-    use Kind::{Ours, Peer};
-    let all: [(Kind, &str, StreamFn); 10] = [
+    use ContenderKind::{Ours, Peer};
+    let all: [(ContenderKind, &str, StreamFn); 10] = [
         (Ours, "slipring, shared producer", contenders::ours::shared_stream),
         (Ours, "slipring, single producer", contenders::ours::stream::<u64, Interleaved>),
         (Peer, "disruptor, multi producer", contenders::rings::shared_stream::<u64>),
@@ -57,22 +57,26 @@ fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
     let mut all = Vec::new();
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let config = ours::Config { wait, threads: ours::Own };
-        all.push(Contender::new(Kind::Ours, config.name(), move || {
+        all.push(Contender::new(ContenderKind::Ours, config.name(), move || {
             ours::many_to_one::<2>(&config, many, steps)
         }));
     }
-    all.push(Contender::new(Kind::Ours, "slipring, one producer alone, yielding", move || {
-        let config = ours::Config { wait: Wait::YIELDING, threads: ours::Own };
-        ours::pipeline(&config, 1, many, steps)
-    }));
+    all.push(Contender::new(
+        ContenderKind::Ours,
+        "slipring, one producer alone, yielding",
+        move || {
+            let config = ours::Config { wait: Wait::YIELDING, threads: ours::Own };
+            ours::pipeline(&config, 1, many, steps)
+        },
+    ));
     for (name, ring_behind) in [("", false), (", a stage behind", true)] {
         let name = format!("alternative: a ring for each producer{name}, yielding");
-        all.push(Contender::new(Kind::Rejected, name, move || {
+        all.push(Contender::new(ContenderKind::Rejected, name, move || {
             lanes::many_to_one::<2>(ring_behind, many, steps)
         }));
     }
     let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
-        all.push(Contender::new(Kind::Peer, name, run));
+        all.push(Contender::new(ContenderKind::Peer, name, run));
     };
     peer(
         "disruptor, own strategy and producer that yield",

@@ -6,7 +6,7 @@ use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{Rounds, ours, queues, rings};
 use crate::limits;
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 
 /// Runs round trips and returns the nanoseconds of each, or the mean of all.
 type RoundTrip = fn(Rounds) -> Vec<u64>;
@@ -19,8 +19,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// The contenders whose threads poll.
-const POLLING: [(Kind, &str, RoundTrip); 15] = {
-    use Kind::{Limit, Ours, Peer};
+const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
+    use ContenderKind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
         (Ours, "slipring contiguous", ours::round_trip::<Contiguous>),
@@ -66,7 +66,7 @@ fn waiting(rounds: usize) -> Figure {
     let quantiles = &[("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     let ours = waits().map(|(name, wait)| {
         let round_trip = move |rounds| ours::round_trip_by_batches(rounds, wait.clone());
-        contender(Kind::Ours, name, rounds, quantiles, round_trip)
+        contender(ContenderKind::Ours, name, rounds, quantiles, round_trip)
     });
     let raw = POLLING.into_iter().filter(|(_, name, _)| name.starts_with("raw"));
     let raw = raw.map(|(kind, name, run)| contender(kind, name, rounds, quantiles, run));
@@ -82,7 +82,7 @@ fn back_to_back(count: usize) -> Figure {
     });
     let by_batches = waits().map(|(name, wait)| {
         let name = format!("{name}, by batches of one");
-        Contender::new(Kind::Ours, name, move || {
+        Contender::new(ContenderKind::Ours, name, move || {
             mean(ours::round_trip_by_batches(rounds, wait.clone()))
         })
     });
@@ -92,7 +92,7 @@ fn back_to_back(count: usize) -> Figure {
 
 /// Returns a contender whose metrics are the given quantiles of its round trips.
 fn contender(
-    kind: Kind,
+    kind: ContenderKind,
     name: &str,
     count: usize,
     quantiles: &'static [(&'static str, f64)],

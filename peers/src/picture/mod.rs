@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use slipring_support::numbers::significant;
 use slipring_support::pictures::{COLOURS, add_dark_style};
 
-use crate::measure::{Kind, Series};
+use crate::measure::{ContenderKind, Series};
 use axis::Axis;
 
 const COLUMNS: usize = 2;
@@ -68,7 +68,7 @@ struct Panel<'a> {
 /// The points of one contender, from left to right.
 struct Line<'a> {
     contender: &'a str,
-    kind: Kind,
+    kind: ContenderKind,
     /// Number of its colour and shape.
     look: usize,
     points: Vec<Point>,
@@ -197,7 +197,7 @@ impl Panel<'_> {
 
         for line in &self.lines {
             let colour = colour(line.look);
-            let width = if line.kind == Kind::Ours { 3 } else { 1 };
+            let width = if line.kind == ContenderKind::Ours { 3 } else { 1 };
             let medians = line.points.iter().map(|point| (point.at, point.median));
             chart.draw_series(LineSeries::new(medians, colour.stroke_width(width)))?;
             let bars = line.points.iter().map(|point| {

@@ -13,7 +13,7 @@ use slipring::{Contiguous, Interleaved, Wait};
 use super::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use super::oversubscribed::{self, RING, Strategy, cost_ns, disruptors, rings};
 use crate::contenders::queues::{Crossbeam, Rtrb};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, baseline, steps_for};
 
 /// Returns the figures of single hand-overs and of pipelines.
@@ -42,25 +42,30 @@ fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
         } else {
             "first stage polled after every 16"
         };
-        add(Kind::Ours, format!("slipring, {stage}"), ours::second::<Interleaved>, every);
-        add(Kind::Ours, format!("slipring contiguous, {stage}"), ours::second::<Contiguous>, every);
+        add(ContenderKind::Ours, format!("slipring, {stage}"), ours::second::<Interleaved>, every);
+        add(
+            ContenderKind::Ours,
+            format!("slipring contiguous, {stage}"),
+            ours::second::<Contiguous>,
+            every,
+        );
     }
     add(
-        Kind::Ours,
+        ContenderKind::Ours,
         "slipring, first hand-over".into(),
         |ring, events, _, steps| ours::first::<Interleaved>(ring, events, steps),
         1,
     );
     add(
-        Kind::Ours,
+        ContenderKind::Ours,
         "slipring contiguous, first hand-over".into(),
         |ring, events, _, steps| ours::first::<Contiguous>(ring, events, steps),
         1,
     );
     for every in [1, 16] {
         let stage = if every == 1 { "frontier after each" } else { "frontier after every 16" };
-        add(Kind::Limit, format!("limit, {stage}"), limit::stream::<false>, every);
-        add(Kind::Limit, format!("limit, {stage}, spaced"), limit::stream::<true>, every);
+        add(ContenderKind::Limit, format!("limit, {stage}"), limit::stream::<false>, every);
+        add(ContenderKind::Limit, format!("limit, {stage}, spaced"), limit::stream::<true>, every);
     }
     Figure {
         table: format!("hand-over behind a stage, two threads, ring {ring}"),
@@ -77,7 +82,7 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
     let many = oversubscribed::events(size, cost_ns::YIELDING);
     let mut add = |wait, threads| {
         let config = oversubscribed::ours::Config { wait, threads };
-        contenders.push(Contender::new(Kind::Ours, config.name(), move || {
+        contenders.push(Contender::new(ContenderKind::Ours, config.name(), move || {
             oversubscribed::ours::pipeline(&config, stages, many, steps_for(nanos))
         }));
     };
@@ -105,11 +110,13 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
             }
         }
     }));
-    contenders.push(Contender::new(Kind::Peer, "rtrb, queues in a row, yielding", move || {
-        queues::pipeline::<ByYielding<Rtrb>>(stages, many, steps_for(nanos))
-    }));
     contenders.push(Contender::new(
-        Kind::Peer,
+        ContenderKind::Peer,
+        "rtrb, queues in a row, yielding",
+        move || queues::pipeline::<ByYielding<Rtrb>>(stages, many, steps_for(nanos)),
+    ));
+    contenders.push(Contender::new(
+        ContenderKind::Peer,
         "crossbeam-channel, queues in a row, blocking",
         move || queues::pipeline::<ByBlocking<Crossbeam>>(stages, many, steps_for(nanos)),
     ));

@@ -26,7 +26,7 @@ use crate::contenders::ours::GraphLayout;
 use crate::contenders::queues::{
     self, Array, Crossfire, Queue, Ringbuf, Rtrb, drain, receive_each,
 };
-use crate::measure::{Contender, Kind, Values};
+use crate::measure::{Contender, ContenderKind, Values};
 
 /// Capacities of the rings, in events.
 pub const RINGS: [usize; 4] = [64, 1024, 4096, 65_536];
@@ -221,12 +221,12 @@ fn queue_batches<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
 }
 
 /// A function that runs a stream.
-type Run<S> = fn(S) -> Values;
+type StreamRun<S> = fn(S) -> Values;
 
 /// Returns the contenders of a stream.
 fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
-    use Kind::{Ours, Peer};
-    let all: [(Kind, &str, Run<S>); 16] = [
+    use ContenderKind::{Ours, Peer};
+    let all: [(ContenderKind, &str, StreamRun<S>); 16] = [
         (Ours, "slipring, for_each", for_each::<S, Interleaved>),
         (Ours, "slipring, for_each, default wait", for_each_default),
         (Ours, "slipring, for_each, blocking wait", for_each_blocking),
@@ -244,7 +244,7 @@ fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
         (Peer, "crossbeam ArrayQueue", queue::<S, Array>),
         (Peer, "crossfire", queue::<S, Crossfire>),
     ];
-    let contender = |(kind, name, run): (Kind, &str, Run<S>)| {
+    let contender = |(kind, name, run): (ContenderKind, &str, StreamRun<S>)| {
         Contender::with_metrics(kind, name, move || run(stream))
     };
     all.into_iter().map(contender).collect()

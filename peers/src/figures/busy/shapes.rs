@@ -19,7 +19,7 @@ use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue};
 use crate::figures::oversubscribed::rings::Yielding;
 use crate::figures::oversubscribed::timing::{Timing, TwoCores};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, baseline, steps_for};
 
 /// The parameters of a pipeline.
@@ -234,10 +234,10 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 }
 
 /// A function that runs a pipeline and returns the nanoseconds per event.
-type Run = fn(Pipeline) -> f64;
+type PipelineRun = fn(Pipeline) -> f64;
 
 fn contenders(pipeline: Pipeline) -> Vec<Contender> {
-    use Kind::{Ours, Peer};
+    use ContenderKind::{Ours, Peer};
     let ours = [
         ("slipring, default wait", Wait::ADAPTIVE),
         ("slipring, blocking", Wait::Blocking),
@@ -259,7 +259,7 @@ fn contenders(pipeline: Pipeline) -> Vec<Contender> {
     let ours = ours
         .into_iter()
         .map(|(name, wait)| Contender::new(Ours, name, move || pipeline.ours(wait.clone())));
-    let peers: [(&str, Run); 6] = [
+    let peers: [(&str, PipelineRun); 6] = [
         ("disruptor, first stage on the producer's thread", Pipeline::disruptor_on_two_threads),
         ("disruptor, own strategy and producer that yield", |pipeline| {
             pipeline.disruptor(Yielding, true)

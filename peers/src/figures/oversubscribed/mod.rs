@@ -17,7 +17,7 @@ use slipring::Wait;
 
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Crossbeam, Std};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use queues::{ByBlocking, Queue};
 pub use timing::{NAMES, RING};
 
@@ -142,8 +142,9 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
     let mut contenders = Vec::new();
     let mut ours = |wait: Wait, threads, nanos| {
         let (config, events) = (ours::Config { wait, threads }, events(size, nanos));
-        contenders
-            .push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, events)));
+        contenders.push(Contender::new(ContenderKind::Ours, config.name(), move || {
+            shape.ours(&config, events)
+        }));
     };
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         ours(wait, Own, cost_ns::YIELDING);
@@ -168,7 +169,7 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
     }));
     let many = events(size, cost_ns::SLEEPING);
     let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
-        contenders.push(Contender::new(Kind::Peer, name, run));
+        contenders.push(Contender::new(ContenderKind::Peer, name, run));
     };
     peer(
         "crossbeam-channel, blocking",
@@ -214,7 +215,9 @@ pub fn disruptors(
     ];
     let contenders = strategies.map(|(name, strategy, nanos)| {
         let events = events(size, nanos);
-        Contender::new(Kind::Peer, format!("disruptor, {name}"), move || run(strategy, events))
+        Contender::new(ContenderKind::Peer, format!("disruptor, {name}"), move || {
+            run(strategy, events)
+        })
     });
     contenders.into()
 }

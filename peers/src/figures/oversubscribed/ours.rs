@@ -7,11 +7,11 @@ use slipring::{StartAt, Tap, Threads, Wait};
 
 use super::timing::{NAMES, RING, Timing, TwoCores};
 
-pub use Place::{One, Own, Shared};
+pub use StageThreads::{One, Own, Shared};
 
 /// The threads of a run's stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StageThreads {
     /// Each stage has a thread of its own.
     Own,
     /// All stages take turns on one thread.
@@ -25,7 +25,7 @@ pub enum Place {
 pub struct Config {
     /// Wait strategy of stages and producers.
     pub wait: Wait,
-    pub threads: Place,
+    pub threads: StageThreads,
 }
 
 impl Config {

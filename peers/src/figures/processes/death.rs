@@ -16,7 +16,7 @@ use super::ends::{Link, meet};
 use super::links::{iceoryx, kernel, ours};
 use super::mapping::Control;
 use super::run::{Folder, Roles};
-use super::task::{Outcome, Role, Task, Work, now};
+use super::task::{Role, RoleResult, Task, Work, now};
 use crate::measure::Values;
 
 /// Time for which iceoryx2's publisher waits, which has no bound of its own.
@@ -51,7 +51,7 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
 }
 
 /// Plays a role.
-pub fn play(task: &Task) -> Outcome<Values> {
+pub fn play(task: &Task) -> RoleResult<Values> {
     let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let control = &Control::open(&task.folder)?;
     pin(usize::from(task.role != Role::Writer));
@@ -85,7 +85,7 @@ fn parties(successor: bool) -> u64 {
 }
 
 /// Waits to be killed.
-fn hang() -> Outcome<()> {
+fn hang() -> RoleResult<()> {
     loop {
         thread::park();
     }
@@ -99,7 +99,7 @@ fn time<T>(control: &Control, call: impl FnOnce() -> T) -> T {
     returned
 }
 
-fn write_ours(task: &Task, successor: bool, control: &Control) -> Outcome<()> {
+fn write_ours(task: &Task, successor: bool, control: &Control) -> RoleResult<()> {
     let mut tx = ours::attach::<u64>(task, "there", Wait::Blocking)?.producer()?;
     meet(control, parties(successor));
     for number in 0..task.work.ring() as u64 {
@@ -114,7 +114,7 @@ fn write_ours(task: &Task, successor: bool, control: &Control) -> Outcome<()> {
 }
 
 /// Takes the place of the dead reader, and reads on.
-fn succeed(task: &Task, control: &Control) -> Outcome<()> {
+fn succeed(task: &Task, control: &Control) -> RoleResult<()> {
     let attached = ours::attach::<u64>(task, "there", Wait::Blocking)?;
     meet(control, parties(true));
     while control.full().load(Acquire) == 0 {
@@ -140,7 +140,7 @@ fn succeed(task: &Task, control: &Control) -> Outcome<()> {
     }
 }
 
-fn write_iceoryx(task: &Task, control: &Control) -> Outcome<()> {
+fn write_iceoryx(task: &Task, control: &Control) -> RoleResult<()> {
     let tx = iceoryx::impatient(task, PATIENCE)?;
     meet(control, 2);
     meet(control, 4);
@@ -155,7 +155,7 @@ fn write_iceoryx(task: &Task, control: &Control) -> Outcome<()> {
     Ok(())
 }
 
-fn play_bytes<B>(role: Role, task: &Task, control: &Control) -> Outcome<()>
+fn play_bytes<B>(role: Role, task: &Task, control: &Control) -> RoleResult<()>
 where
     B: kernel::Bytes,
     OwnedFd: From<B::Tx>,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use slipring_machine::{bind, pin, process_cpu};
 
 use super::mapping::Control;
-use super::task::{Outcome, Role, Task, Work, now};
+use super::task::{Role, RoleResult, Task, Work, now};
 use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::{Check, Event, Words};
@@ -29,16 +29,16 @@ pub trait Link<E: Event> {
     /// Whether the writer's end is dropped behind the last event, which ends the reader's stream.
     const CLOSES: bool = false;
     /// Makes the ring `name` of a run, in the measuring process.
-    fn make(task: &Task, name: &str) -> Outcome<()>;
+    fn make(task: &Task, name: &str) -> RoleResult<()>;
     /// Makes the ring `name` of a run whose roles are threads of this process, unless
     /// [`Link::make`] has made it.
-    fn prepare(_task: &Task, _name: &str) -> Outcome<()> {
+    fn prepare(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
     /// Opens the writer's end. May wait for the reader's.
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx>;
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx>;
     /// Opens the reader's end. May wait for the writer's.
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx>;
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx>;
     /// Completes the reader's end when both ends are open.
     fn connect(_rx: &mut Self::Rx) {}
     /// Sends the event `number`.
@@ -61,11 +61,11 @@ pub trait Link<E: Event> {
 #[derive(Clone, Copy)]
 pub struct Ends {
     /// Makes the rings of a run, in the measuring process.
-    pub make: fn(&Task) -> Outcome<()>,
+    pub make: fn(&Task) -> RoleResult<()>,
     /// Makes what the roles need beside that, if they are threads of this process.
-    pub prepare: fn(&Task) -> Outcome<()>,
+    pub prepare: fn(&Task) -> RoleResult<()>,
     /// Plays a role.
-    pub play: fn(&Task) -> Outcome<Values>,
+    pub play: fn(&Task) -> RoleResult<Values>,
 }
 
 impl Ends {
@@ -74,17 +74,17 @@ impl Ends {
     }
 }
 
-fn make<E: Event, L: Link<E>>(task: &Task) -> Outcome<()> {
+fn make<E: Event, L: Link<E>>(task: &Task) -> RoleResult<()> {
     L::make(task, "there")?;
     if matches!(task.work, Work::RoundTrip { .. }) { L::make(task, "back") } else { Ok(()) }
 }
 
-fn prepare<E: Event, L: Link<E>>(task: &Task) -> Outcome<()> {
+fn prepare<E: Event, L: Link<E>>(task: &Task) -> RoleResult<()> {
     L::prepare(task, "there")?;
     if matches!(task.work, Work::RoundTrip { .. }) { L::prepare(task, "back") } else { Ok(()) }
 }
 
-fn play<E: Event, L: Link<E>>(task: &Task) -> Outcome<Values> {
+fn play<E: Event, L: Link<E>>(task: &Task) -> RoleResult<Values> {
     let control = &Control::open(&task.folder)?;
     let writes = task.role == Role::Writer;
     if let Work::FanIn(_) = task.work {
@@ -149,7 +149,7 @@ fn send_stream<E: Event, L: Link<E>>(
     spec: StreamSpec,
     mut tx: L::Tx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     open::<E, L>(control, None);
     let begin = if spec.batch == 1 {
         produce(spec, |number, _| L::send(&mut tx, number))
@@ -167,7 +167,7 @@ fn receive_stream<E: Event, L: Link<E>>(
     spec: StreamSpec,
     mut rx: L::Rx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     let mut check = Check::default();
     open::<E, L>(control, Some(&mut rx));
     L::stream(&mut rx, spec.all(), &mut check);
@@ -182,7 +182,7 @@ fn send_share<E: Event, L: Link<E>>(
     spec: StreamSpec,
     mut tx: L::Tx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     let second = u64::from(role == Role::SecondWriter);
     meet(control, 3);
     let begin = produce(spec, |number, _| L::send(&mut tx, 2 * number + second));
@@ -201,7 +201,7 @@ fn receive_shares<E: Event, L: Link<E>>(
     spec: StreamSpec,
     mut rx: L::Rx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     let mut checks = [Check::default(), Check::default()];
     meet(control, 3);
     L::each(&mut rx, 2 * spec.all() as usize, |number| {
@@ -217,7 +217,7 @@ fn ping<E: Event, L: Link<E>>(
     mut tx: L::Tx,
     mut rx: L::Rx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     open::<E, L>(control, Some(&mut rx));
     let mut times: Vec<u64> = Vec::with_capacity(rounds);
     for number in 1..=rounds as u64 {
@@ -238,7 +238,7 @@ fn echo<E: Event, L: Link<E>>(
     mut rx: L::Rx,
     mut tx: L::Tx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     open::<E, L>(control, Some(&mut rx));
     let mut check = Check::default();
     L::each(&mut rx, rounds, |number| {
@@ -251,7 +251,11 @@ fn echo<E: Event, L: Link<E>>(
 }
 
 /// Sends events whose numbers are the times at which they were sent, each to a sleeping reader.
-fn wake<E: Event, L: Link<E>>(rounds: usize, mut tx: L::Tx, control: &Control) -> Outcome<Values> {
+fn wake<E: Event, L: Link<E>>(
+    rounds: usize,
+    mut tx: L::Tx,
+    control: &Control,
+) -> RoleResult<Values> {
     open::<E, L>(control, None);
     for round in 0..rounds as u64 {
         await_done(control, round);
@@ -267,7 +271,11 @@ fn wake<E: Event, L: Link<E>>(rounds: usize, mut tx: L::Tx, control: &Control) -
     Ok(Values::new())
 }
 
-fn sleep<E: Event, L: Link<E>>(rounds: usize, mut rx: L::Rx, control: &Control) -> Outcome<Values> {
+fn sleep<E: Event, L: Link<E>>(
+    rounds: usize,
+    mut rx: L::Rx,
+    control: &Control,
+) -> RoleResult<Values> {
     open::<E, L>(control, Some(&mut rx));
     let mut times = Vec::with_capacity(rounds);
     for round in 1..=rounds as u64 {
@@ -284,7 +292,7 @@ fn rouse<E: Event, L: Link<E>>(
     time: Duration,
     mut tx: L::Tx,
     control: &Control,
-) -> Outcome<Values> {
+) -> RoleResult<Values> {
     open::<E, L>(control, None);
     thread::sleep(time);
     L::send(&mut tx, 1);
@@ -293,7 +301,7 @@ fn rouse<E: Event, L: Link<E>>(
 }
 
 /// Returns the processor time that waiting for the event took, in nanoseconds per second.
-fn idle<E: Event, L: Link<E>>(mut rx: L::Rx, control: &Control) -> Outcome<Values> {
+fn idle<E: Event, L: Link<E>>(mut rx: L::Rx, control: &Control) -> RoleResult<Values> {
     open::<E, L>(control, Some(&mut rx));
     let used = || process_cpu().ok_or("no processor time");
     let (begin, before) = (Instant::now(), used()?);

@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use self::mapping::Control;
 use self::run::{Folder, Roles};
-use self::task::{Fate, Outcome, Role, Task, Work, own_task};
+use self::task::{Fate, Role, RoleResult, Task, Work, own_task};
 use super::one_by_one::events;
 use crate::contenders::StreamSpec;
 use crate::contenders::foreign::{self, Programs};
-use crate::measure::{Contender, Figure, Kind, Size, Values};
+use crate::measure::{Contender, ContenderKind, Figure, Size, Values};
 use crate::work::{amount, baseline, steps_for};
 
 /// Plays a role, if the measuring process has started this process for one. Returns its exit code.
@@ -43,7 +43,7 @@ pub fn play_role() -> Option<ExitCode> {
     }
 }
 
-fn play(task: &Task) -> Outcome<Values> {
+fn play(task: &Task) -> RoleResult<Values> {
     task::bind_to_parent(task)?;
     match task.role {
         Role::Threads => play_threads(task),
@@ -60,7 +60,7 @@ const STACK: usize = 64 << 20;
 
 /// Plays all roles of a run, on a thread each. A role that fails ends the process, and so the
 /// others.
-fn play_threads(task: &Task) -> Outcome<Values> {
+fn play_threads(task: &Task) -> RoleResult<Values> {
     let ends = links::ends(&task.link, task.bytes).ok_or("no such link")?;
     thread::scope(|scope| {
         let prepare = || (ends.prepare)(task).map_err(|error| error.to_string());
@@ -87,7 +87,7 @@ fn play_threads(task: &Task) -> Outcome<Values> {
     })
 }
 
-fn play_one(task: &Task) -> Outcome<Values> {
+fn play_one(task: &Task) -> RoleResult<Values> {
     let ends = links::ends(&task.link, task.bytes);
     (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
 }
@@ -129,37 +129,37 @@ fn measure_in(
     Roles::start(&task, roles)?.finish(&[])
 }
 
-/// Kind, name in tables and name in [`links::ends`] of a contender.
-type Row = (Kind, &'static str, &'static str);
+/// ContenderKind, name in tables and name in [`links::ends`] of a contender.
+type Row = (ContenderKind, &'static str, &'static str);
 
 const STREAMS: [Row; 5] = [
-    (Kind::Ours, "slipring, two processes", "slipring"),
-    (Kind::Limit, "limit in a shared mapping", "ring"),
-    (Kind::Peer, "iceoryx2", "iceoryx2"),
-    (Kind::Peer, "pipe", "pipe"),
-    (Kind::Peer, "Unix socket", "socket"),
+    (ContenderKind::Ours, "slipring, two processes", "slipring"),
+    (ContenderKind::Limit, "limit in a shared mapping", "ring"),
+    (ContenderKind::Peer, "iceoryx2", "iceoryx2"),
+    (ContenderKind::Peer, "pipe", "pipe"),
+    (ContenderKind::Peer, "Unix socket", "socket"),
 ];
 
 const BATCHES: [Row; 5] = [
     STREAMS[0],
     STREAMS[1],
-    (Kind::Peer, "iceoryx2, a slice for each batch", "iceoryx2 slices"),
+    (ContenderKind::Peer, "iceoryx2, a slice for each batch", "iceoryx2 slices"),
     STREAMS[3],
     STREAMS[4],
 ];
 
 const ROUND_TRIPS: [Row; 5] = [
     STREAMS[0],
-    (Kind::Limit, "raw atomics in a shared mapping", "word"),
+    (ContenderKind::Limit, "raw atomics in a shared mapping", "word"),
     STREAMS[2],
     STREAMS[3],
     STREAMS[4],
 ];
 
 const WAKES: [Row; 5] = [
-    (Kind::Ours, "slipring, blocking", "slipring blocking"),
-    (Kind::Limit, "futex in a shared mapping", "futex"),
-    (Kind::Peer, "iceoryx2 with notifications", "iceoryx2 notified"),
+    (ContenderKind::Ours, "slipring, blocking", "slipring blocking"),
+    (ContenderKind::Limit, "futex in a shared mapping", "futex"),
+    (ContenderKind::Peer, "iceoryx2 with notifications", "iceoryx2 notified"),
     STREAMS[3],
     STREAMS[4],
 ];
@@ -175,7 +175,7 @@ fn between(rows: &[Row], bytes: usize, work: Work) -> Vec<Contender> {
 /// Makes contenders of slipring whose roles are threads of one process.
 fn within(rows: &[(&'static str, &'static str)], bytes: usize, work: Work) -> Vec<Contender> {
     let contender = |&(name, link)| {
-        Contender::fallible(Kind::Ours, name, move || {
+        Contender::fallible(ContenderKind::Ours, name, move || {
             measure_in(&[Role::Threads], link, bytes, work, NOTICE_MS)
         })
     };
@@ -249,7 +249,7 @@ fn round_trip(size: Size, programs: &Programs) -> Figure {
         ("slipring, two threads on a segment, no spin hints", "polling"),
     ];
     contenders.extend(within(&unpaused, 8, Work::RoundTrip { rounds }));
-    let row = (Kind::Ours, "slipring, two processes, no spin hints", "polling");
+    let row = (ContenderKind::Ours, "slipring, two processes, no spin hints", "polling");
     contenders.extend(between(&[row], 8, Work::RoundTrip { rounds }));
     contenders.extend(programs.between_processes(false, foreign::Work::RoundTrip { rounds }));
     figure("round trip, 8 bytes", "ns", contenders)
@@ -262,7 +262,7 @@ fn several(size: Size) -> [Figure; 2] {
         let [heap, segment, processes] = places;
         let mut contenders =
             within(&[(heap, "several on the heap"), (segment, "several")], 8, work);
-        contenders.extend(between(&[(Kind::Ours, processes, "several")], 8, work));
+        contenders.extend(between(&[(ContenderKind::Ours, processes, "several")], 8, work));
         figure("handles for several producers, ring 1024", name, contenders)
     };
     let two = ["slipring, two threads", "slipring, two threads on a segment", STREAMS[0].1];
@@ -293,7 +293,9 @@ fn notices(size: Size) -> [Figure; 2] {
     let column = |name, link: &'static str, work| {
         let contender = |notice_ms| {
             let name = format!("slipring, notice {notice_ms} ms");
-            Contender::fallible(Kind::Ours, name, move || measure(link, 8, work, notice_ms))
+            Contender::fallible(ContenderKind::Ours, name, move || {
+                measure(link, 8, work, notice_ms)
+            })
         };
         figure("checks for deaths", name, [1, NOTICE_MS, 1_000].map(contender).into())
     };
@@ -308,7 +310,9 @@ fn dead_sleeper(size: Size) -> Figure {
     let spec = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let contender = |(name, fate, notice_ms)| {
         let work = Work::Sleeper { spec, fate };
-        Contender::fallible(Kind::Ours, name, move || measure("slipring", 8, work, notice_ms))
+        Contender::fallible(ContenderKind::Ours, name, move || {
+            measure("slipring", 8, work, notice_ms)
+        })
     };
     let all = [
         ("slipring, a tap's reader left", Fate::Leaves, NOTICE_MS),
@@ -322,13 +326,13 @@ fn dead_sleeper(size: Size) -> Figure {
 /// Returns the figure of a reader that is killed while the writer waits for it.
 fn death() -> Figure {
     let all = [
-        (Kind::Ours, "slipring told, notice 1 ms", "slipring", 1, false),
-        (Kind::Ours, "slipring told, notice 20 ms", "slipring", 20, false),
-        (Kind::Ours, "slipring with a successor, notice 1 ms", "slipring", 1, true),
-        (Kind::Ours, "slipring with a successor, notice 20 ms", "slipring", 20, true),
-        (Kind::Peer, "iceoryx2", "iceoryx2", 20, false),
-        (Kind::Peer, "pipe", "pipe", 20, false),
-        (Kind::Peer, "Unix socket", "socket", 20, false),
+        (ContenderKind::Ours, "slipring told, notice 1 ms", "slipring", 1, false),
+        (ContenderKind::Ours, "slipring told, notice 20 ms", "slipring", 20, false),
+        (ContenderKind::Ours, "slipring with a successor, notice 1 ms", "slipring", 1, true),
+        (ContenderKind::Ours, "slipring with a successor, notice 20 ms", "slipring", 20, true),
+        (ContenderKind::Peer, "iceoryx2", "iceoryx2", 20, false),
+        (ContenderKind::Peer, "pipe", "pipe", 20, false),
+        (ContenderKind::Peer, "Unix socket", "socket", 20, false),
     ];
     let contenders = all.map(|(kind, name, link, notice_ms, successor)| {
         let name = if link == "iceoryx2" { given_up(death::PATIENCE) } else { name.to_owned() };

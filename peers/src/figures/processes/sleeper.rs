@@ -12,7 +12,7 @@ use super::ends::meet;
 use super::links::ours;
 use super::mapping::Control;
 use super::run::{Folder, Roles};
-use super::task::{Fate, Outcome, Role, Task, Work};
+use super::task::{Fate, Role, RoleResult, Task, Work};
 use crate::contenders::{StreamSpec, produce};
 use crate::measure::Values;
 use crate::work::Check;
@@ -44,7 +44,7 @@ pub fn run(task: &Task, folder: &Folder) -> Result<Values, String> {
 }
 
 /// Plays a role.
-pub fn play(task: &Task) -> Outcome<Values> {
+pub fn play(task: &Task) -> RoleResult<Values> {
     let Work::Sleeper { spec, fate } = task.work else { return Err("no sleeper".into()) };
     let control = &Control::open(&task.folder)?;
     match task.role {
@@ -60,7 +60,7 @@ pub fn play(task: &Task) -> Outcome<Values> {
     }
 }
 
-fn write(task: &Task, spec: StreamSpec, control: &Control) -> Outcome<Values> {
+fn write(task: &Task, spec: StreamSpec, control: &Control) -> RoleResult<Values> {
     let mut tx = ours::attach::<u64>(task, "there", Wait::BusySpin)?.producer()?;
     meet(control, 3);
     while control.begin().load(Acquire) == 0 {
@@ -78,7 +78,7 @@ fn write(task: &Task, spec: StreamSpec, control: &Control) -> Outcome<Values> {
     Ok(vec![("ns", begin.elapsed().as_nanos() as f64 / spec.all() as f64)])
 }
 
-fn read(task: &Task, spec: StreamSpec, control: &Control) -> Outcome<Values> {
+fn read(task: &Task, spec: StreamSpec, control: &Control) -> RoleResult<Values> {
     let mut rx = ours::attach::<u64>(task, "there", Wait::BusySpin)?.reader(ours::STAGE)?;
     meet(control, 3);
     let mut check = Check::default();
@@ -88,7 +88,7 @@ fn read(task: &Task, spec: StreamSpec, control: &Control) -> Outcome<Values> {
     Ok(Values::new())
 }
 
-fn sleep(task: &Task, fate: Fate, control: &Control) -> Outcome<Values> {
+fn sleep(task: &Task, fate: Fate, control: &Control) -> RoleResult<Values> {
     let attached = ours::attach::<u64>(task, "there", Wait::Blocking)?;
     let mut rx = attached.subscribe(ours::TAP, StartAt::Now)?;
     meet(control, 3);

@@ -13,7 +13,7 @@ pub const TASK: &str = "SLIPRING_PEERS_TASK";
 const DIES: &str = "SLIPRING_PEERS_DIES";
 
 /// An error of a role or of a run.
-pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+pub type RoleResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A process's part in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,13 +115,13 @@ pub struct Task {
 }
 
 /// Returns the task of this process, if the measuring process has started it for a role.
-pub fn own_task() -> Option<Outcome<Task>> {
+pub fn own_task() -> Option<RoleResult<Task>> {
     let task = std::env::var(TASK).ok()?;
     Some(serde_json::from_str(&task).map_err(Into::into))
 }
 
 /// Has the kernel end this process with the measuring process, and, in a test, ends it now.
-pub fn bind_to_parent(task: &Task) -> Outcome<()> {
+pub fn bind_to_parent(task: &Task) -> RoleResult<()> {
     use rustix::process::*;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid().map(|pid| pid.as_raw_nonzero().get() as u32) != Some(task.parent) {

@@ -12,7 +12,7 @@ use crate::contenders::queues::{self, Queue, Rtrb, drain};
 use crate::contenders::{Sides, StreamSpec, ours, rings, run_stream};
 use crate::figures::one_by_one::{self, StreamFn, measured};
 use crate::limits;
-use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
+use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
 use crate::work::{Check, Event, Words, per_event};
 
 /// Number of events in a batch.
@@ -36,11 +36,15 @@ fn slots(size: Size, ring: usize) -> Figure {
     let mut contenders = measured(streams::<u64>(), spec);
     // A batch fits the ring, or the producer would wait forever.
     if ring as u64 >= BATCH {
-        let batches: [(Kind, &str, StreamFn); 4] = [
-            (Kind::Ours, "slipring, batches of 100", ours::stream::<u64, Interleaved>),
-            (Kind::Ours, "slipring contiguous, batches of 100", ours::stream::<u64, Contiguous>),
-            (Kind::Peer, "disruptor, batches of 100", rings::stream::<u64>),
-            (Kind::Peer, "rtrb, batches of 100", queues::stream::<u64, Rtrb>),
+        let batches: [(ContenderKind, &str, StreamFn); 4] = [
+            (ContenderKind::Ours, "slipring, batches of 100", ours::stream::<u64, Interleaved>),
+            (
+                ContenderKind::Ours,
+                "slipring contiguous, batches of 100",
+                ours::stream::<u64, Contiguous>,
+            ),
+            (ContenderKind::Peer, "disruptor, batches of 100", rings::stream::<u64>),
+            (ContenderKind::Peer, "rtrb, batches of 100", queues::stream::<u64, Rtrb>),
         ];
         contenders.extend(measured(batches, StreamSpec { batch: BATCH, ..spec }));
     }
@@ -59,8 +63,8 @@ fn at_least_laps(size: Size, ring: usize, events: u64) -> u64 {
 }
 
 /// Returns kind, name and stream of the contenders, which publish one by one.
-fn streams<E: Event>() -> [(Kind, &'static str, StreamFn); 6] {
-    use Kind::{Limit, Ours, Peer};
+fn streams<E: Event>() -> [(ContenderKind, &'static str, StreamFn); 6] {
+    use ContenderKind::{Limit, Ours, Peer};
     [
         (Ours, "slipring", ours::stream::<E, Interleaved>),
         (Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
@@ -94,10 +98,13 @@ fn of_size<E: Event>(size: Size, table: &str, slots: fn(usize) -> usize) -> Figu
     let events = at_least_laps(size, ring, events);
     let spec = StreamSpec { ring, events, batch: 1, steps: 0 };
     let mut contenders =
-        vec![Contender::new(Kind::Alone, "one thread doing it all", move || alone::<E>(spec))];
+        vec![Contender::new(ContenderKind::Alone, "one thread doing it all", move || {
+            alone::<E>(spec)
+        })];
     contenders.extend(measured(streams::<E>(), spec));
-    contenders
-        .push(Contender::new(Kind::Peer, "rtrb, chunks in place", move || in_place::<E>(spec)));
+    contenders.push(Contender::new(ContenderKind::Peer, "rtrb, chunks in place", move || {
+        in_place::<E>(spec)
+    }));
     Figure {
         table: table.to_owned(),
         column: numbered_column(bytes, "byte"),

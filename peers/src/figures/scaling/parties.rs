@@ -6,7 +6,7 @@ use slipring::Wait;
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany};
 use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
 use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
-use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
+use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
 
 /// Makes a shape with so many stages or producers.
 type ShapeOf = fn(usize) -> Shape;
@@ -48,7 +48,9 @@ fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
     let mut all = Vec::new();
     let mut ours = |wait: Wait, threads| {
         let config = ours::Config { wait, threads };
-        all.push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, many)));
+        all.push(Contender::new(ContenderKind::Ours, config.name(), move || {
+            shape.ours(&config, many)
+        }));
     };
     ours(Wait::default(), Own);
     ours(Wait::YIELDING, Own);
@@ -57,7 +59,7 @@ fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
         ours(Wait::YIELDING, Shared);
     }
     let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
-        all.push(Contender::new(Kind::Peer, name, run));
+        all.push(Contender::new(ContenderKind::Peer, name, run));
     };
     peer(
         "disruptor, own strategy and producer that yield",
@@ -83,12 +85,16 @@ fn members(size: Size, count: usize) -> Vec<Contender> {
     for wait in [Wait::default(), Wait::YIELDING] {
         let config = ours::Config { wait, threads: ours::Own };
         let stages = config.clone();
-        all.push(Contender::new(Kind::Ours, format!("{}, members", config.name()), move || {
-            ours::tap(&config, count, events)
-        }));
-        all.push(Contender::new(Kind::Ours, format!("{}, stages", stages.name()), move || {
-            ours::multicast(&stages, 1 + count, events)
-        }));
+        all.push(Contender::new(
+            ContenderKind::Ours,
+            format!("{}, members", config.name()),
+            move || ours::tap(&config, count, events),
+        ));
+        all.push(Contender::new(
+            ContenderKind::Ours,
+            format!("{}, stages", stages.name()),
+            move || ours::multicast(&stages, 1 + count, events),
+        ));
     }
     all
 }

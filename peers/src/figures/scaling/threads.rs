@@ -12,7 +12,7 @@ use crate::contenders::queues::{Crossbeam, CrossfireMany};
 use crate::figures::oversubscribed::queues::{self, ByBlocking, ByYielding};
 use crate::figures::oversubscribed::timing::Timing;
 use crate::figures::oversubscribed::{cost_ns, events, ours, rings};
-use crate::measure::{Contender, Figure, Kind, Size, numbered_column};
+use crate::measure::{Contender, ContenderKind, Figure, Size, numbered_column};
 
 /// Runs a producer and a stage on two threads.
 type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
@@ -47,10 +47,10 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
         let config = ours::Config { wait, threads: ours::Own };
         let name = config.name();
         let row = move |timing: &Arc<Timing>| ours::row(&config, 1, timing, 0);
-        add(Kind::Ours, name, events, Box::new(row));
+        add(ContenderKind::Ours, name, events, Box::new(row));
     }
     add(
-        Kind::Peer,
+        ContenderKind::Peer,
         "disruptor, own strategy and producer that yield".to_owned(),
         many,
         Box::new(|timing| {
@@ -58,19 +58,19 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
         }),
     );
     add(
-        Kind::Peer,
+        ContenderKind::Peer,
         "disruptor, BusySpin".to_owned(),
         spinning,
         Box::new(|timing| rings::row(rings::Config::new(BusySpin), 1, timing, 0)),
     );
     add(
-        Kind::Peer,
+        ContenderKind::Peer,
         "crossfire, yielding".to_owned(),
         many,
         Box::new(|timing| queues::row::<ByYielding<CrossfireMany>>(1, timing, 0)),
     );
     add(
-        Kind::Peer,
+        ContenderKind::Peer,
         "crossbeam-channel, blocking".to_owned(),
         each(cost_ns::SLEEPING),
         Box::new(|timing| queues::row::<ByBlocking<Crossbeam>>(1, timing, 0)),

@@ -7,8 +7,8 @@ use slipring::{Graph, ShardReader, Wait};
 
 use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb};
 use crate::figures::oversubscribed::RING;
-use crate::figures::pools::{self, Run, Spec, Tally, Task, blocking, checked, queue};
-use crate::measure::{Figure, Kind, Size, numbered_column};
+use crate::figures::pools::{self, PoolRun, Spec, Tally, Task, blocking, checked, queue};
+use crate::measure::{ContenderKind, Figure, Size, numbered_column};
 use crate::work::{amount, steps_for};
 
 /// Number of keys, by which events belong to shards.
@@ -16,7 +16,7 @@ const KEYS: u64 = 1024;
 
 /// Returns the figures of pools and of shards.
 pub fn figures(size: Size) -> Vec<Figure> {
-    let tables: [(&str, &str, &[Run]); 2] =
+    let tables: [(&str, &str, &[PoolRun]); 2] =
         [("workers of a pool", "worker", &POOLS), ("shards", "shard", &SHARDS)];
     let mut figures = Vec::new();
     for (table, unit, runs) in tables {
@@ -35,22 +35,22 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures
 }
 
-const POOLS: [Run; 6] = [
-    (Kind::Alone, "one thread doing it all", pools::alone),
-    (Kind::Ours, "slipring, adaptive", |spec| pools::ours(spec, Wait::default())),
-    (Kind::Ours, "slipring, yielding", |spec| pools::ours(spec, Wait::YIELDING)),
-    (Kind::Peer, "crossbeam ArrayQueue, yielding", queue::<Array>),
-    (Kind::Peer, "crossfire, yielding", queue::<CrossfireShared>),
-    (Kind::Peer, "crossfire, blocking", blocking::<CrossfireShared>),
+const POOLS: [PoolRun; 6] = [
+    (ContenderKind::Alone, "one thread doing it all", pools::alone),
+    (ContenderKind::Ours, "slipring, adaptive", |spec| pools::ours(spec, Wait::default())),
+    (ContenderKind::Ours, "slipring, yielding", |spec| pools::ours(spec, Wait::YIELDING)),
+    (ContenderKind::Peer, "crossbeam ArrayQueue, yielding", queue::<Array>),
+    (ContenderKind::Peer, "crossfire, yielding", queue::<CrossfireShared>),
+    (ContenderKind::Peer, "crossfire, blocking", blocking::<CrossfireShared>),
 ];
 
-const SHARDS: [Run; 6] = [
-    (Kind::Alone, "one thread doing it all", pools::alone),
-    (Kind::Ours, "slipring, adaptive", |spec| shards(spec, Wait::default())),
-    (Kind::Ours, "slipring, yielding", |spec| shards(spec, Wait::YIELDING)),
-    (Kind::Peer, "rtrb for each shard, yielding", queues::<Rtrb>),
-    (Kind::Peer, "crossfire for each shard, yielding", queues::<Crossfire>),
-    (Kind::Peer, "crossbeam ArrayQueue for each shard, yielding", queues::<Array>),
+const SHARDS: [PoolRun; 6] = [
+    (ContenderKind::Alone, "one thread doing it all", pools::alone),
+    (ContenderKind::Ours, "slipring, adaptive", |spec| shards(spec, Wait::default())),
+    (ContenderKind::Ours, "slipring, yielding", |spec| shards(spec, Wait::YIELDING)),
+    (ContenderKind::Peer, "rtrb for each shard, yielding", queues::<Rtrb>),
+    (ContenderKind::Peer, "crossfire for each shard, yielding", queues::<Crossfire>),
+    (ContenderKind::Peer, "crossbeam ArrayQueue for each shard, yielding", queues::<Array>),
 ];
 
 /// A shard's finished tasks, and the number of the last one.

@@ -15,7 +15,7 @@ use super::Config;
 use crate::figures::arrivals::{now, percentiles, schedule};
 use crate::figures::oversubscribed::RING;
 use crate::figures::oversubscribed::timing::TwoCores;
-use crate::measure::{Contender, Figure, Kind, Size, Values};
+use crate::measure::{Contender, ContenderKind, Figure, Size, Values};
 use crate::work::{Check, steps, steps_for};
 
 /// Work of a handler on an event, in nanoseconds.
@@ -34,7 +34,9 @@ pub fn figures(size: Size) -> Vec<Figure> {
         let contender = |config: Config| {
             let few = &due[..due.len().min(1000)];
             let due = if config.is_busy_spin() { few } else { due };
-            Contender::with_metrics(Kind::Ours, config.name(), move || run(&config, due, steps))
+            Contender::with_metrics(ContenderKind::Ours, config.name(), move || {
+                run(&config, due, steps)
+            })
         };
         Figure {
             table: format!(

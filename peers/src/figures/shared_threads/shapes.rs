@@ -9,7 +9,7 @@ use slipring::Chain;
 use super::Config;
 use crate::figures::oversubscribed::timing::{Timing, TwoCores};
 use crate::figures::oversubscribed::{NAMES, RING, cost_ns, events};
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Contender, ContenderKind, Figure, Size};
 use crate::work::{amount, steps_for};
 
 /// Numbers of stages.
@@ -120,10 +120,12 @@ fn contenders(size: Size, shape: Shape, count: usize, nanos: u32) -> Vec<Contend
             false => many,
         };
         let name = config.name();
-        all.push(Contender::new(Kind::Ours, name, move || stages.on_threads(&config, events)));
+        all.push(Contender::new(ContenderKind::Ours, name, move || {
+            stages.on_threads(&config, events)
+        }));
     }
     let mut alone = |name, run: fn(Stages, u64) -> f64| {
-        all.push(Contender::new(Kind::Alone, name, move || run(stages, many)));
+        all.push(Contender::new(ContenderKind::Alone, name, move || run(stages, many)));
     };
     alone("slipring, `run_inline`", Stages::inline);
     alone("one thread, without a ring", Stages::without_ring);

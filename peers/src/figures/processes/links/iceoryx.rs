@@ -22,7 +22,7 @@ use iceoryx2::service::ipc::Service;
 use iceoryx2::service::port_factory::event;
 
 use crate::figures::processes::ends::Link;
-use crate::figures::processes::task::{Outcome, Task, iceoryx_prefix};
+use crate::figures::processes::task::{RoleResult, Task, iceoryx_prefix};
 use crate::work::{Check, Event, Words};
 
 // SAFETY: words in an array have no pointer, no destructor and one layout in all processes of a
@@ -30,7 +30,7 @@ use crate::work::{Check, Event, Words};
 unsafe impl<const WORDS: usize> ZeroCopySend for Words<WORDS> {}
 
 /// Makes a node whose files lie in the run's folder or have the run's prefix.
-pub fn node(task: &Task) -> Outcome<Node<Service>> {
+pub fn node(task: &Task) -> RoleResult<Node<Service>> {
     set_log_level(LogLevel::Error);
     let mut config = Config::default();
     let root = task.folder.join("iceoryx2");
@@ -45,7 +45,7 @@ fn declare<P: IceoryxSend + Debug + ?Sized>(
     node: &Node<Service>,
     name: &str,
     samples: usize,
-) -> Outcome<Builder<P, (), Service>> {
+) -> RoleResult<Builder<P, (), Service>> {
     let service = node.service_builder(&name.try_into()?).publish_subscribe::<P>();
     Ok(service
         .enable_safe_overflow(false)
@@ -69,10 +69,10 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     type Tx = Port<Publisher<Service, E, ()>>;
     type Rx = Port<Subscriber<Service, E, ()>>;
     /// Both ends open the service or make it, whichever comes first.
-    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+    fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         let (node, ring) = (node(task)?, task.work.ring());
         let service = declare::<E>(&node, name, ring)?.open_or_create()?;
         let port = service
@@ -90,7 +90,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
         drop(loans);
         Ok(Port { port, _node: node })
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         let node = node(task)?;
         let service = declare::<E>(&node, name, task.work.ring())?.open_or_create()?;
         let port = service.subscriber_builder().create()?;
@@ -133,10 +133,10 @@ pub struct Slices;
 impl Link<u64> for Slices {
     type Tx = Port<Publisher<Service, [u64], ()>>;
     type Rx = Port<Subscriber<Service, [u64], ()>>;
-    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+    fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         let (node, batch) = (node(task)?, task.work.batch());
         let samples = task.work.ring().div_ceil(batch);
         let service = declare::<[u64]>(&node, name, samples)?.open_or_create()?;
@@ -150,7 +150,7 @@ impl Link<u64> for Slices {
         drop(loans?);
         Ok(Port { port, _node: node })
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         let node = node(task)?;
         let samples = task.work.ring().div_ceil(task.work.batch());
         let service = declare::<[u64]>(&node, name, samples)?.open_or_create()?;
@@ -186,7 +186,7 @@ impl Link<u64> for Slices {
 /// A sample for each event, and a notification that wakes a reader that sleeps.
 pub struct Notified;
 
-fn event(node: &Node<Service>, name: &str) -> Outcome<event::PortFactory<Service>> {
+fn event(node: &Node<Service>, name: &str) -> RoleResult<event::PortFactory<Service>> {
     let name = format!("{name} notified");
     Ok(node.service_builder(&name.as_str().try_into()?).event().open_or_create()?)
 }
@@ -194,15 +194,15 @@ fn event(node: &Node<Service>, name: &str) -> Outcome<event::PortFactory<Service
 impl Link<u64> for Notified {
     type Tx = (<Samples as Link<u64>>::Tx, Notifier<Service>);
     type Rx = (<Samples as Link<u64>>::Rx, Listener<Service>);
-    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+    fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         let tx = <Samples as Link<u64>>::tx(task, name)?;
         let notifier = event(&tx._node, name)?.notifier_builder().create()?;
         Ok((tx, notifier))
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         let rx = <Samples as Link<u64>>::rx(task, name)?;
         let listener = event(&rx._node, name)?.listener_builder().create()?;
         Ok((rx, listener))
@@ -230,7 +230,7 @@ impl Link<u64> for Notified {
 }
 
 /// Makes a publisher that gives a sample up when the subscriber's buffer stays full for so long.
-pub fn impatient(task: &Task, patience: Duration) -> Outcome<Port<Publisher<Service, u64, ()>>> {
+pub fn impatient(task: &Task, patience: Duration) -> RoleResult<Port<Publisher<Service, u64, ()>>> {
     let node = node(task)?;
     let service = declare::<u64>(&node, "there", task.work.ring())?.open_or_create()?;
     let port = service.publisher_builder().set_backpressure_handler(move |full| {

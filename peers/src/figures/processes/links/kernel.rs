@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use zerocopy::IntoBytes;
 
 use crate::figures::processes::ends::Link;
-use crate::figures::processes::task::{Outcome, Task};
+use crate::figures::processes::task::{RoleResult, Task};
 use crate::work::{Check, Event};
 
 /// Largest size of a read, in bytes, unless an event is larger.
@@ -21,9 +21,9 @@ const READ: usize = 65_536;
 pub trait Bytes {
     type Tx: Write;
     type Rx: Read;
-    fn make(path: &Path) -> Outcome<()>;
-    fn tx(path: &Path) -> Outcome<Self::Tx>;
-    fn rx(path: &Path) -> Outcome<Self::Rx>;
+    fn make(path: &Path) -> RoleResult<()>;
+    fn tx(path: &Path) -> RoleResult<Self::Tx>;
+    fn rx(path: &Path) -> RoleResult<Self::Rx>;
 }
 
 /// A named pipe.
@@ -32,15 +32,15 @@ pub struct Pipe;
 impl Bytes for Pipe {
     type Tx = File;
     type Rx = File;
-    fn make(path: &Path) -> Outcome<()> {
+    fn make(path: &Path) -> RoleResult<()> {
         Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
     }
     /// Waits until the reader's end is open.
-    fn tx(path: &Path) -> Outcome<File> {
+    fn tx(path: &Path) -> RoleResult<File> {
         Ok(OpenOptions::new().write(true).open(path)?)
     }
     /// Waits until the writer's end is open.
-    fn rx(path: &Path) -> Outcome<File> {
+    fn rx(path: &Path) -> RoleResult<File> {
         Ok(File::open(path)?)
     }
 }
@@ -51,10 +51,10 @@ pub struct Socket;
 impl Bytes for Socket {
     type Tx = UnixStream;
     type Rx = UnixStream;
-    fn make(_path: &Path) -> Outcome<()> {
+    fn make(_path: &Path) -> RoleResult<()> {
         Ok(())
     }
-    fn tx(path: &Path) -> Outcome<UnixStream> {
+    fn tx(path: &Path) -> RoleResult<UnixStream> {
         loop {
             match UnixStream::connect(path) {
                 Ok(stream) => return Ok(stream),
@@ -71,7 +71,7 @@ impl Bytes for Socket {
             }
         }
     }
-    fn rx(path: &Path) -> Outcome<UnixStream> {
+    fn rx(path: &Path) -> RoleResult<UnixStream> {
         Ok(UnixListener::bind(path)?.accept()?.0)
     }
 }
@@ -96,14 +96,14 @@ pub struct Receiver<E, R> {
 impl<E: Event, B: Bytes> Link<E> for B {
     type Tx = Sender<E, B::Tx>;
     type Rx = Receiver<E, B::Rx>;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         B::make(&path(task, name))
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         let to = B::tx(&path(task, name))?;
         Ok(Sender { to, events: vec![E::default(); task.work.batch()] })
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         let from = B::rx(&path(task, name))?;
         Ok(Receiver { from, events: vec![E::default(); (READ / size_of::<E>()).max(1)] })
     }

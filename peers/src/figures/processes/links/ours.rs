@@ -8,18 +8,18 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use slipring::{Graph, Producer, SharedProducer, Wait};
-use slipring_shm::{Attached, Builder, Event as Shared, OnDeath, Reader, Segment};
+use slipring_shm::{Attached, Builder, Event as SharedEvent, OnDeath, Reader, Segment};
 
 use crate::figures::processes::ends::{Kilobyte, Link, Megabyte};
-use crate::figures::processes::task::{Outcome, Task, Work};
+use crate::figures::processes::task::{RoleResult, Task, Work};
 use crate::work::{Check, Event};
 
-impl Shared for Kilobyte {
+impl SharedEvent for Kilobyte {
     const NAME: &'static str = "peers/Kilobyte";
     const VERSION: u32 = 1;
 }
 
-impl Shared for Megabyte {
+impl SharedEvent for Megabyte {
     const NAME: &'static str = "peers/Megabyte";
     const VERSION: u32 = 1;
 }
@@ -40,14 +40,14 @@ fn eager(task: &Task) -> Wait {
 }
 
 /// Declares the segment of a run.
-fn declare<E: Shared>(task: &Task, name: &str) -> Builder<E> {
+fn declare<E: SharedEvent>(task: &Task, name: &str) -> Builder<E> {
     let ring = task.work.ring() as u64;
     let notice = Duration::from_millis(task.notice_ms);
     Segment::create_at(path(task, name)).capacity(ring).notice(notice).reader(STAGE)
 }
 
 /// Makes the segment of a run whose reader is killed.
-pub fn make_mortal(task: &Task) -> Outcome<()> {
+pub fn make_mortal(task: &Task) -> RoleResult<()> {
     let Work::Death { successor } = task.work else { return Err("no death".into()) };
     let on_death = if successor { OnDeath::Wait } else { OnDeath::Tell };
     declare::<u64>(task, "there").on_death(on_death).build()?;
@@ -55,13 +55,13 @@ pub fn make_mortal(task: &Task) -> Outcome<()> {
 }
 
 /// Makes the segment of a run with a tap's reader that leaves or is killed.
-pub fn make_tapped(task: &Task) -> Outcome<()> {
+pub fn make_tapped(task: &Task) -> RoleResult<()> {
     declare::<u64>(task, "there").tap(TAP, 1).build()?;
     Ok(())
 }
 
 /// Attaches to the segment of a run.
-pub fn attach<E: Shared>(task: &Task, name: &str, wait: Wait) -> Outcome<Attached<E>> {
+pub fn attach<E: SharedEvent>(task: &Task, name: &str, wait: Wait) -> RoleResult<Attached<E>> {
     let segment = Segment::open_at(path(task, name))?;
     // SAFETY: only the processes of this run can open the folder. They follow the protocol, resize
     // nothing, leave no writes to the kernel or to devices, and do not fork.
@@ -119,17 +119,17 @@ macro_rules! spinning {
 /// Ends that spin.
 pub struct Spinning;
 
-impl<E: Event + Shared> Link<E> for Spinning {
+impl<E: Event + SharedEvent> Link<E> for Spinning {
     type Tx = Producer<E>;
     type Rx = Reader<E>;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         declare::<E>(task, name).build()?;
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         Ok(attach(task, name, Wait::BusySpin)?.producer()?)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         Ok(attach(task, name, Wait::BusySpin)?.reader(STAGE)?)
     }
     spinning!();
@@ -141,14 +141,14 @@ pub struct Several;
 impl Link<u64> for Several {
     type Tx = slipring_shm::SharedProducer<u64>;
     type Rx = Reader<u64>;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         declare::<u64>(task, name).producers(2).build()?;
         Ok(())
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         Ok(attach(task, name, eager(task))?.shared_producer()?)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         Ok(attach(task, name, eager(task))?.reader(STAGE)?)
     }
     spinning!();
@@ -164,7 +164,7 @@ struct Untaken<T, R> {
 static RINGS: Mutex<BTreeMap<String, Box<dyn Any + Send>>> = Mutex::new(BTreeMap::new());
 
 /// Keeps the ends of a ring until threads take them.
-fn keep<T: Send + 'static, R: Send + 'static>(name: &str, ring: Untaken<T, R>) -> Outcome<()> {
+fn keep<T: Send + 'static, R: Send + 'static>(name: &str, ring: Untaken<T, R>) -> RoleResult<()> {
     RINGS.lock().map_err(|_| "another role failed")?.insert(name.to_owned(), Box::new(ring));
     Ok(())
 }
@@ -173,7 +173,7 @@ fn keep<T: Send + 'static, R: Send + 'static>(name: &str, ring: Untaken<T, R>) -
 fn take<T: 'static, R: 'static, X>(
     name: &str,
     take: impl FnOnce(&mut Untaken<T, R>) -> Option<X>,
-) -> Outcome<X> {
+) -> RoleResult<X> {
     let mut rings = RINGS.lock().map_err(|_| "another role failed")?;
     let ring = rings.get_mut(name).and_then(|ring| ring.downcast_mut());
     Ok(ring.and_then(take).ok_or("no such end")?)
@@ -185,19 +185,19 @@ pub struct Heap;
 impl<E: Event> Link<E> for Heap {
     type Tx = Producer<E>;
     type Rx = slipring::Reader<E>;
-    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+    fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    fn prepare(task: &Task, name: &str) -> Outcome<()> {
+    fn prepare(task: &Task, name: &str) -> RoleResult<()> {
         let graph = Graph::new(task.work.ring(), E::default).wait(Wait::BusySpin);
         let reader = graph.reader(STAGE);
         let ring = graph.build()?;
         keep(name, Untaken { tx: vec![ring.producer()], rx: Some(ring.reader(reader)) })
     }
-    fn tx(_task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(_task: &Task, name: &str) -> RoleResult<Self::Tx> {
         take(name, |ring: &mut Untaken<_, Self::Rx>| ring.tx.pop())
     }
-    fn rx(_task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(_task: &Task, name: &str) -> RoleResult<Self::Rx> {
         take(name, |ring: &mut Untaken<Self::Tx, _>| ring.rx.take())
     }
     spinning!();
@@ -210,20 +210,20 @@ pub struct SeveralOnHeap;
 impl Link<u64> for SeveralOnHeap {
     type Tx = SharedProducer<u64>;
     type Rx = slipring::Reader<u64>;
-    fn make(_task: &Task, _name: &str) -> Outcome<()> {
+    fn make(_task: &Task, _name: &str) -> RoleResult<()> {
         Ok(())
     }
-    fn prepare(task: &Task, name: &str) -> Outcome<()> {
+    fn prepare(task: &Task, name: &str) -> RoleResult<()> {
         let graph = Graph::new(task.work.ring(), || 0_u64).wait(eager(task)).shared();
         let reader = graph.reader(STAGE);
         let ring = graph.build()?;
         let tx = (0..task.work.writers()).map(|_| ring.producer()).collect();
         keep(name, Untaken { tx, rx: Some(ring.reader(reader)) })
     }
-    fn tx(_task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(_task: &Task, name: &str) -> RoleResult<Self::Tx> {
         take(name, |ring: &mut Untaken<_, Self::Rx>| ring.tx.pop())
     }
-    fn rx(_task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(_task: &Task, name: &str) -> RoleResult<Self::Rx> {
         take(name, |ring: &mut Untaken<Self::Tx, _>| ring.rx.take())
     }
     spinning!();
@@ -234,16 +234,16 @@ impl Link<u64> for SeveralOnHeap {
 macro_rules! polling {
     ($spinning:ty) => {
         sending!();
-        fn make(task: &Task, name: &str) -> Outcome<()> {
+        fn make(task: &Task, name: &str) -> RoleResult<()> {
             <$spinning as Link<u64>>::make(task, name)
         }
-        fn prepare(task: &Task, name: &str) -> Outcome<()> {
+        fn prepare(task: &Task, name: &str) -> RoleResult<()> {
             <$spinning as Link<u64>>::prepare(task, name)
         }
-        fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+        fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
             <$spinning as Link<u64>>::tx(task, name)
         }
-        fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+        fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
             <$spinning as Link<u64>>::rx(task, name)
         }
         #[inline(always)]
@@ -280,13 +280,13 @@ impl Link<u64> for Blocking {
     type Tx = Producer<u64>;
     type Rx = Reader<u64>;
     const CLOSES: bool = true;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         <Spinning as Link<u64>>::make(task, name)
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Producer<u64>> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Producer<u64>> {
         Ok(attach(task, name, Wait::Blocking)?.producer()?)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Reader<u64>> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Reader<u64>> {
         Ok(attach(task, name, Wait::Blocking)?.reader(STAGE)?)
     }
     fn send(tx: &mut Producer<u64>, number: u64) {

@@ -10,7 +10,7 @@ use rustix::thread::futex;
 
 use crate::figures::processes::ends::Link;
 use crate::figures::processes::mapping::{Line, Mapping, create};
-use crate::figures::processes::task::{Outcome, Task};
+use crate::figures::processes::task::{RoleResult, Task};
 use crate::work::{Check, Event};
 
 fn path(task: &Task, name: &str) -> PathBuf {
@@ -34,7 +34,7 @@ pub struct RingEnd<E> {
 }
 
 impl<E: Event> RingEnd<E> {
-    fn open(task: &Task, name: &str) -> Outcome<Self> {
+    fn open(task: &Task, name: &str) -> RoleResult<Self> {
         let capacity = task.work.ring() as u64;
         assert!(capacity.is_power_of_two());
         let mapping = Mapping::open(&path(task, name))?;
@@ -101,13 +101,13 @@ pub struct Ring;
 impl<E: Event> Link<E> for Ring {
     type Tx = RingEnd<E>;
     type Rx = RingEnd<E>;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         Ok(create(&path(task, name), bytes::<E>(task.work.ring()))?)
     }
-    fn tx(task: &Task, name: &str) -> Outcome<Self::Tx> {
+    fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
         RingEnd::open(task, name)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<Self::Rx> {
+    fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
         RingEnd::open(task, name)
     }
     #[inline(always)]
@@ -143,7 +143,7 @@ pub struct Word;
 pub struct WordEnd(Mapping, u64);
 
 impl WordEnd {
-    fn open(task: &Task, name: &str) -> Outcome<WordEnd> {
+    fn open(task: &Task, name: &str) -> RoleResult<WordEnd> {
         Ok(WordEnd(Mapping::open(&path(task, name))?, 0))
     }
 }
@@ -151,13 +151,13 @@ impl WordEnd {
 impl Link<u64> for Word {
     type Tx = WordEnd;
     type Rx = WordEnd;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         Ok(create(&path(task, name), size_of::<Line>())?)
     }
-    fn tx(task: &Task, name: &str) -> Outcome<WordEnd> {
+    fn tx(task: &Task, name: &str) -> RoleResult<WordEnd> {
         WordEnd::open(task, name)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<WordEnd> {
+    fn rx(task: &Task, name: &str) -> RoleResult<WordEnd> {
         WordEnd::open(task, name)
     }
     #[inline(always)]
@@ -186,7 +186,7 @@ pub struct Futex;
 pub struct FutexEnd(Mapping, u32);
 
 impl FutexEnd {
-    fn open(task: &Task, name: &str) -> Outcome<FutexEnd> {
+    fn open(task: &Task, name: &str) -> RoleResult<FutexEnd> {
         Ok(FutexEnd(Mapping::open(&path(task, name))?, 0))
     }
     /// Returns the word of the futex: the count of events sent.
@@ -201,13 +201,13 @@ impl FutexEnd {
 impl Link<u64> for Futex {
     type Tx = FutexEnd;
     type Rx = FutexEnd;
-    fn make(task: &Task, name: &str) -> Outcome<()> {
+    fn make(task: &Task, name: &str) -> RoleResult<()> {
         Ok(create(&path(task, name), 2 * size_of::<Line>())?)
     }
-    fn tx(task: &Task, name: &str) -> Outcome<FutexEnd> {
+    fn tx(task: &Task, name: &str) -> RoleResult<FutexEnd> {
         FutexEnd::open(task, name)
     }
-    fn rx(task: &Task, name: &str) -> Outcome<FutexEnd> {
+    fn rx(task: &Task, name: &str) -> RoleResult<FutexEnd> {
         FutexEnd::open(task, name)
     }
     fn send(tx: &mut FutexEnd, number: u64) {
