@@ -151,7 +151,7 @@ pub struct Case {
     pub expected: Duration,
     /// Runs the case once. The error of a wrong result (an event lost, a wrong sum) ends the
     /// experiment.
-    pub run: Box<dyn FnMut(Run) -> Result<Outcome>>,
+    pub run: Box<dyn FnMut(Repetition) -> Result<CaseResult>>,
 }
 
 /// Values of parameters, in the experiment's order.
@@ -159,19 +159,19 @@ pub type Point = Vec<(&'static str, Value)>;
 
 /// One repetition.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct Repetition {
     /// Seed of this round, the same for all cases, so that all contenders get the same work.
     pub seed: u64,
 }
 
 /// The values that one repetition measured.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct CaseResult {
     pub values: Vec<(&'static Metric, f64)>,
     pub curves: Vec<(&'static Metric, Vec<(f64, f64)>)>,
 }
 
-impl Outcome {
+impl CaseResult {
     /// Adds a measured value.
     pub fn value(mut self, metric: &'static Metric, value: f64) -> Self {
         self.values.push((metric, value));

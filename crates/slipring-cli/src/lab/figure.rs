@@ -9,12 +9,12 @@ pub struct Figure {
     pub title: &'static str,
     /// Name of the parameter that has a panel for each of its values; `None`: one panel.
     pub panels: Option<&'static str>,
-    pub kind: Kind,
+    pub kind: PlotKind,
 }
 
 /// The kinds of plots.
 #[derive(Debug)]
-pub enum Kind {
+pub enum PlotKind {
     /// A line for each contender: the median of a metric over a parameter, with a band of the
     /// repetitions' spread.
     Lines { x: &'static str, metric: &'static str, logarithmic: bool },
@@ -29,12 +29,12 @@ pub enum Kind {
     Percentiles { metric: &'static str },
 }
 
-impl Kind {
+impl PlotKind {
     /// Returns the middle and the spread of repeated values as the plot shows them; `None` if there
     /// are no values.
     pub fn spread(&self, values: &[f64]) -> Option<Spread> {
         match self {
-            Kind::Means { .. } => {
+            PlotKind::Means { .. } => {
                 let Interval { mean, half_width } = Interval::of(values)?;
                 let half = half_width.unwrap_or(0.0);
                 Some(Spread { low: mean - half, median: mean, high: mean + half })

@@ -1,6 +1,6 @@
 //! The series behind a plot, by panel and row, for plots and for the tables behind them.
 
-use super::figure::{Figure, Kind};
+use super::figure::{Figure, PlotKind};
 use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
@@ -33,14 +33,16 @@ pub struct Row<'a> {
 /// Returns the panels of a figure that have any values.
 pub fn panels<'a>(figure: &Figure, results: &'a Results) -> Vec<Panel<'a>> {
     let (axes, metrics) = match figure.kind {
-        Kind::Lines { x, metric, .. } | Kind::Means { x, metric, .. } => (vec![x], vec![metric]),
-        Kind::Scatter { x, y } => (Vec::new(), vec![x, y]),
-        Kind::HeatMap { row, column, metric } => (vec![row, column], vec![metric]),
-        Kind::Percentiles { metric } => (Vec::new(), vec![metric]),
+        PlotKind::Lines { x, metric, .. } | PlotKind::Means { x, metric, .. } => {
+            (vec![x], vec![metric])
+        }
+        PlotKind::Scatter { x, y } => (Vec::new(), vec![x, y]),
+        PlotKind::HeatMap { row, column, metric } => (vec![row, column], vec![metric]),
+        PlotKind::Percentiles { metric } => (Vec::new(), vec![metric]),
     };
     let has_values = |series: &&Series| {
         metrics.iter().all(|metric| match figure.kind {
-            Kind::Percentiles { .. } => series
+            PlotKind::Percentiles { .. } => series
                 .curves
                 .get(*metric)
                 .is_some_and(|curves| curves.rounds.iter().any(|round| !round.is_empty())),
@@ -61,7 +63,7 @@ pub fn panels<'a>(figure: &Figure, results: &'a Results) -> Vec<Panel<'a>> {
         }
     };
     // A field of a heat map shows one contender.
-    let is_map = matches!(figure.kind, Kind::HeatMap { .. });
+    let is_map = matches!(figure.kind, PlotKind::HeatMap { .. });
     let all: Vec<(Option<String>, Vec<&Series>)> = by_value
         .into_iter()
         .flat_map(|(label, series)| {
@@ -194,7 +196,7 @@ mod tests {
         }
         all.push(series("paced", &[("workers", Value::Number(2))], "latency"));
         let results = results(all);
-        let kind = Kind::Lines { x: "workers", metric: "time", logarithmic: false };
+        let kind = PlotKind::Lines { x: "workers", metric: "time", logarithmic: false };
         let figure = Figure { title: "Time", panels: None, kind };
         let one = panels(&figure, &results);
         assert_eq!(one.len(), 1);
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(one[0].values_of("workers"), [&Value::Number(2), &Value::Number(8)]);
         assert_eq!(one[0].unit("time"), "time, ns");
 
-        let kind = Kind::Lines { x: "workers", metric: "time", logarithmic: false };
+        let kind = PlotKind::Lines { x: "workers", metric: "time", logarithmic: false };
         let two = panels(&Figure { title: "Time", panels: Some("load"), kind }, &results);
         let labels: Vec<Option<&str>> = two.iter().map(|panel| panel.label.as_deref()).collect();
         assert_eq!(labels, [Some("load 1"), Some("load 9")]);
@@ -214,7 +216,7 @@ mod tests {
         let point = [("from", Value::Number(0)), ("to", Value::Number(1))];
         let results = results(vec![series("a", &point, "trip"), series("b", &point, "trip")]);
         for by in [None, Some("contender")] {
-            let kind = Kind::HeatMap { row: "from", column: "to", metric: "trip" };
+            let kind = PlotKind::HeatMap { row: "from", column: "to", metric: "trip" };
             let found = panels(&Figure { title: "Trips", panels: by, kind }, &results);
             let labels: Vec<Option<&str>> =
                 found.iter().map(|panel| panel.label.as_deref()).collect();

@@ -14,8 +14,8 @@ use anyhow::{Result, anyhow, ensure};
 use slipring::{Bound, Fault, Graph, Places, Wait};
 use slipring_machine::{CpuSet, Machine, Placement, bind_thread, process_cpu};
 
-use super::experiment::{About, Case, Experiment, Outcome, Source, Unsuitable};
-use super::figure::{Figure, Kind};
+use super::experiment::{About, Case, CaseResult, Experiment, Source, Unsuitable};
+use super::figure::{Figure, PlotKind};
 use super::machine::MeasuredMachine;
 use super::metric::{Better, Metric};
 use super::record::Results;
@@ -53,22 +53,22 @@ static ABOUT: About = About {
         Figure {
             title: "Hand-over by placement",
             panels: None,
-            kind: Kind::Lines { x: "placement", metric: "time", logarithmic: true },
+            kind: PlotKind::Lines { x: "placement", metric: "time", logarithmic: true },
         },
         Figure {
             title: "Round trip by placement",
             panels: None,
-            kind: Kind::Lines { x: "placement", metric: "round trip", logarithmic: true },
+            kind: PlotKind::Lines { x: "placement", metric: "round trip", logarithmic: true },
         },
         Figure {
             title: "Hand-over through a large ring, by its memory",
             panels: None,
-            kind: Kind::Lines { x: "memory", metric: "time", logarithmic: false },
+            kind: PlotKind::Lines { x: "memory", metric: "time", logarithmic: false },
         },
         Figure {
             title: "Time to build a large ring, by its memory",
             panels: None,
-            kind: Kind::Lines { x: "memory", metric: "build", logarithmic: false },
+            kind: PlotKind::Lines { x: "memory", metric: "build", logarithmic: false },
         },
     ],
 };
@@ -233,7 +233,7 @@ fn hand_over(size: Size, machine: &Machine, spot: Spot) -> Case {
     let cpus = cpus(machine, &spot);
     let machine = machine.clone();
     let point = vec![("placement", spot.name.as_str().into())];
-    let run = move || -> Result<Outcome> {
+    let run = move || -> Result<CaseResult> {
         let mut sum = 0_u64;
         let mut chain = slipring::ring(1024, || 0_u64).wait(wait());
         if let Some(placement) = &spot.placement {
@@ -245,7 +245,7 @@ fn hand_over(size: Size, machine: &Machine, spot: Spot) -> Case {
             .feed(0..events, |slot, event| *slot = event)?;
         let took = began.elapsed();
         ensure!(sum == events * (events - 1) / 2, "events were lost or changed");
-        let outcome = Outcome::default().value(&TIME, took.as_nanos() as f64 / events as f64);
+        let outcome = CaseResult::default().value(&TIME, took.as_nanos() as f64 / events as f64);
         Ok(match process_cpu().zip(cpu) {
             Some((after, before)) => {
                 outcome.value(&CPU, (after - before).as_secs_f64() / took.as_secs_f64())
@@ -263,7 +263,7 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
     let cpus = cpus(machine, &spot);
     let machine = machine.clone();
     let point = vec![("placement", spot.name.as_str().into())];
-    let run = move || -> Result<Outcome> {
+    let run = move || -> Result<CaseResult> {
         let graph = || Graph::new(1, || 0_u64).wait(wait()).deadline(Duration::from_secs(60));
         let (mut there, back) = (graph(), graph());
         if let Some(placement) = &spot.placement {
@@ -306,7 +306,7 @@ fn round_trips(size: Size, machine: &Machine, spot: Spot) -> Case {
         })?;
         let mut times: Vec<f64> = times.into_iter().map(|time| time as f64).collect();
         times.sort_by(f64::total_cmp);
-        Ok(Outcome::default().value(&TRIP, times[times.len() / 2]))
+        Ok(CaseResult::default().value(&TRIP, times[times.len() / 2]))
     };
     case(TRIPS, point, cpus, Duration::from_nanos(600 * trips), run)
 }
@@ -353,7 +353,7 @@ fn large_ring(size: Size, machine: &Machine, memory: &'static str) -> Case {
         .into_iter()
         .find(|placement| assigned(&machine, placement).is_some());
     let cpus = placement.as_ref().and_then(|of| assigned(&machine, of)).unwrap_or_default();
-    let run = move || -> Result<Outcome> {
+    let run = move || -> Result<CaseResult> {
         let mut sum = 0_u64;
         let mut chain = slipring::ring(capacity, || [0_u64; 7] as Block).wait(wait());
         match (memory, other_node(&machine), &placement) {
@@ -377,7 +377,7 @@ fn large_ring(size: Size, machine: &Machine, memory: &'static str) -> Case {
         })?;
         let took = built.elapsed();
         ensure!(sum == events * (events - 1) / 2, "events were lost or changed");
-        Ok(Outcome::default()
+        Ok(CaseResult::default()
             .value(&TIME, took.as_nanos() as f64 / events as f64)
             .value(&BUILD, (built - began).as_secs_f64() * 1e3))
     };
@@ -390,7 +390,7 @@ fn case(
     point: Vec<(&'static str, super::metric::Value)>,
     cpus: Vec<usize>,
     expected: Duration,
-    mut run: impl FnMut() -> Result<Outcome> + 'static,
+    mut run: impl FnMut() -> Result<CaseResult> + 'static,
 ) -> Case {
     Case {
         contender: contender.to_owned(),

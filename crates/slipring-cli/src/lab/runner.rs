@@ -11,7 +11,7 @@ use fastrand::Rng;
 use indicatif::ProgressBar;
 use slipring_machine::MachineUsage;
 
-use super::experiment::{Case, Experiment, Measurement, Outcome, Run, Unsuitable};
+use super::experiment::{Case, CaseResult, Experiment, Measurement, Repetition, Unsuitable};
 use super::files::{self, Files};
 use super::interrupt;
 use super::machine::MeasuredMachine;
@@ -289,7 +289,7 @@ fn repeat(
             let case = &mut cases[which];
             let shown = label(case);
             bar.set_message(format!("{name}, round {} of {rounds}: {shown}", round + 1));
-            let run = Run { seed: SEED.wrapping_add(u64::from(round)) };
+            let run = Repetition { seed: SEED.wrapping_add(u64::from(round)) };
             let outcome = (case.run)(run).with_context(|| shown.clone())?;
             ensure!(outcome.is_finite(), "{shown}: a value is not a number");
             bar.inc(case.expected.as_millis() as u64);
@@ -321,7 +321,7 @@ fn series(case: &Case, machine: &MeasuredMachine) -> Series {
     }
 }
 
-fn add(series: &mut Series, outcome: Outcome) {
+fn add(series: &mut Series, outcome: CaseResult) {
     for (metric, value) in outcome.values {
         let values = series.metrics.entry(metric.name.to_owned()).or_insert_with(|| Values {
             unit: metric.unit.to_owned(),

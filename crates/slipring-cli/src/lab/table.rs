@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use slipring_support::tables::markdown;
 
 use super::catalogue;
-use super::figure::{Figure, Kind};
+use super::figure::{Figure, PlotKind};
 use super::panels::{Panel, panels};
 use super::record::{Record, Results, Series};
 use super::statistics::Spread;
@@ -86,12 +86,12 @@ pub fn table(figure: &Figure, panel: &Panel<'_>) -> Table {
         None => figure.title.to_owned(),
     };
     let (header, rows) = match &figure.kind {
-        Kind::Lines { x, metric, .. } | Kind::Means { x, metric, .. } => {
+        PlotKind::Lines { x, metric, .. } | PlotKind::Means { x, metric, .. } => {
             by_value(panel, &figure.kind, x, metric)
         }
-        Kind::Scatter { x, y } => by_metrics(panel, &[x, y]),
-        Kind::HeatMap { row, column, metric } => by_pair(panel, row, column, metric),
-        Kind::Percentiles { metric } => by_percentile(panel, metric),
+        PlotKind::Scatter { x, y } => by_metrics(panel, &[x, y]),
+        PlotKind::HeatMap { row, column, metric } => by_pair(panel, row, column, metric),
+        PlotKind::Percentiles { metric } => by_percentile(panel, metric),
     };
     let oversubscribed = panel.series.iter().any(|series| series.oversubscribed);
     Table { title, header, rows, oversubscribed }
@@ -121,7 +121,7 @@ fn mark(series: &Series) -> &'static str {
 /// Returns a table with the values of one parameter across, and a row for each contender.
 fn by_value(
     panel: &Panel<'_>,
-    kind: &Kind,
+    kind: &PlotKind,
     x: &str,
     metric: &str,
 ) -> (Vec<String>, Vec<Vec<String>>) {

@@ -54,7 +54,7 @@ pub fn notes(
 }
 
 /// A place of a party, with its number among the party's places.
-struct Place<'s> {
+struct PartySeat<'s> {
     party: Party,
     number: usize,
     seat: &'s SeatSummary,
@@ -188,10 +188,10 @@ impl About<'_> {
     fn participant(&self, occupant: &ParticipantSummary) -> Option<Note> {
         let parties = self.summary.parties().map(|party| (party, self.summary.seats(party)));
         let seats = parties.flat_map(|(party, seats)| {
-            (1..).zip(seats).map(move |(number, seat)| Place { party, number, seat })
+            (1..).zip(seats).map(move |(number, seat)| PartySeat { party, number, seat })
         });
-        let owned = |place: &Place<'_>| place.seat.participant == Some(occupant.number);
-        let places: Vec<Place<'_>> = seats.filter(owned).collect();
+        let owned = |place: &PartySeat<'_>| place.seat.participant == Some(occupant.number);
+        let places: Vec<PartySeat<'_>> = seats.filter(owned).collect();
         // A process that has no place holds no party up.
         let first = places.first()?;
         match occupant.liveness {
@@ -219,7 +219,7 @@ impl About<'_> {
     }
 
     /// Lists places, with the verb behind them.
-    fn are(&self, places: &[Place<'_>]) -> String {
+    fn are(&self, places: &[PartySeat<'_>]) -> String {
         let mut names: Vec<String> =
             places.iter().map(|place| self.place(place.party, place.number)).collect();
         match (names.pop(), names.is_empty()) {
@@ -228,7 +228,7 @@ impl About<'_> {
         }
     }
 
-    fn stopped(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
+    fn stopped(&self, occupant: &ParticipantSummary, places: &[PartySeat<'_>]) -> Note {
         let text = format!(
             "{} stopped: {} was stopped by a signal or a debugger; let it go on: kill -CONT {}, or \
              free its place{}: {}",
@@ -241,7 +241,7 @@ impl About<'_> {
         Note::new(Error, text)
     }
 
-    fn all_dead(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
+    fn all_dead(&self, occupant: &ParticipantSummary, places: &[PartySeat<'_>]) -> Note {
         let all = places.iter().map(|place| self.dead(occupant, place).severity);
         let severity = all.max().unwrap_or(Error);
         let mut text = format!("{} dead: {} died", self.are(places), process(occupant));
@@ -252,7 +252,7 @@ impl About<'_> {
         Note::new(severity, text)
     }
 
-    fn held(&self, occupant: &ParticipantSummary, places: &[Place<'_>]) -> Note {
+    fn held(&self, occupant: &ParticipantSummary, places: &[PartySeat<'_>]) -> Note {
         let text = format!(
             "{} held: the process of {} is gone, and another one holds its lock (a child of it, or \
              a process that takes the place over)",
@@ -263,8 +263,8 @@ impl About<'_> {
     }
 
     /// Reports the only place of a dead process.
-    fn dead(&self, occupant: &ParticipantSummary, place: &Place<'_>) -> Note {
-        let Place { party, number, seat } = *place;
+    fn dead(&self, occupant: &ParticipantSummary, place: &PartySeat<'_>) -> Note {
+        let PartySeat { party, number, seat } = *place;
         let summary = self.summary;
         let dead = format!("{} is dead: {} died", self.place(party, number), process(occupant));
         let again = || {

@@ -8,7 +8,7 @@ pub struct Candidate {
     /// Name of the wait strategy, as [`slipring::Wait`] reads it.
     pub wait: String,
     pub threads: Threads,
-    pub place: Place,
+    pub place: StagePlacement,
     /// Number of slots.
     pub capacity: usize,
     pub layout: Layout,
@@ -34,7 +34,7 @@ pub enum Layout {
 
 /// The placement of the threads.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Place {
+pub enum StagePlacement {
     /// The system places the threads.
     System,
     /// By the placement of this name.
@@ -121,7 +121,7 @@ impl Alternatives {
         Candidate {
             wait: self.waits.first().cloned().unwrap_or_default(),
             threads: self.threads.first().copied().unwrap_or(Threads::Own),
-            place: Place::System,
+            place: StagePlacement::System,
             capacity: self.capacities.first().copied().unwrap_or(1024),
             layout: Layout::Interleaved,
             batch: None,
@@ -146,7 +146,8 @@ impl Alternatives {
                 let current = current();
                 let own = self.places.iter().find(|(threads, _)| *threads == current.threads);
                 let named = own.into_iter().flat_map(|(_, names)| names.iter().cloned());
-                let places = std::iter::once(Place::System).chain(named.map(Place::Named));
+                let places =
+                    std::iter::once(StagePlacement::System).chain(named.map(StagePlacement::Named));
                 places.map(|place| Candidate { place, ..current.clone() }).collect()
             }
             Setting::Capacity => {
@@ -184,11 +185,11 @@ impl fmt::Display for Layout {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StagePlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::System => f.write_str("threads where the system puts them"),
-            Place::Named(name) => write!(f, "threads by the placement {name}"),
+            StagePlacement::System => f.write_str("threads where the system puts them"),
+            StagePlacement::Named(name) => write!(f, "threads by the placement {name}"),
         }
     }
 }
@@ -230,7 +231,10 @@ mod tests {
         assert_eq!(alternatives.variants(Setting::Placement, &default).len(), 1);
         let shared = Candidate { threads: Threads::Shared(2), ..default };
         let variants = alternatives.variants(Setting::Placement, &shared);
-        let places: Vec<&Place> = variants.iter().map(|of| &of.place).collect();
-        assert_eq!(places, [&Place::System, &Place::Named("place of 2".to_owned())]);
+        let places: Vec<&StagePlacement> = variants.iter().map(|of| &of.place).collect();
+        assert_eq!(
+            places,
+            [&StagePlacement::System, &StagePlacement::Named("place of 2".to_owned())]
+        );
     }
 }

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::candidate::{Candidate, Layout, Place, Threads};
+use super::candidate::{Candidate, Layout, StagePlacement, Threads};
 use super::demand::Demand;
 
 /// Crates that the program needs beside `slipring`.
 pub fn crates(candidate: &Candidate) -> Vec<&'static str> {
     match candidate.place {
-        Place::System => vec!["slipring"],
-        Place::Named(_) => vec!["slipring", "slipring-machine"],
+        StagePlacement::System => vec!["slipring"],
+        StagePlacement::Named(_) => vec!["slipring", "slipring-machine"],
     }
 }
 
@@ -20,7 +20,7 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     let mut text = String::new();
     let mut line = |line: &str| text.push_str(&format!("{line}\n"));
     line("use slipring::Wait;");
-    if let Place::Named(_) = place {
+    if let StagePlacement::Named(_) = place {
         line("use slipring_machine::{Machine, Placement};");
     }
     line("");
@@ -32,7 +32,7 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     line("");
     line("fn main() -> Result<(), Box<dyn std::error::Error>> {");
     line(&format!("    let wait: Wait = \"{wait}\".parse()?;"));
-    if let Place::Named(name) = place {
+    if let StagePlacement::Named(name) = place {
         line(&format!("    let placement: Placement = \"{name}\".parse()?;"));
     }
     line(&format!(
@@ -46,7 +46,7 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     if let Threads::Shared(count) = threads {
         let _ = write!(options, "\n        .threads({count})");
     }
-    if let Place::Named(_) = place {
+    if let StagePlacement::Named(_) = place {
         options.push_str("\n        .placement(Machine::this()?.at(placement))");
     }
     line(&format!("{options};"));
@@ -58,14 +58,14 @@ pub fn program(candidate: &Candidate, demand: &Demand) -> String {
     let last = demand.stages;
     line(&format!("        .read(\"stage-{last}\", |event, _| finish(event)){limit}"));
     line("        .spawn()?;");
-    if let Place::Named(_) = place {
+    if let StagePlacement::Named(_) = place {
         line("    let bound = pipeline.bind_thread(slipring::PRODUCER)?;");
     }
     line("    for number in 0..1000_u64 {");
     line("        tx.publish(|event| event.bytes.fill(number as u8))?;");
     line("    }");
     line("    tx.close();");
-    if let Place::Named(_) = place {
+    if let StagePlacement::Named(_) = place {
         line("    drop(bound);");
     }
     line("    println!(\"{}\", pipeline.join()?);");

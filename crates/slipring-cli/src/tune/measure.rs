@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RunFigures {
     /// The demanded percentile of the latencies, in nanoseconds.
     pub latency_ns: f64,
     /// Median latency, in nanoseconds.
@@ -76,7 +76,7 @@ struct Seen {
 
 impl Bench {
     /// Runs a candidate once. The same seed gives the same schedule.
-    pub fn run(&self, candidate: &Candidate, seed: u64) -> Result<Outcome> {
+    pub fn run(&self, candidate: &Candidate, seed: u64) -> Result<RunFigures> {
         match measured_size(self.demand.event_bytes) {
             Some(8) => self.sized::<0>(candidate, seed),
             Some(16) => self.sized::<1>(candidate, seed),
@@ -90,7 +90,7 @@ impl Bench {
         }
     }
 
-    fn sized<const WORDS: usize>(&self, candidate: &Candidate, seed: u64) -> Result<Outcome> {
+    fn sized<const WORDS: usize>(&self, candidate: &Candidate, seed: u64) -> Result<RunFigures> {
         let event = || Event { due: 0, words: [0_u64; WORDS] };
         let chain = slipring::ring(candidate.capacity, event);
         match candidate.layout {
@@ -107,7 +107,7 @@ impl Bench {
         chain: Chain<'static, Event<WORDS>, L>,
         candidate: &Candidate,
         seed: u64,
-    ) -> Result<Outcome> {
+    ) -> Result<RunFigures> {
         let wait: Wait = candidate.wait.parse().map_err(|error| anyhow!("{error}"))?;
         let mut chain = chain.wait(wait).deadline(self.length + GRACE);
         if let Threads::Shared(count) = candidate.threads {
@@ -187,7 +187,7 @@ impl Bench {
         let cpu = all.context("this system does not tell the processor time")?;
         let stages = cpu.saturating_sub(Duration::from_nanos(own.unwrap_or(0)));
         let percentile = |at: f64| seen.latencies.value_at_percentile(at) as f64;
-        Ok(Outcome {
+        Ok(RunFigures {
             latency_ns: percentile(self.demand.percentile()),
             p50_ns: percentile(50.0),
             cores: stages.as_secs_f64() / took.as_secs_f64(),

@@ -30,7 +30,7 @@ use crate::lab::progress;
 use crate::lab::size::{Size, Sizes};
 use candidate::{Alternatives, Candidate, Setting};
 use demand::{Cores, Demand, LatencyLimit, Rate, Time};
-use measure::{Bench, Outcome};
+use measure::{Bench, RunFigures};
 use search::Measured;
 use work::Work;
 
@@ -165,7 +165,7 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let (rounds, final_rounds) = rounds(size);
-    let run = |candidate: &Candidate, round: u32| -> Result<Outcome> {
+    let run = |candidate: &Candidate, round: u32| -> Result<RunFigures> {
         bar.set_message(describe(candidate));
         let outcome = bench.run(candidate, u64::from(round) + 1)?;
         bar.inc(1);

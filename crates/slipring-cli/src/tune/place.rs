@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use slipring::Chain;
 use slipring_machine::{Machine, Placement};
 
-use super::candidate::{Place, Threads};
+use super::candidate::{StagePlacement, Threads};
 
 /// Returns the names of the placements that this machine allows for a generator and the threads of
 /// this number of stages. One CPU for all threads is left out: the generator spins.
@@ -24,11 +24,11 @@ pub fn allowed(machine: &Machine, threads: Threads, stages: usize) -> Vec<String
 /// Gives a chain its placement.
 pub fn apply<E: Send + 'static, L: slipring::Layout>(
     chain: Chain<'static, E, L>,
-    place: &Place,
+    place: &StagePlacement,
 ) -> Result<Chain<'static, E, L>> {
     match place {
-        Place::System => Ok(chain),
-        Place::Named(name) => {
+        StagePlacement::System => Ok(chain),
+        StagePlacement::Named(name) => {
             let placement: Placement = name.parse().map_err(|error| anyhow!("{error}"))?;
             Ok(chain.placement(Machine::this()?.at(placement)))
         }

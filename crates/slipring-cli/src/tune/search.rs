@@ -8,14 +8,14 @@ use fastrand::Rng;
 
 use super::candidate::{Alternatives, Candidate, Setting};
 use super::demand::Demand;
-use super::measure::Outcome;
+use super::measure::RunFigures;
 use crate::lab::statistics::Spread;
 
 /// The outcomes of one candidate's runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub candidate: Candidate,
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<RunFigures>,
 }
 
 impl Measured {
@@ -27,7 +27,7 @@ impl Measured {
         self.spread(|outcome| outcome.cores)
     }
 
-    fn spread(&self, figure: impl Fn(&Outcome) -> f64) -> Spread {
+    fn spread(&self, figure: impl Fn(&RunFigures) -> f64) -> Spread {
         let values: Vec<f64> = self.outcomes.iter().map(figure).collect();
         Spread::of(&values).unwrap_or(Spread { low: f64::NAN, median: f64::NAN, high: f64::NAN })
     }
@@ -83,7 +83,7 @@ pub fn search(
     alternatives: &Alternatives,
     rounds: u32,
     noise: f64,
-    mut run: impl FnMut(&Candidate, u32) -> Result<Outcome>,
+    mut run: impl FnMut(&Candidate, u32) -> Result<RunFigures>,
 ) -> Result<Vec<Choice>> {
     let mut current = alternatives.default_candidate();
     let mut choices = Vec::new();
@@ -170,7 +170,7 @@ mod tests {
 
     /// A machine on which spinning is fast and dear, blocking slow and cheap, small rings are slow,
     /// and nothing else matters.
-    fn machine(candidate: &Candidate, round: u32) -> Result<Outcome> {
+    fn machine(candidate: &Candidate, round: u32) -> Result<RunFigures> {
         let (latency, cores) = match candidate.wait.as_str() {
             "busy-spin" => (300.0, 2.0),
             "blocking" => (40_000.0, 0.1),
@@ -179,7 +179,7 @@ mod tests {
         let full = if candidate.capacity < 100 { 2.0 } else { 1.0 };
         let jitter = 1.0 + f64::from(round) / 1000.0;
         let latency_ns = latency * full * jitter;
-        Ok(Outcome { latency_ns, p50_ns: latency_ns / 2.0, cores, events: 1000 })
+        Ok(RunFigures { latency_ns, p50_ns: latency_ns / 2.0, cores, events: 1000 })
     }
 
     fn found(demand: &Demand) -> (Candidate, Vec<Choice>) {

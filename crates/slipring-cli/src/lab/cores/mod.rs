@@ -9,8 +9,8 @@ use slipring_machine::allowed_cpus;
 use slipring_support::numbers::{median, significant};
 
 use self::trips::{Pair, by_atomics, by_rings};
-use super::experiment::{About, Case, Experiment, Line, Outcome, Reference, Source, Unsuitable};
-use super::figure::{Figure, Kind};
+use super::experiment::{About, Case, CaseResult, Experiment, Line, Reference, Source, Unsuitable};
+use super::figure::{Figure, PlotKind};
 use super::metric::Fixed::Text;
 use super::metric::{Better, Metric};
 use super::record::{Results, Series};
@@ -93,12 +93,12 @@ ask  ───── word or ring: n ───────> answer
         Figure {
             title: "Round trip, median",
             panels: Some("contender"),
-            kind: Kind::HeatMap { row: "from", column: "to", metric: "round trip" },
+            kind: PlotKind::HeatMap { row: "from", column: "to", metric: "round trip" },
         },
         Figure {
             title: "Round trip, 99th percentile",
             panels: Some("contender"),
-            kind: Kind::HeatMap { row: "from", column: "to", metric: "round trip p99" },
+            kind: PlotKind::HeatMap { row: "from", column: "to", metric: "round trip p99" },
         },
     ],
 };
@@ -231,10 +231,10 @@ fn sample(allowed: &[usize], most: usize) -> Vec<usize> {
     (0..most).map(|number| allowed[number * (allowed.len() - 1) / (most - 1)]).collect()
 }
 
-fn outcome(mut trips: Vec<u64>) -> Result<Outcome> {
+fn outcome(mut trips: Vec<u64>) -> Result<CaseResult> {
     trips.sort_unstable();
     let at = |share: usize| trips[(trips.len() - 1) * share / 100] as f64;
-    Ok(Outcome::default().value(&TRIP, at(50)).value(&P99, at(99)))
+    Ok(CaseResult::default().value(&TRIP, at(50)).value(&P99, at(99)))
 }
 
 /// Returns a contender's series of two different CPUs.

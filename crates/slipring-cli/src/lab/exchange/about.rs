@@ -2,7 +2,7 @@
 //! records.
 
 use crate::lab::experiment::{About, Source};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::metric::{Better, Metric};
 
 /// Size of a word, in bytes.
@@ -53,17 +53,17 @@ fills it     └─ written ··· begun ─┘ adds it up
         Figure {
             title: "Time to read a block, mean and 95 % interval",
             panels: Some(SETTING),
-            kind: Kind::Means { x: BYTES, metric: READ.name, logarithmic: true },
+            kind: PlotKind::Means { x: BYTES, metric: READ.name, logarithmic: true },
         },
         Figure {
             title: "From written to begun, mean and 95 % interval",
             panels: Some(SETTING),
-            kind: Kind::Means { x: BYTES, metric: LATENCY.name, logarithmic: true },
+            kind: PlotKind::Means { x: BYTES, metric: LATENCY.name, logarithmic: true },
         },
         Figure {
             title: "From written to begun, by the reader's core and caches",
             panels: Some(BYTES),
-            kind: Kind::Means { x: SETTING, metric: LATENCY.name, logarithmic: true },
+            kind: PlotKind::Means { x: SETTING, metric: LATENCY.name, logarithmic: true },
         },
     ],
 };

@@ -1,7 +1,7 @@
 //! The publication that `lab graph` reproduces, and the names of parameters and metrics.
 
 use crate::lab::experiment::{About, Line, Reference, Source};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::metric::{Better, Fixed, Metric};
 
 pub const TIME: Metric = Metric { name: "time", unit: "ms", better: Better::Less };
@@ -139,17 +139,17 @@ pool in fan-out        ┌─> [worker 0 | worker 1 | ...] ─┐
         Figure {
             title: "Time of a single shot, mean and 95 % interval",
             panels: Some(GRAPH),
-            kind: Kind::Means { x: SLICES, metric: TIME.name, logarithmic: true },
+            kind: PlotKind::Means { x: SLICES, metric: TIME.name, logarithmic: true },
         },
         Figure {
             title: "Time per slice by graph",
             panels: Some(SLICES),
-            kind: Kind::Lines { x: GRAPH, metric: PER_SLICE.name, logarithmic: true },
+            kind: PlotKind::Lines { x: GRAPH, metric: PER_SLICE.name, logarithmic: true },
         },
         Figure {
             title: "Cores in use by graph",
             panels: Some(SLICES),
-            kind: Kind::Lines { x: GRAPH, metric: CORES.name, logarithmic: false },
+            kind: PlotKind::Lines { x: GRAPH, metric: CORES.name, logarithmic: false },
         },
     ],
 };

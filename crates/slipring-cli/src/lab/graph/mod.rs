@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::HumanCount;
 
-use super::experiment::{About, Case, Experiment, Outcome};
+use super::experiment::{About, Case, CaseResult, Experiment};
 use super::metric::Value;
 use super::record::{Results, Series};
 use super::size::Size;
@@ -129,7 +129,7 @@ fn case(setup: Setup, cores: usize) -> Case {
         run: Box::new(move |_| {
             let shot = shoot(&setup)?;
             let [time, per_slice, cores] = &METRICS;
-            let outcome = Outcome::default()
+            let outcome = CaseResult::default()
                 .value(time, shot.time.as_secs_f64() * 1e3)
                 .value(per_slice, shot.time.as_nanos() as f64 / job.slices as f64);
             Ok(match shot.cores {

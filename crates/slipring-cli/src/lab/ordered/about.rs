@@ -1,7 +1,7 @@
 //! The texts of the experiment, and its figures.
 
 use super::super::experiment::{About, Source};
-use super::super::figure::{Figure, Kind};
+use super::super::figure::{Figure, PlotKind};
 use super::rings;
 
 /// Numbers of threads that build readings.
@@ -60,27 +60,27 @@ pool:      producer ──┤ build 1 ├── retrieve
         Figure {
             title: "Throughput by threads",
             panels: None,
-            kind: Kind::Lines { x: "threads", metric: "rate", logarithmic: false },
+            kind: PlotKind::Lines { x: "threads", metric: "rate", logarithmic: false },
         },
         Figure {
             title: "Mean latency by threads",
             panels: None,
-            kind: Kind::Lines { x: "threads", metric: "mean latency", logarithmic: true },
+            kind: PlotKind::Lines { x: "threads", metric: "mean latency", logarithmic: true },
         },
         Figure {
             title: "Median latency by threads",
             panels: None,
-            kind: Kind::Lines { x: "threads", metric: "p50 latency", logarithmic: true },
+            kind: PlotKind::Lines { x: "threads", metric: "p50 latency", logarithmic: true },
         },
         Figure {
             title: "99th percentile of the latency by threads",
             panels: None,
-            kind: Kind::Lines { x: "threads", metric: "p99 latency", logarithmic: true },
+            kind: PlotKind::Lines { x: "threads", metric: "p99 latency", logarithmic: true },
         },
         Figure {
             title: "Latency by percentile",
             panels: Some("threads"),
-            kind: Kind::Percentiles { metric: "latency" },
+            kind: PlotKind::Percentiles { metric: "latency" },
         },
     ],
 };
@@ -129,7 +129,8 @@ mod tests {
         assert!(ABOUT.drawing.lines().all(|line| line.chars().count() <= 72));
         let metrics = ["rate", "mean latency", "p50 latency", "p99 latency", "latency"];
         for figure in ABOUT.figures {
-            let (Kind::Lines { metric, .. } | Kind::Percentiles { metric }) = figure.kind else {
+            let (PlotKind::Lines { metric, .. } | PlotKind::Percentiles { metric }) = figure.kind
+            else {
                 panic!("{}", figure.title)
             };
             assert!(metrics.contains(&metric), "{metric}");

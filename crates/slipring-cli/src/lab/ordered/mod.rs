@@ -18,7 +18,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use slipring_machine::Clock;
 
-use super::experiment::{About, Case, Experiment, Outcome, Run};
+use super::experiment::{About, Case, CaseResult, Experiment, Repetition};
 use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
@@ -148,7 +148,7 @@ impl Experiment for Ordered {
                 threads: contender.threads(workers, cores),
                 cpus: Vec::new(),
                 expected: contender.expected() * count as u32,
-                run: Box::new(move |run: Run| {
+                run: Box::new(move |run: Repetition| {
                     measure(contender, &input.of(run.seed), workers, cores)
                 }),
             }
@@ -181,7 +181,7 @@ fn measure(
     input: &Readings,
     workers: usize,
     cores: usize,
-) -> Result<Outcome> {
+) -> Result<CaseResult> {
     let clock = Clock::start();
     let mut retriever = Retriever::new(clock)?;
     let began = clock.ns();
@@ -191,9 +191,9 @@ fn measure(
     Ok(outcome(input.len(), took, &latency))
 }
 
-fn outcome(count: usize, took: u64, latency: &Histogram<u64>) -> Outcome {
+fn outcome(count: usize, took: u64, latency: &Histogram<u64>) -> CaseResult {
     let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1e3;
-    Outcome::default()
+    CaseResult::default()
         .value(&RATE, count as f64 / (took as f64 / 1e6))
         .value(&MEAN, latency.mean() / 1e3)
         .value(&P50, at(0.5))

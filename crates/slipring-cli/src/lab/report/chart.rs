@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use super::scale::Scale;
 use super::svg::{
-    Frame, LINE, NAMED_AT_MOST, Place, Plot, WIDTH, banded, colour, end_labels, end_margin, label,
-    marker, shortened, spread_text, stroke, text_width,
+    Frame, LINE, NAMED_AT_MOST, Plot, SpreadPoint, WIDTH, banded, colour, end_labels, end_margin,
+    label, marker, shortened, spread_text, stroke, text_width,
 };
 use crate::lab::metric::Value;
 use crate::lab::statistics::Spread;
@@ -99,25 +99,25 @@ impl Chart {
             numbers.iter().map(|number| (across(*number), number.to_string())).collect();
         let title = if is_wide { format!("{} (logarithmic)", self.x) } else { self.x.clone() };
         let y = |value: f64| frame.y(scale.place_or_end(value));
-        let place = |(number, Point { spread, .. }): &(u64, Point)| Place {
+        let place = |(number, Point { spread, .. }): &(u64, Point)| SpreadPoint {
             x: frame.x(across(*number)),
             low: y(spread.low),
             median: y(spread.median),
             high: y(spread.high),
         };
-        let mut drawn: Vec<(&Line, Vec<(Place, bool)>)> = Vec::new();
+        let mut drawn: Vec<(&Line, Vec<(SpreadPoint, bool)>)> = Vec::new();
         let mut bands = Vec::new();
         for line in &self.lines {
             let mut points = Vec::new();
             for run in runs(line, numbers, scale) {
-                let places: Vec<Place> = run.iter().map(place).collect();
+                let places: Vec<SpreadPoint> = run.iter().map(place).collect();
                 let marks = run.iter().map(|(_, point)| point.oversubscribed);
                 bands.push(banded(line.index, &places));
                 points.extend(places.into_iter().zip(marks));
             }
             drawn.push((line, points));
         }
-        let end = |(line, points): &(&'a Line, Vec<(Place, bool)>)| {
+        let end = |(line, points): &(&'a Line, Vec<(SpreadPoint, bool)>)| {
             let (place, _) = points.last()?;
             Some((line.index, line.name.as_str(), (place.x, place.median)))
         };

@@ -8,7 +8,7 @@ use super::percentiles::{Curve, Percentiles};
 use super::scale::Scale;
 use super::scatter::{Dot, Scatter};
 use super::svg::{Plot, legend};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::metric::Value;
 use crate::lab::panels::{Panel, Row, panels};
 use crate::lab::record::{Results, Series, distinct};
@@ -87,7 +87,7 @@ fn plots(figure: &Figure, panels: &[Panel<'_>], names: &Names<'_>, id: &str) -> 
     let mut hidden = 0;
     let mut key = None;
     let drawn: Vec<Plot> = match &figure.kind {
-        Kind::Lines { x, metric, logarithmic } | Kind::Means { x, metric, logarithmic } => {
+        PlotKind::Lines { x, metric, logarithmic } | PlotKind::Means { x, metric, logarithmic } => {
             let charts: Vec<Chart> = panels
                 .iter()
                 .map(|panel| {
@@ -99,7 +99,7 @@ fn plots(figure: &Figure, panels: &[Panel<'_>], names: &Names<'_>, id: &str) -> 
             key = charts.iter().any(Chart::has_lines).then(|| (indices(), true));
             charts.iter().map(|chart| chart.plot(&scale)).collect()
         }
-        Kind::Scatter { x, y } => {
+        PlotKind::Scatter { x, y } => {
             let plots: Vec<Scatter> = panels
                 .iter()
                 .map(|panel| Scatter {
@@ -122,7 +122,7 @@ fn plots(figure: &Figure, panels: &[Panel<'_>], names: &Names<'_>, id: &str) -> 
             hidden = plots.iter().map(|plot| plot.hidden(&across, &up)).sum();
             plots.iter().map(|plot| plot.plot(&across, &up)).collect()
         }
-        Kind::HeatMap { row, column, metric } => {
+        PlotKind::HeatMap { row, column, metric } => {
             let maps: Vec<HeatMap> = panels
                 .iter()
                 .map(|panel| heat_map(panel, title(panel), row, column, metric))
@@ -132,7 +132,7 @@ fn plots(figure: &Figure, panels: &[Panel<'_>], names: &Names<'_>, id: &str) -> 
                 (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
             maps.iter().map(|map| map.plot(low, high)).collect()
         }
-        Kind::Percentiles { metric } => {
+        PlotKind::Percentiles { metric } => {
             let plots: Vec<Percentiles> = panels
                 .iter()
                 .map(|panel| Percentiles {
@@ -253,10 +253,10 @@ fn curves(panel: &Panel<'_>, metric: &str, index: impl Fn(&Row<'_>) -> usize) ->
 }
 
 /// Returns a table that a reader opens.
-pub fn details(table: &Table, kind: &Kind) -> Markup {
+pub fn details(table: &Table, kind: &PlotKind) -> Markup {
     let values = match kind {
-        Kind::Means { .. } => "Mean ± half the width of its 95 % interval.",
-        Kind::Percentiles { .. } => "Medians over the repetitions.",
+        PlotKind::Means { .. } => "Mean ± half the width of its 95 % interval.",
+        PlotKind::Percentiles { .. } => "Medians over the repetitions.",
         _ => "Median ± half the distance of the quartiles.",
     };
     html! {

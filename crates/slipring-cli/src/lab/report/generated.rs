@@ -7,7 +7,7 @@ use anyhow::Result;
 use fastrand::Rng;
 
 use crate::lab::experiment::{About, Case, Experiment, Line, Reference, Source};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::machine::MeasuredMachine;
 use crate::lab::metric::{Better, Fixed, Value};
 use crate::lab::record::{Curves, FORMAT, Record, Results, Series, VERSION, Values};
@@ -142,32 +142,32 @@ pub static ALL: [Generated; 2] = [
             Figure {
                 title: "Time by number of workers",
                 panels: Some("work"),
-                kind: Kind::Lines { x: "workers", metric: "time", logarithmic: true },
+                kind: PlotKind::Lines { x: "workers", metric: "time", logarithmic: true },
             },
             Figure {
                 title: "Processor time by number of workers",
                 panels: Some("work"),
-                kind: Kind::Lines { x: "workers", metric: "cpu", logarithmic: false },
+                kind: PlotKind::Lines { x: "workers", metric: "cpu", logarithmic: false },
             },
             Figure {
                 title: "Time by work",
                 panels: None,
-                kind: Kind::Lines { x: "work", metric: "time", logarithmic: true },
+                kind: PlotKind::Lines { x: "work", metric: "time", logarithmic: true },
             },
             Figure {
                 title: "Time against processor time",
                 panels: Some("workers"),
-                kind: Kind::Scatter { x: "cpu", y: "time" },
+                kind: PlotKind::Scatter { x: "cpu", y: "time" },
             },
             Figure {
                 title: "Latency",
                 panels: Some("work"),
-                kind: Kind::Percentiles { metric: "latency" },
+                kind: PlotKind::Percentiles { metric: "latency" },
             },
             Figure {
                 title: "Not measured",
                 panels: None,
-                kind: Kind::Lines { x: "workers", metric: "nothing", logarithmic: false },
+                kind: PlotKind::Lines { x: "workers", metric: "nothing", logarithmic: false },
             },
         ],
     }),
@@ -180,7 +180,7 @@ pub static ALL: [Generated; 2] = [
         figures: &[Figure {
             title: "Median trip",
             panels: None,
-            kind: Kind::HeatMap { row: "from", column: "to", metric: "trip" },
+            kind: PlotKind::HeatMap { row: "from", column: "to", metric: "trip" },
         }],
     }),
 ];

@@ -4,7 +4,7 @@ use maud::html;
 
 use super::scale::{Quantiles, Scale};
 use super::svg::{
-    Frame, NAMED_AT_MOST, Place, Plot, WIDTH, banded, end_labels, end_margin, marker,
+    Frame, NAMED_AT_MOST, Plot, SpreadPoint, WIDTH, banded, end_labels, end_margin, marker,
 };
 use crate::lab::statistics::Spread;
 use crate::lab::table::QUANTILES;
@@ -56,7 +56,7 @@ impl Percentiles {
             self.curves.iter().flat_map(|curve| curve.points.iter().map(|(quantile, _)| *quantile));
         let quantiles = Quantiles::of(all);
         let y = |value: f64| frame.y(scale.place_or_end(value));
-        let place = |(quantile, spread): (f64, Spread)| Place {
+        let place = |(quantile, spread): (f64, Spread)| SpreadPoint {
             x: frame.x(quantiles.place(quantile)),
             low: y(spread.low),
             median: y(spread.median),
@@ -68,7 +68,7 @@ impl Percentiles {
             .map(|(quantile, name)| (quantiles.place(quantile), name))
             .collect();
         let places =
-            |curve: &Curve| curve.points.iter().copied().map(place).collect::<Vec<Place>>();
+            |curve: &Curve| curve.points.iter().copied().map(place).collect::<Vec<SpreadPoint>>();
         let ends: Vec<(usize, &str, (f64, f64))> = curves
             .iter()
             .filter_map(|curve| {
@@ -83,7 +83,7 @@ impl Percentiles {
             // Only the percentiles of the table have markers, because a curve may have hundreds of
             // points.
             @for curve in &curves {
-                @for Place { x, median, .. } in curve.marked().into_iter().map(place) {
+                @for SpreadPoint { x, median, .. } in curve.marked().into_iter().map(place) {
                     (marker(curve.index, x, median))
                 }
             }

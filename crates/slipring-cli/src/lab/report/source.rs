@@ -11,7 +11,7 @@ use super::figures::{heading, markup, scale_of};
 use super::scale::Scale;
 use super::svg::legend;
 use crate::lab::experiment::{About, Reference};
-use crate::lab::figure::Kind;
+use crate::lab::figure::PlotKind;
 use crate::lab::metric::Value;
 use crate::lab::record::{Results, Series, distinct};
 use crate::lab::statistics::Spread;
@@ -112,7 +112,7 @@ impl<'a> Ours<'a> {
         // Without a metric of the same meaning, the first plot over the same parameter takes its
         // place.
         let plotted = about.figures.iter().find_map(|figure| match figure.kind {
-            Kind::Lines { x, metric, .. } if x == reference.x => Some(metric),
+            PlotKind::Lines { x, metric, .. } if x == reference.x => Some(metric),
             _ => None,
         });
         let metric = reference.metric.or(plotted)?;

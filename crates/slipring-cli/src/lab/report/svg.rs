@@ -79,7 +79,7 @@ pub fn stroke(class: &str, from: (f64, f64), to: (f64, f64)) -> Markup {
 
 /// A point of a line: its place across, and its spread.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SpreadPoint {
     pub x: f64,
     pub low: f64,
     pub median: f64,
@@ -88,13 +88,13 @@ pub struct Place {
 
 /// Draws a contender's line through medians, and the band of their spreads; for a single point, a
 /// whisker.
-pub fn banded(index: usize, places: &[Place]) -> Markup {
+pub fn banded(index: usize, places: &[SpreadPoint]) -> Markup {
     let classes = classes(index);
     let above = places.iter().map(|place| (place.x, place.high));
     let below = places.iter().rev().map(|place| (place.x, place.low));
     let medians = places.iter().map(|place| (place.x, place.median));
     html! {
-        @if let [Place { x, low, high, .. }] = *places {
+        @if let [SpreadPoint { x, low, high, .. }] = *places {
             (stroke(&format!("whisker {classes}"), (x, low), (x, high)))
         } @else {
             polygon class=(format!("band {classes}")) points=(points(above.chain(below))) {}

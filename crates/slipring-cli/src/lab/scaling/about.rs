@@ -1,7 +1,7 @@
 //! The texts of the experiment, and its figures.
 
 use super::super::experiment::{About, Source};
-use super::super::figure::{Figure, Kind};
+use super::super::figure::{Figure, PlotKind};
 use super::contenders::CAPACITY;
 
 /// Numbers of sorts for each event.
@@ -52,12 +52,12 @@ pool:                  ┌ sort 0 ┐
         Figure {
             title: "Time by consumers",
             panels: Some("sorts"),
-            kind: Kind::Lines { x: "consumers", metric: "time", logarithmic: true },
+            kind: PlotKind::Lines { x: "consumers", metric: "time", logarithmic: true },
         },
         Figure {
             title: "CPU by consumers",
             panels: Some("sorts"),
-            kind: Kind::Lines { x: "consumers", metric: "CPU", logarithmic: false },
+            kind: PlotKind::Lines { x: "consumers", metric: "CPU", logarithmic: false },
         },
     ],
 };

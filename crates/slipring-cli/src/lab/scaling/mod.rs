@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result};
 use slipring_machine::process_cpu;
 
-use super::experiment::{About, Case, Experiment, Outcome, Run};
+use super::experiment::{About, Case, CaseResult, Experiment, Repetition};
 use super::metric::{Better, Metric};
 use super::record::Results;
 use super::size::Size;
@@ -126,7 +126,7 @@ impl Experiment for Scaling {
                         cpus,
                         // A hand-over, and the sorts.
                         expected: Duration::from_nanos(events * (200 + 60 * u64::from(sorts))),
-                        run: Box::new(move |run: Run| {
+                        run: Box::new(move |run: Repetition| {
                             let job = Job { first: run.seed, events, sorts };
                             measure(contender, job, consumers, &bound)
                         }),
@@ -152,7 +152,7 @@ impl Experiment for Scaling {
 }
 
 /// Runs a contender once, on threads of its own, and checks the work.
-fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> Result<Outcome> {
+fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> Result<CaseResult> {
     let tallies: Vec<Tally> = (0..consumers).map(|_| Tally::default()).collect();
     let places = Places::new(cpus);
     // The producer has a thread of its own, because a bound thread stays bound.
@@ -171,7 +171,7 @@ fn measure(contender: Contender, job: Job, consumers: usize, cpus: &[usize]) -> 
         producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     job.check(&tallies)?;
-    let outcome = Outcome::default()
+    let outcome = CaseResult::default()
         .value(&WALL, took.as_secs_f64())
         .value(&TIME, took.as_nanos() as f64 / job.events as f64);
     // Absent on systems that do not account for it.

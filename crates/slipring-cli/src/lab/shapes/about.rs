@@ -1,7 +1,7 @@
 //! The description of the experiment, its metrics, and the figures of its source.
 
 use crate::lab::experiment::{About, Line, Reference, Source};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::metric::{Better, Fixed, Metric};
 
 pub static TIME: Metric = Metric { name: "time", unit: "ns/event", better: Better::Less };
@@ -192,22 +192,22 @@ diamond     P ───┤            ├──> join
         Figure {
             title: "Time per event by shape, events at once",
             panels: None,
-            kind: Kind::Lines { x: "shape", metric: "time", logarithmic: true },
+            kind: PlotKind::Lines { x: "shape", metric: "time", logarithmic: true },
         },
         Figure {
             title: "Cores in use by shape, events at once",
             panels: None,
-            kind: Kind::Lines { x: "shape", metric: "CPU", logarithmic: false },
+            kind: PlotKind::Lines { x: "shape", metric: "CPU", logarithmic: false },
         },
         Figure {
             title: "Latency against cores used by the stages, paced events",
             panels: Some("shape"),
-            kind: Kind::Scatter { x: "stage CPU", y: "latency p50" },
+            kind: PlotKind::Scatter { x: "stage CPU", y: "latency p50" },
         },
         Figure {
             title: "Latency, paced events",
             panels: Some("shape"),
-            kind: Kind::Percentiles { metric: "latency" },
+            kind: PlotKind::Percentiles { metric: "latency" },
         },
     ],
 };

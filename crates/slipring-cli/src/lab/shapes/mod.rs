@@ -14,7 +14,7 @@ use self::about::{ABOUT, CPU, CURVE, P50, P99, STAGE_CPU, TIME};
 use self::ring::Settings;
 use self::work::{CAPACITY, Load, Measured, Rest, Shape};
 use super::contenders::queue::{Blocking, StdChannel};
-use super::experiment::{About, Case, Experiment, Outcome};
+use super::experiment::{About, Case, CaseResult, Experiment};
 use super::record::Results;
 use super::size::Size;
 use super::statistics::{Noise, Verdict, compare};
@@ -93,10 +93,10 @@ impl Contender {
     }
 
     /// Measures the time of an event at once, and the latency of paced events.
-    fn measure(self, shape: Shape, amount: Amount, cores: usize) -> Result<Outcome> {
+    fn measure(self, shape: Shape, amount: Amount, cores: usize) -> Result<CaseResult> {
         let measured = self.run(shape, &Load::at_once(amount.events))?;
         let time = measured.wall.as_nanos() as f64 / amount.events as f64;
-        let mut outcome = Outcome::default().value(&TIME, time);
+        let mut outcome = CaseResult::default().value(&TIME, time);
         if let Some(cores) = measured.cores() {
             outcome = outcome.value(&CPU, cores);
         }

@@ -104,12 +104,12 @@ mod tests {
     use slipring_machine::CorePair;
 
     use super::*;
-    use crate::lab::waits::measured::Run;
+    use crate::lab::waits::measured::StrategyRun;
     use crate::lab::waits::wake::Wake;
 
-    fn run(p50_ns: f64, waiter_share: Option<f64>) -> Run {
+    fn run(p50_ns: f64, waiter_share: Option<f64>) -> StrategyRun {
         let figures = Figures { p50_ns, waiter_share, ..Figures::default() };
-        Run { events: 7, figures, curve: vec![(0.5, p50_ns), (1.0, 2.0 * p50_ns)] }
+        StrategyRun { events: 7, figures, curve: vec![(0.5, p50_ns), (1.0, 2.0 * p50_ns)] }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::default_waits;
 use super::measured::Measured;
 use super::plan::Plan;
 use crate::lab::experiment::{About, Experiment, Measurement, Source};
-use crate::lab::figure::{Figure, Kind};
+use crate::lab::figure::{Figure, PlotKind};
 use crate::lab::machine::MeasuredMachine;
 use crate::lab::record::{Results, Series};
 use crate::lab::size::Size;
@@ -47,17 +47,17 @@ schedule ──> producer ──> ring ──> waiter        on a core each
         Figure {
             title: "Median latency against processor time",
             panels: Some(ARRIVAL),
-            kind: Kind::Scatter { x: CPU.name, y: P50.name },
+            kind: PlotKind::Scatter { x: CPU.name, y: P50.name },
         },
         Figure {
             title: "Latency",
             panels: Some(ARRIVAL),
-            kind: Kind::Percentiles { metric: LATENCY.name },
+            kind: PlotKind::Percentiles { metric: LATENCY.name },
         },
         Figure {
             title: "Median latency against the work that a second process loses",
             panels: Some(BESIDE),
-            kind: Kind::Scatter { x: LOSS.name, y: P50.name },
+            kind: PlotKind::Scatter { x: LOSS.name, y: P50.name },
         },
     ],
 };

@@ -63,12 +63,12 @@ pub struct Series {
     /// Maximum of each figure over all runs.
     pub max: Figures,
     /// All runs, one a round.
-    pub runs: Vec<Run>,
+    pub runs: Vec<StrategyRun>,
 }
 
 /// One run of a strategy.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct StrategyRun {
     /// Number of events; all of them arrived unchanged and in order.
     pub events: u64,
     /// Figures of the run.
@@ -79,7 +79,7 @@ pub struct Run {
 
 impl Series {
     /// Computes median, minimum and maximum of the runs' figures.
-    pub fn new(strategy: String, runs: Vec<Run>) -> Self {
+    pub fn new(strategy: String, runs: Vec<StrategyRun>) -> Self {
         let figures: Vec<&Figures> = runs.iter().map(|run| &run.figures).collect();
         let [median, min, max] =
             [median, minimum, maximum].map(|pick| Figures::over(&figures, pick));

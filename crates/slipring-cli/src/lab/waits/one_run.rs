@@ -17,7 +17,7 @@ use slipring_machine::{self as machine, Clock, CorePair, MachineUsage, ThreadTim
 
 use super::arrivals::Pattern;
 use super::figures::{CpuSamples, Figures};
-use super::measured::Run;
+use super::measured::StrategyRun;
 
 /// Slots of the ring: more than a scheduled load ever fills, and few enough for the second-level
 /// cache.
@@ -119,7 +119,7 @@ struct WaiterResult {
 
 /// Runs the setup. Fails if an event is lost, changed or out of order, or if the run takes longer
 /// than [`GRACE`] allows.
-pub fn run_once(setup: &Setup) -> Result<Run> {
+pub fn run_once(setup: &Setup) -> Result<StrategyRun> {
     let graph = Graph::new(CAPACITY, Event::default)
         .wait(setup.wait.clone())
         .deadline(setup.length + GRACE);
@@ -192,7 +192,7 @@ pub fn run_once(setup: &Setup) -> Result<Run> {
             .map(|(all, cpu)| all + cpu as f64 / waiter.events as f64 / 1e3);
     }
     let curve = QUANTILES.map(|at| (at, waiter.latencies.value_at_quantile(at) as f64)).to_vec();
-    Ok(Run { events: waiter.events, figures, curve })
+    Ok(StrategyRun { events: waiter.events, figures, curve })
 }
 
 /// Turns the reason for an early end into an error, with advice where there is any.

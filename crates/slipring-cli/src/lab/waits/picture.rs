@@ -298,7 +298,7 @@ mod tests {
     use crate::lab::size::Size;
     use crate::lab::statistics::Noise;
     use crate::lab::waits::figures::Figures;
-    use crate::lab::waits::measured::{Measured, Run, Series};
+    use crate::lab::waits::measured::{Measured, Series, StrategyRun};
     use crate::lab::waits::wake::Wake;
 
     /// Returns a record of twelve strategies with figures as on a real machine: most of them lie
@@ -321,7 +321,10 @@ mod tests {
         let series = figures.map(|(strategy, us, share)| {
             let figures =
                 Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
-            Series::new(strategy.to_owned(), vec![Run { events: 1, figures, curve: vec![] }])
+            Series::new(
+                strategy.to_owned(),
+                vec![StrategyRun { events: 1, figures, curve: vec![] }],
+            )
         });
         let result = |arrival: &str| ArrivalResult {
             arrival: arrival.to_owned(),

@@ -214,10 +214,10 @@ fn plural(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::waits::measured::Run;
+    use crate::lab::waits::measured::StrategyRun;
 
     fn series(strategy: &str, p50: &[f64], loss: Option<f64>) -> Series {
-        let run = |&p50_ns: &f64| Run {
+        let run = |&p50_ns: &f64| StrategyRun {
             events: 1,
             figures: Figures { p50_ns, bystander_loss: loss, ..Figures::default() },
             curve: Vec::new(),

@@ -11,7 +11,7 @@ use slipring_machine::CorePair;
 
 use super::arrivals::{Arrival, Pattern};
 use super::bystander::Bystander;
-use super::measured::{ArrivalResult, Run, Series};
+use super::measured::{ArrivalResult, Series, StrategyRun};
 use super::one_run::{self, Pace, Setup};
 use crate::lab::interrupt;
 use crate::lab::size::Size;
@@ -130,7 +130,7 @@ impl Rounds<'_> {
 
     /// Runs one strategy once. Returns the run and, if there is a bystander, the bystander's
     /// units of work per second.
-    fn run_once(&self, wait: &Wait, round: u32) -> Result<(Run, Option<f64>)> {
+    fn run_once(&self, wait: &Wait, round: u32) -> Result<(StrategyRun, Option<f64>)> {
         let Self { arrival, size, .. } = *self;
         let pair = self.pair();
         let pace = if arrival.has_bystander() { Pace::Sleep } else { Pace::Spin };
