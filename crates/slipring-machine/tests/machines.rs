@@ -1,5 +1,5 @@
-//! Machines as their systems describe them: what is read of each, and where placements put
-//! threads.
+//! Machines as their systems describe them: the description of each, and the CPUs that placements
+//! choose.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use slipring_machine::{CorePair, Machine, Placement, Snapshot};
 
-/// What a machine is, and its placements.
+/// A machine's description, and its placements.
 struct Expected {
     /// Name of the machine's file.
     name: &'static str,

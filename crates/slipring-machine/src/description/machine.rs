@@ -18,13 +18,13 @@ use super::parts::{Cache, CacheHolds, Core, CoreKind, Memory, Node, Package, Quo
 /// *core*. A *package* is a processor in its socket. A *node* is a part of the memory, with the
 /// CPUs that are near to it (NUMA).
 ///
-/// A description is of one moment: it does not see CPUs that go online or offline later, or a mask
-/// or quota that changes.
+/// A description is of one moment: it does not follow CPUs that go online or offline later, or a
+/// mask or a quota that changes.
 ///
-/// What the system does not say is absent. Without a folder for a CPU's topology, the CPU is a core
-/// of its own. Without nodes, there is one node with all CPUs. Without a cache folder, there are no
-/// caches. Without `/proc`, a process may use all CPUs that are online. A file that this process
-/// may not read counts as missing.
+/// Parts that the system does not describe are absent, or take the simplest form: a CPU without a
+/// folder for its topology is a core of its own, and without nodes there is one node with all CPUs.
+/// Without a cache folder there are no caches, and without `/proc` a process may use all CPUs that
+/// are online. A file that this process may not read counts as missing.
 ///
 /// On systems other than Linux, [`Machine::this`] has a number of cores and no more.
 ///
@@ -100,8 +100,8 @@ impl Machine {
         &self.online
     }
 
-    /// Returns the CPUs that the machine has and that do not run. The system says nothing else of
-    /// these.
+    /// Returns the CPUs that the machine has and that do not run. The system says nothing else
+    /// about them.
     ///
     /// ```
     /// let machine = slipring_machine::Machine::this()?;
@@ -190,8 +190,8 @@ impl Machine {
         self.cores.iter().find(|core| core.cpus.contains(cpu))
     }
 
-    /// Returns the caches, the highest level first, then by their first CPU. Empty: the system says
-    /// nothing of caches.
+    /// Returns the caches, the highest level first, then by their first CPU. Empty: the system does
+    /// not describe caches.
     ///
     /// ```
     /// let machine = slipring_machine::Machine::this()?;
@@ -204,7 +204,7 @@ impl Machine {
         &self.caches
     }
 
-    /// Returns the sizes of pages, and what the system does with huge ones.
+    /// Returns the sizes of pages, and the system's use of huge ones.
     ///
     /// ```
     /// let huge = slipring_machine::Machine::this()?.memory().huge_pages.len();

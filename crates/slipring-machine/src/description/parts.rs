@@ -53,7 +53,8 @@ pub struct Core {
     pub package: Option<usize>,
     /// Number of the core's node, if a node has it.
     pub node: Option<usize>,
-    /// Place of the core's kind in [`Machine::kinds`](super::machine::Machine::kinds), if the machine has several.
+    /// Index of the core's kind in [`Machine::kinds`](super::machine::Machine::kinds), if the
+    /// machine has several.
     pub kind: Option<usize>,
 }
 
@@ -63,7 +64,7 @@ pub struct Core {
 pub struct Cache {
     /// Level of the cache; 1 is the nearest to the core.
     pub level: u32,
-    /// What the cache holds.
+    /// Contents of the cache.
     pub holds: CacheHolds,
     /// Size, in KiB.
     pub size_kib: Option<u64>,
@@ -73,7 +74,7 @@ pub struct Cache {
     pub cpus: CpuSet,
 }
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -86,8 +87,8 @@ pub enum CacheHolds {
     Both,
 }
 
-/// A limit of processor time, which a control group of this process has. A container may hide
-/// groups around it that have smaller ones.
+/// A limit of processor time that a control group of this process has. A container may hide the
+/// groups around it, which can have smaller limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Quota {
@@ -123,13 +124,13 @@ impl Quota {
     }
 }
 
-/// Sizes of pages, and what the system does with huge ones.
+/// Sizes of pages, and the system's use of huge ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Memory {
     /// Size of a page, in KiB.
     pub page_kib: Option<u64>,
-    /// Whether the system gives huge pages to memory that did not ask: `always`, `madvise` or
+    /// The system's mode of huge pages for memory that did not ask for them: `always`, `madvise` or
     /// `never`.
     pub transparent_huge_pages: Option<String>,
     /// Size of a transparent huge page, in KiB.

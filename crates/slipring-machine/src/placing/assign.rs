@@ -1,6 +1,6 @@
 //! Finds the CPUs of a placement.
 //!
-//! All choices are of the lowest numbers where nothing else decides, so equal machines give equal
+//! Where nothing else decides, the lowest numbers are chosen, so equal machines give equal
 //! assignments.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use crate::printing::summary::plural;
 struct Site {
     /// CPUs that this process may use, in order. Not empty.
     cpus: Vec<usize>,
-    /// Place of the core's kind; the fastest is 0.
+    /// Index of the core's kind among the machine's kinds; the fastest is 0.
     kind: usize,
     package: Option<usize>,
     node: Option<usize>,
-    /// Shared caches of the core, by level and place, the highest level first.
+    /// Shared caches of the core, each by its level and its index, the highest level first.
     caches: Vec<(u32, usize)>,
 }
 
-/// How threads share the cores of a group.
+/// The sharing of a group's cores by threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     /// Each thread has a core of its own.
@@ -33,7 +33,7 @@ enum Sharing {
     Hardware,
 }
 
-/// Which of several groups that suffice is taken.
+/// The preference among groups that suffice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preference {
     Smallest,
@@ -45,7 +45,7 @@ impl Machine {
     /// then the stages' threads in the order of their declaration.
     ///
     /// The quota of a control group does not make a placement impossible;
-    /// [`Assignment::exceeds_quota`] tells.
+    /// [`Assignment::exceeds_quota`] reports it.
     ///
     /// # Errors
     /// The placement is impossible here. The error says why, which placements are possible, and
@@ -170,8 +170,8 @@ impl Machine {
     }
 }
 
-/// Returns the sets of cores to look at, one after the other: each kind alone, the fastest first,
-/// then all together, the fastest first.
+/// Returns the sets of cores that are tried one after the other: each kind alone, the fastest
+/// first, and then all cores together, the fastest first.
 fn by_kind(sites: &[Site]) -> Vec<Vec<&Site>> {
     let mut kinds: BTreeMap<usize, Vec<&Site>> = BTreeMap::new();
     for site in sites {
@@ -194,8 +194,8 @@ fn siblings(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
 }
 
 /// Finds a group of cores that suffices, and a CPU of it for each thread. `group_of` returns the
-/// rank and number of a core's group; of groups that suffice, those of the lowest rank count. The
-/// error is the number of CPUs of the largest group.
+/// rank and number of a core's group; among the groups that suffice, those of the lowest rank are
+/// considered. The error is the number of CPUs of the largest group.
 fn within_group(
     sites: &[Site],
     count: usize,
@@ -261,7 +261,7 @@ fn spread(sites: &[Site], count: usize) -> Result<Vec<usize>, String> {
     Ok(order.take(count).map(|site| site.cpus[0]).collect())
 }
 
-/// What groups of cores have in common.
+/// A property that the cores of a group share.
 #[derive(Clone, Copy)]
 enum Key {
     Package,
@@ -289,7 +289,7 @@ fn in_turns<'s>(sites: Vec<&'s Site>, keys: &[Key]) -> Vec<&'s Site> {
     let mut groups: Vec<(Option<usize>, Vec<&Site>)> = Vec::new();
     for site in sites {
         let value = key.of(site);
-        // Cores of which the system says nothing are one group.
+        // Cores that the system does not describe are one group.
         match groups.iter_mut().find(|(known, _)| *known == value) {
             Some((_, members)) => members.push(site),
             None => groups.push((value, vec![site])),

@@ -81,8 +81,8 @@ impl Assignment {
         &self.threads
     }
 
-    /// Returns the CPU of a thread. `None`: there is no thread of the name. Of several threads of
-    /// one name, it is the first one's.
+    /// Returns the CPU of a thread; `None` if there is no thread of that name. If several threads
+    /// have the name, the first counts.
     ///
     /// Example: [`Machine::assign`].
     pub fn cpu(&self, thread: &str) -> Option<usize> {

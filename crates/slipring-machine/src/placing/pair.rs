@@ -26,7 +26,7 @@ impl CorePair {
     /// }
     /// ```
     pub fn choose() -> Option<CorePair> {
-        // Of a machine that cannot be described, each CPU counts as a core.
+        // On a machine that cannot be described, each CPU counts as a core.
         Self::among(&allowed_cpus().into_iter().collect(), Machine::this().ok().as_ref())
     }
 

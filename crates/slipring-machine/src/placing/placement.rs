@@ -1,4 +1,4 @@
-//! Placements: wishes where the threads of a graph run.
+//! Placements: wishes for where the threads of a graph run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::description::cpu_set::{CpuSet, shortened};
 
-/// A wish where the threads of a graph run. [`Machine::assign`](crate::Machine::assign) finds the
-/// CPUs.
+/// A wish for where the threads of a graph run. [`Machine::assign`](crate::Machine::assign) finds
+/// the CPUs.
 ///
 /// Only CPUs of the affinity mask count. On a machine with several kinds of cores, the named
 /// placements first look for different cores of one kind, the fastest kind first. They mix kinds

@@ -11,7 +11,7 @@ const MOST_CPUS_SHOWN: usize = 48;
 /// Smallest width of a drawing, in characters.
 const LEAST_WIDTH: usize = 40;
 
-/// Indentation of a group, and whether a group around it said that no CPU is allowed.
+/// Indentation of a group, and whether a group around it already says that no CPU is allowed.
 type Outer = (usize, bool);
 
 /// A group of cores, and the groups within it.
@@ -22,7 +22,7 @@ struct Group {
 }
 
 impl Group {
-    /// Puts a group into the smallest one that has all of its CPUs.
+    /// Puts a group into the smallest group that has all of its CPUs.
     fn insert(&mut self, group: Group) {
         match self.groups.iter_mut().find(|within| group.cpus.is_subset(&within.cpus)) {
             Some(within) => within.insert(group),
@@ -30,8 +30,8 @@ impl Group {
         }
     }
 
-    /// Whether a group overlaps another one and has CPUs outside of it, so that neither can stand
-    /// within the other.
+    /// Returns whether some group overlaps these CPUs without one containing the other, so that
+    /// they cannot be nested.
     fn crosses(&self, cpus: &CpuSet) -> bool {
         self.groups.iter().any(|group| {
             let both = group.cpus.intersection(cpus).len();
@@ -46,8 +46,8 @@ impl Group {
 }
 
 impl Machine {
-    /// Draws packages, nodes, shared caches and cores within each other. No line is wider than
-    /// `width` characters, or 40 if that is less, unless a word is.
+    /// Draws packages, nodes, shared caches and cores within each other. Lines have at most `width`
+    /// characters, or 40 where `width` is smaller; only a longer word exceeds that.
     ///
     /// A core is a pair of brackets with its CPUs. A CPU that this process may not use stands in
     /// parentheses. On large machines, equal cores are one range, and a group whose CPUs are all
@@ -97,8 +97,8 @@ impl Machine {
         groups.extend(self.nodes().iter().map(node));
         groups.extend(shared.iter().map(cache));
         groups.retain(|(_, _, cpus)| !cpus.is_empty());
-        // Of groups with the same CPUs, a package is around a node, and that around a cache. The
-        // sort is stable, so a cache of a higher level stays around one of a lower.
+        // Of groups with the same CPUs, a package is around a node, and the node around a cache.
+        // The sort is stable, so a cache of a higher level stays around a cache of a lower level.
         groups.sort_by_key(|(kind, _, cpus)| (std::cmp::Reverse(cpus.len()), *kind));
         let mut machine =
             Group { title: String::new(), cpus: self.online().clone(), groups: Vec::new() };
@@ -122,7 +122,7 @@ impl Machine {
             titles.push(only.title.clone());
             inner = only;
         }
-        // A line stands for those below it, so they do not say it again.
+        // A line speaks for all lines below it, so they do not repeat it.
         if !is_forbidden && group.cpus.is_disjoint(self.allowed()) {
             titles.push("not allowed".into());
             is_forbidden = true;
@@ -185,7 +185,7 @@ impl Machine {
         format!("[{}]", core.cpus.iter().map(cpu).collect::<Vec<_>>().join(" "))
     }
 
-    /// Returns runs of cores, those that are not allowed in parentheses.
+    /// Returns runs of cores; those whose CPUs are not allowed stand in parentheses.
     fn runs_by_use(&self, cores: &[&Core]) -> Vec<String> {
         let allowed = |core: &Core| core.cpus.intersection(self.allowed()).len();
         let alike = cores.chunk_by(|one, other| {

@@ -89,7 +89,8 @@ pub fn size(kib: u64) -> String {
     format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), UNITS[unit])
 }
 
-/// Returns a level, and the letter of what the cache holds where it has a twin.
+/// Returns the level of a cache, with `d` or `i` behind it where the cache holds data or
+/// instructions alone.
 pub fn cache_name(cache: &Cache) -> String {
     let letter = match cache.holds {
         CacheHolds::Data => "d",

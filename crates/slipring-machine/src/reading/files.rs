@@ -14,13 +14,13 @@ use crate::description::cpu_set::{CpuSet, shortened};
 /// larger, but a part of them says enough.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Where the files are.
+/// The place of the files.
 pub enum Source<'s> {
     Root(&'s Path),
     Snapshot(&'s Snapshot),
 }
 
-/// The files, and a record of what was read.
+/// The files of a machine, and a record of those that were read.
 pub struct Files<'s> {
     source: Source<'s>,
     read: RefCell<BTreeMap<String, String>>,
@@ -31,7 +31,7 @@ impl<'s> Files<'s> {
         Self { source, read: RefCell::default() }
     }
 
-    /// Returns what was read so far.
+    /// Returns the files that were read so far.
     pub fn into_snapshot(self) -> Snapshot {
         Snapshot::new(self.read.into_inner())
     }
@@ -59,8 +59,8 @@ impl<'s> Files<'s> {
         self.lines_of(path, MOST_BYTES, |line| wanted(line).then(|| line.to_owned()))
     }
 
-    /// Reads what `pick` makes of each line, each result once. A second `pick` of its own result
-    /// makes the same of it, because a snapshot holds the result.
+    /// Reads the results of `pick` for all lines, each result once. A snapshot holds the results,
+    /// so `pick` must return its own results unchanged.
     pub fn picked(
         &self,
         path: &str,
@@ -69,7 +69,8 @@ impl<'s> Files<'s> {
         self.lines_of(path, MOST_BYTES, pick)
     }
 
-    /// Reads the wanted lines of the first 4 KiB of a file that the system makes slowly.
+    /// Reads the wanted lines of a file's first 4 KiB. It is for files that the system is slow to
+    /// make.
     pub fn first_lines(
         &self,
         path: &str,
@@ -139,7 +140,7 @@ impl<'s> Files<'s> {
         MachineError { file: self.path(path), problem: Problem::Malformed(problem) }
     }
 
-    /// Returns the sorted names of what lies in a folder. A missing folder is empty.
+    /// Returns the sorted names of a folder's entries. A missing folder is empty.
     pub fn names(&self, folder: &str) -> Result<Vec<String>, MachineError> {
         let root = match self.source {
             Source::Snapshot(snapshot) => return Ok(snapshot.names(folder)),
@@ -159,7 +160,7 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// Returns the numbers of the folders and files whose names are `prefix` and a number.
+    /// Returns the numbers of the folders and files whose name is `prefix` and a number.
     pub fn numbered(&self, folder: &str, prefix: &str) -> Result<CpuSet, MachineError> {
         let number = |name: String| name.strip_prefix(prefix)?.parse().ok();
         let numbers = self.names(folder)?.into_iter().filter_map(number);
@@ -220,5 +221,6 @@ impl fmt::Display for MachineError {
     }
 }
 
-// Its text has the system's error, so that it is no source: a chain of sources would say it twice.
+// The text contains the system's error, so `source` returns none: a chain of sources would print it
+// twice.
 impl std::error::Error for MachineError {}

@@ -17,7 +17,7 @@ impl Machine {
     /// Reading takes some system calls for each core and each cache.
     ///
     /// # Errors
-    /// A file of the system cannot be read, or says what no system says.
+    /// A file of the system cannot be read, or its content is impossible.
     ///
     /// Example: [`Machine`].
     pub fn this() -> Result<Machine, MachineError> {
@@ -39,8 +39,8 @@ impl Machine {
     /// Describes the machine whose files lie below `root`: `sys` and `proc`.
     ///
     /// # Errors
-    /// There is no such folder, it has no CPUs, a file cannot be read, or says what no system says.
-    /// The error names the file.
+    /// There is no such folder, it has no CPUs, a file cannot be read, or its content is
+    /// impossible. The error names the file.
     ///
     /// Example: [`Snapshot::unpack`].
     pub fn below(root: &Path) -> Result<Machine, MachineError> {
@@ -51,17 +51,18 @@ impl Machine {
     /// Describes the machine whose files are in a snapshot.
     ///
     /// # Errors
-    /// The snapshot has no CPUs, or a file says what no system says. The error names the file.
+    /// The snapshot has no CPUs, or the content of a file is impossible. The error names the file.
     ///
     /// Example: [`Snapshot`].
     pub fn from_snapshot(snapshot: &Snapshot) -> Result<Machine, MachineError> {
         Self::read(&Files::new(Source::Snapshot(snapshot)))
     }
 
-    /// Describes a machine as [`below`](Self::below), and returns what was read, too.
+    /// Describes a machine as [`below`](Self::below) does, and also returns the files that were
+    /// read.
     ///
     /// # Errors
-    /// As [`below`](Self::below).
+    /// Those of [`below`](Self::below).
     ///
     /// ```
     /// # if cfg!(target_os = "linux") {

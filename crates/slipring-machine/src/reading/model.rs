@@ -4,10 +4,10 @@ use super::files::{Files, MachineError};
 
 const PATH: &str = "proc/cpuinfo";
 
-/// Key of a line of words, of which one says that there is a hypervisor.
+/// Key of the line of flags, one of which says that there is a hypervisor.
 const FLAGS: &str = "flags";
 
-/// Returns what matters of a line of the processor's description.
+/// Returns the part of a line of the processor's description that matters here, if any.
 fn pick(line: &str) -> Option<String> {
     const KEYS: [&str; 6] =
         ["model name", "Model Name", "cpu model", "cpu", "CPU implementer", "CPU part"];
@@ -104,14 +104,14 @@ pub fn hypervisor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     if let Some((_, name)) = VENDORS[..5].iter().find(|(begin, _)| vendor.starts_with(begin)) {
         return Ok(Some((*name).to_owned()));
     }
-    if is_told(files)? {
+    if has_hypervisor_flag(files)? {
         return Ok(Some(known.map_or("unknown", |(_, name)| name).to_owned()));
     }
     Ok(None)
 }
 
-/// Whether the processor's flags say that there is a hypervisor; only x86 has such a flag.
-fn is_told(files: &Files<'_>) -> Result<bool, MachineError> {
+/// Returns whether the processor's flags say that there is a hypervisor; only x86 has such a flag.
+fn has_hypervisor_flag(files: &Files<'_>) -> Result<bool, MachineError> {
     let text = files.picked(PATH, pick)?.unwrap_or_default();
     Ok(text.lines().filter_map(field).any(|(key, _)| key == FLAGS))
 }

@@ -37,7 +37,8 @@ pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
     Ok(quotas.into_iter().min_by(|one, other| product(one, other).cmp(&product(other, one))))
 }
 
-/// Whether a line of the membership is about processor time; a damaged line is for [`read`].
+/// Returns whether a line of the membership concerns processor time. A damaged line does, so that
+/// [`read`] reports it.
 fn matters(line: &str) -> bool {
     let controllers = line.split(':').nth(1);
     controllers.is_none_or(|names| names.is_empty() || has_cpu(names))

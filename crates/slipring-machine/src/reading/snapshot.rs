@@ -1,4 +1,4 @@
-//! The files that a description is read from, as one text.
+//! The files from which a description is read, as one text.
 //!
 //! A line is `path: content`. The path is relative to the root. `[0-3,8]` in a path stands for one
 //! file for each of these numbers, all with this content. In the content, `\n`, `\t` and `\\` stand
@@ -18,8 +18,8 @@ const MOST_FILES: usize = 1 << 19;
 /// Largest size of all files together, in bytes.
 const MOST_BYTES: usize = 64 << 20;
 
-/// The files that [`Machine`](crate::Machine) reads, of one machine at one time. A snapshot makes
-/// the same description elsewhere.
+/// The files of one machine that [`Machine`](crate::Machine) reads, at one moment. A snapshot gives
+/// the same description on any other machine.
 ///
 /// ```
 /// use slipring_machine::{Machine, Snapshot};
@@ -38,7 +38,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Files whose paths a line cannot hold are left out: control groups may have any name.
+    /// Makes a snapshot of these files. Those whose paths a line cannot hold are left out: control
+    /// groups may have any name.
     pub(crate) fn new(mut files: BTreeMap<String, String>) -> Self {
         files.retain(|path, _| !path.contains(": ") && !path.contains(['[', '\n', '#']));
         Self { files }
@@ -71,7 +72,7 @@ impl Snapshot {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Writes each file below a folder, which exists. Folders in between are made.
+    /// Writes each file below a folder, which must exist. Folders in between are made.
     ///
     /// # Errors
     /// The system refuses to make a folder or a file. Some files may exist then.
@@ -95,7 +96,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Returns the sorted names of what lies in a folder.
+    /// Returns the sorted names of a folder's entries.
     pub(crate) fn names(&self, folder: &str) -> Vec<String> {
         let prefix = format!("{folder}/");
         let below = self.files.range(prefix.clone()..);

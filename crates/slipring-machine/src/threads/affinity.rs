@@ -107,7 +107,8 @@ impl fmt::Display for BindError {
     }
 }
 
-// Its text has the system's error, so that it is no source: a chain of sources would say it twice.
+// The text contains the system's error, so `source` returns none: a chain of sources would print it
+// twice.
 impl std::error::Error for BindError {}
 
 #[cfg(target_os = "linux")]
@@ -146,7 +147,7 @@ mod system {
         (0..Mask::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect()
     }
 
-    /// Sets the mask of the calling thread, and returns its old one, if that was another one.
+    /// Sets the mask of the calling thread, and returns its old mask if that was different.
     pub fn replace_mask(cpus: &CpuSet) -> io::Result<Option<Mask>> {
         let mut mask = Mask::new();
         for cpu in cpus.iter() {

@@ -1,4 +1,4 @@
-//! What a thread does or asks the system: affinity masks, processor times, and a clock.
+//! Threads and the system: affinity masks, processor times, and a clock.
 
 pub(crate) mod affinity;
 pub(crate) mod clock;

@@ -93,8 +93,8 @@ impl MachineUsage {
         })
     }
 
-    /// Returns how many cores other processes have used on average since `before`. It is right to
-    /// about a tick per core, so it is absent for less than 200 ms.
+    /// Returns how many cores other processes have used on average since `before`. The figure is
+    /// exact to about a tick per core, so it is absent for less than 200 ms.
     ///
     /// Example: [`MachineUsage`].
     pub fn others_since(before: Self) -> Option<f64> {
