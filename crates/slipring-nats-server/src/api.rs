@@ -36,13 +36,13 @@ impl Stored {
 pub enum Purge {
     /// All messages.
     All,
-    /// All but the last ones, of this number.
+    /// All messages but so many of the last.
     Keep(u64),
-    /// Those before this sequence number.
+    /// All messages before this sequence number.
     Below(u64),
 }
 
-/// An error that the JetStream API has answered with.
+/// An error in an answer of the JetStream API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     /// Status, as of HTTP.

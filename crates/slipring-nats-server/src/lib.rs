@@ -5,7 +5,8 @@
 //! - [`Server`] runs one server, which a test kills, restarts and pauses.
 //! - [`Cluster`] runs three of them.
 //! - [`Client`] is a blocking client that shares no code with the library under test.
-//! - [`Proxy`] stands between a client and a server, and cuts, holds or swallows what passes.
+//! - [`Proxy`] stands between a client and a server, and cuts, holds or swallows the bytes that
+//!   pass.
 //!
 //! No part of this crate is published. All waits have limits. Ports are taken below the range of
 //! the system's ephemeral ports: otherwise a client that tries to reconnect to a stopped server may

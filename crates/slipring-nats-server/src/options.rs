@@ -46,7 +46,7 @@ struct Tls {
     first: bool,
 }
 
-/// A server's place in a cluster.
+/// A server's part in a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     pub(crate) name: String,
@@ -54,8 +54,8 @@ pub(crate) struct Routes {
     pub(crate) port: u16,
     /// The ports that lead to the others.
     pub(crate) to: Vec<u16>,
-    /// Whether the others are told a port at which nothing listens, so that they come by their own
-    /// `to` alone.
+    /// Whether the server advertises a port at which nothing listens, so that the others reach it
+    /// only through their own `to`.
     pub(crate) hides: bool,
 }
 
@@ -133,8 +133,8 @@ impl Options {
     }
 
     /// Adds a system account with the user `sys` and the password `sys`. All other clients belong
-    /// to the account `APP`: those that name the [`user`](Self::user), or, if none is set, those
-    /// without credentials.
+    /// to the account `APP`: they name the [`user`](Self::user) or, if none is set, have no
+    /// credentials.
     pub fn system_account(mut self) -> Self {
         self.system_account = true;
         self
@@ -199,8 +199,8 @@ impl Options {
         self
     }
 
-    /// Lets the server and its folder outlive the handle and this process, whatever ends it: an
-    /// interrupt of the terminal does not reach the server either.
+    /// Lets the server and its folder outlive the handle and this process, whatever ends the
+    /// process: not even an interrupt from the terminal reaches the server.
     pub fn detached(mut self) -> Self {
         (self.detached, self.keep_dir) = (true, true);
         self
@@ -214,12 +214,12 @@ impl Options {
         self
     }
 
-    /// Whether clients get the server's first line without TLS.
+    /// Returns whether clients get the server's first line without TLS.
     pub(crate) fn sends_plain_info(&self) -> bool {
         !self.tls.as_ref().is_some_and(|tls| tls.first)
     }
 
-    /// The scheme of the server's URL.
+    /// Returns the scheme of the server's URL.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "tls" } else { "nats" }
     }
@@ -281,7 +281,7 @@ impl Options {
         Ok(())
     }
 
-    /// Writes who may connect.
+    /// Writes the users that may connect.
     fn write_users(&self, text: &mut String) -> std::fmt::Result {
         let user = |(name, password): &(String, String)| {
             format!("{{ user: {}, password: {} }}", quoted(name), quoted(password))

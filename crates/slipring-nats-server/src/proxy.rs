@@ -1,4 +1,4 @@
-//! A TCP proxy between clients and a server, with faults that a test turns on and off.
+//! A TCP proxy between clients and a server, whose faults a test turns on and off.
 
 use std::{
     io,
@@ -91,7 +91,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] with the last counts, if it is not within `limit`.
+    /// [`io::ErrorKind::TimedOut`], with the last counts, if that takes longer than `limit`.
     pub fn wait_until(
         &self,
         limit: Duration,
@@ -114,8 +114,8 @@ impl Proxy {
     }
 
     /// Closes all connections once `bytes` more bytes have passed in one direction, summed over the
-    /// connections, e.g. in the middle of a frame. Bytes behind these are lost. It happens once; 0
-    /// means at the next byte. A second call replaces the first one's number.
+    /// connections. The cut can fall into the middle of a frame, and the bytes behind it are lost.
+    /// It happens once; 0 means at the next byte. A second call replaces the number of the first.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.change(|state| state.directions[direction.index()].cut_after = Some(bytes));
     }
@@ -126,7 +126,7 @@ impl Proxy {
     }
 
     /// Closes the clients' side of all connections now. Bytes that are held for the server are
-    /// delivered still, as if they were in the network.
+    /// still delivered, as if they were in the network.
     pub fn cut_clients(&self) {
         self.change(|state| {
             state.cuts += 1;
@@ -134,14 +134,14 @@ impl Proxy {
         });
     }
 
-    /// Reads and throws away what arrives in one direction, while `on`. A frame of which a part was
-    /// thrown away leaves the rest without a beginning.
+    /// Throws away the bytes that arrive in one direction, while `on`. Where that begins or ends
+    /// within a frame, the receiver gets a part of the frame.
     pub fn swallow(&self, direction: Direction, on: bool) {
         self.change(|state| state.directions[direction.index()].swallow = on);
     }
 
-    /// Keeps what arrives in one direction, up to 256 MiB a connection, while `on`, and forwards it
-    /// afterwards, even if its sender has closed the connection meanwhile.
+    /// Keeps the bytes that arrive in one direction, up to 256 MiB a connection, while `on`. They
+    /// are forwarded afterwards, even if their sender has closed the connection meanwhile.
     pub fn hold(&self, direction: Direction, on: bool) {
         self.change(|state| state.directions[direction.index()].hold = on);
     }
@@ -202,8 +202,8 @@ fn accept(listener: &TcpListener, target: &AtomicU16, shared: &Arc<SharedState>)
     threads.into_iter().for_each(|thread| drop(thread.join()));
 }
 
-/// Connects a client to the server. `cuts` is the number of cuts when the client was accepted: a
-/// connection that is cut while it is made is closed, too.
+/// Connects a client to the server. `cuts` is the number of cuts when the client was accepted: if
+/// another cut comes while the connection is made, the connection is closed, too.
 fn connect(
     id: u64,
     client: TcpStream,

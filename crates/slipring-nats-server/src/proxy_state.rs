@@ -117,7 +117,7 @@ impl Connection {
         let _ = self.client.shutdown(Shutdown::Both);
     }
 
-    /// Bytes that were received in a direction and are not forwarded yet.
+    /// Returns the number of bytes that were received in a direction and are not forwarded yet.
     pub(crate) fn held(&self, direction: Direction) -> u64 {
         self.queues[direction.index()].bytes
     }
@@ -132,7 +132,7 @@ pub(crate) struct Queue {
     pub(crate) bytes: u64,
     /// Whether the sender has closed the connection.
     pub(crate) ended: bool,
-    /// Whether the receiver has closed it: the bytes are thrown away.
+    /// Whether the receiver has closed the connection, so that the bytes are thrown away.
     pub(crate) broken: bool,
     /// Whether the writer has forwarded the end.
     pub(crate) done: bool,

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Number of ports that a start tries, as another process may take a port first.
 const PORTS: usize = 5;
 
-/// A running server, or one that was killed and can be started again.
+/// A running server, or a killed one that can be started again.
 ///
 /// Dropping it kills the process and deletes the folder, unless [`Options`] say otherwise. If the
 /// test process is killed itself, a shell that waits for its end kills the server; the folder is
@@ -249,7 +249,7 @@ impl Server {
         self.signal(Signal::Continue)
     }
 
-    /// Makes the server tell its clients that it will end, and end after some time (SIGUSR2, "lame
+    /// Makes the server announce its end to its clients, and end after some time (SIGUSR2, "lame
     /// duck mode"). The settings `lame_duck_duration` and `lame_duck_grace_period` say when.
     ///
     /// # Errors
@@ -274,7 +274,8 @@ impl Server {
         self.kill()
     }
 
-    /// A process that ends instead is left for the next wait for its end.
+    /// Waits until the process has stopped. If it ends instead, its exit status is left to the next
+    /// wait for its end.
     #[cfg(unix)]
     fn wait_until_stopped(&self) -> io::Result<()> {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -321,7 +322,7 @@ enum Signal {
 }
 
 impl Server {
-    /// Ends the guard, before the server's process id can be another process's.
+    /// Ends the guard, before another process can get the server's process id.
     fn dismiss_guard(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             let _ = guard.kill();
@@ -330,8 +331,8 @@ impl Server {
     }
 }
 
-/// Starts a shell that kills the process `pid` when this process has ended, whatever ended it: then
-/// its standard input comes to an end. Without a shell there is no guard.
+/// Starts a shell that kills the process `pid` once this process has ended, whatever the reason:
+/// the end of the shell's standard input shows it. Without a shell there is no guard.
 fn guard(pid: u32) -> Option<Child> {
     let script = "read -r line; kill -9 \"$0\"";
     Command::new("sh")
@@ -376,12 +377,12 @@ fn fresh_dir() -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a server did not start because its port is taken.
+/// Returns whether a server did not start because its port is taken.
 fn is_taken(error: &io::Error) -> bool {
     error.to_string().contains("address already in use")
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
