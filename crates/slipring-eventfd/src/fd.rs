@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: the descriptor is non-blocking, so a notifying thread never waits for the loop.
 //! - I2: a waker sets `signalled` before it writes, and `clear` resets it after its read. So a
-//!   waker that finds it set skips the write: another waker has written and the write is unread, or
-//!   that waker is about to write, or `clear` is between its read and its reset.
+//!   waker that finds it set skips the write: another waker has written a signal that is still
+//!   unread, or is about to write it, or `clear` is between its read and its reset.
 //! - I3: setting and resetting are swaps with acquire and release. So everything that happened
 //!   before a signal, written or skipped, is visible to the loop after the `clear` that resets it.
 //! - I4: wakers hold the descriptor weakly: after the `EventFd` is dropped they do nothing.
@@ -76,10 +76,10 @@ use slipring::Waitable;
 /// A signal asks the loop to poll; it does not promise an event. Another worker of the same pool
 /// may take the event first, and a handle may be disarmed or dropped just after its signal.
 ///
-/// Level-triggered and edge-triggered loops are written alike: wait for `EPOLLIN` or `POLLIN`, and
-/// after each report clear first, then poll. A level-triggered loop that does not clear is woken
-/// again at once. An edge-triggered loop that does not clear is not woken again, because a signal
-/// is not written while an earlier one is uncleared.
+/// Level-triggered and edge-triggered loops are written alike: they wait for `EPOLLIN` or `POLLIN`,
+/// and after each report they clear first and then poll. A level-triggered loop that does not clear
+/// is woken again at once. An edge-triggered loop that does not clear is not woken again, because a
+/// signal is not written while an earlier one is uncleared.
 ///
 /// Only [`clear`](EventFd::clear) may read from the descriptor, and only the `EventFd` may write to
 /// it. `poll(2)`, epoll, mio's `SourceFd` and tokio's `AsyncFd` do neither.
@@ -96,21 +96,21 @@ use slipring::Waitable;
 ///
 /// # One descriptor or several
 ///
-/// A descriptor for each ring tells the loop which ring to poll. One descriptor can also serve many
-/// handles, consumers and producers mixed: arm each of them with it; after a signal clear it once,
-/// poll each handle, and arm each again. Signals that come while it is readable are not written
-/// again.
+/// With a descriptor for each ring, the loop knows which ring to poll. One descriptor can also
+/// serve many handles, consumers and producers mixed: arm each of them with it; after a signal
+/// clear it once, poll each handle, and arm each again. Signals that come while it is readable are
+/// not written again.
 ///
 /// # Cost
 ///
-/// A signal is a `write`, a system call on the thread that makes the progress: the publishing one,
-/// or, for a producer that waits for room, the releasing one. That thread pays it at most once for
-/// each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock of the
-/// ring for a moment, so poll first, and arm only when no event is available.
+/// A signal is a `write`, a system call on the thread that makes the progress: the publishing
+/// thread or, for a producer that waits for room, the releasing thread. That thread pays it at most
+/// once for each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock
+/// of the ring for a moment, so poll first, and arm only when no event is available.
 ///
 /// At a ring between processes (`slipring-shm`), a thread of this process sleeps for the armed
 /// handles, and writes the signal; the publishing process pays the wake-up of that thread. The
-/// thread also signals where the handle's next call tells of a death.
+/// thread also signals when the handle's next call will report a death.
 ///
 /// # Limits
 ///
@@ -156,8 +156,8 @@ impl Wake for Signal {
         // I2, I3: with the swap in `clear`.
         if !counter.signalled.swap(true, AcqRel) {
             // `AGAIN` means that the counter is at its maximum, so the descriptor is readable
-            // already. No other error is possible for an own eventfd, and the notifying thread
-            // could not handle one.
+            // already. No other error is possible for our own eventfd, and the notifying thread
+            // could not handle any.
             let _ = retry_on_intr(|| write(&counter.fd, &1u64.to_ne_bytes()));
         }
     }

@@ -482,7 +482,8 @@ fn an_armed_handle_may_be_dropped() {
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
 
-    // A needed stage: the graph fails, and the producer gets the failure.
+    // The handle of a stage that the graph needs: the graph fails, and the producer gets the
+    // failure.
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     assert!(!fds[0].arm(&mut rx));
     drop(rx);
@@ -634,7 +635,7 @@ fn a_descriptor_is_nonblocking_and_close_on_exec() {
 }
 
 /// A ring between processes, which wakes the loop through a thread of the library. A loop without
-/// signals would fail by its limit, and a loop that is signalled all the time by its count of
+/// signals would fail by its time limit, and a loop that is signalled all the time by its number of
 /// turns.
 #[test]
 #[cfg(target_pointer_width = "64")]

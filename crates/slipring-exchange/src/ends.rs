@@ -12,7 +12,7 @@ pub trait Writer: Send {
     /// which the block was written, in nanoseconds of [`now`].
     ///
     /// # Errors
-    /// The other end did not take the block before within [`PATIENCE`], or the system failed.
+    /// The other end did not take the previous block within [`PATIENCE`], or the system failed.
     fn write(&mut self, fill: &mut dyn FnMut(&mut [u64])) -> io::Result<u64>;
 }
 

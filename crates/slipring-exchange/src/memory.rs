@@ -1,5 +1,5 @@
-//! Memory for one block and a turn: of this process, or mapped from a file that another process
-//! maps, too.
+//! Memory for one block and a turn: private to this process, or mapped from a file that another
+//! process maps, too.
 //!
 //! Invariants
 //! - I1: the address is valid for a page and the block while the value lives. The block begins at
@@ -60,7 +60,7 @@ impl Memory {
         Ok(Memory { first: first.cast(), words })
     }
 
-    /// Returns the word that says whose turn it is; 0 in new memory.
+    /// Returns the word with the number of the next turn; 0 in new memory.
     pub fn turn(&self) -> &AtomicU64 {
         // SAFETY: I1; a page begins at a multiple of 8, and zero is a valid value.
         unsafe { &*self.first.cast() }

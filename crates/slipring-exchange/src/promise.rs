@@ -1,7 +1,7 @@
 //! Turns by promises: each is kept once, and wakes the end that waits for it.
 //!
-//! The paper's way has promises of C++. Here it has those of the crate `oneshot`; beside it stand
-//! those of slipring, which do the same work: one new promise for each turn.
+//! The paper uses promises of C++. Here this way uses the crate `oneshot`, and beside it stands the
+//! same way with slipring's promises. Both make one new promise for each turn.
 
 use std::io;
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub trait Halves: Sized + Send {
     type Own: Send;
     /// Makes a promise: the half that waits, and the half that is kept.
     fn new() -> (Self, Self::Own);
-    /// Keeps a promise. An end that has gone awaits nothing.
+    /// Keeps a promise. If the other end has gone, nothing awaits it, and that is no error.
     fn keep(own: Self::Own, next: Self);
     /// Waits for the promise, at most until the deadline.
     fn wait(&mut self, deadline: Instant) -> Option<Self>;

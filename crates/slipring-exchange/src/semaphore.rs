@@ -82,7 +82,7 @@ pub struct Semaphores {
 }
 
 impl Semaphores {
-    /// Makes both semaphores for the writer, which has the first turn. `name` is that of the
+    /// Makes both semaphores for the writer, which has the first turn. `name` is the name of the
     /// exchange.
     pub fn create(name: &str) -> io::Result<Semaphores> {
         let (own, other) = names(name);

@@ -29,7 +29,7 @@ pub enum Way {
     ProcessesAtomics,
     /// Two threads, and a promise for each block and for each free block.
     ThreadsPromises,
-    /// The same with promises of slipring.
+    /// Two threads, and the same promises by slipring.
     ThreadsOwnPromises,
     /// Two processes, and two named semaphores.
     ProcessesSemaphores,
@@ -71,7 +71,7 @@ impl Way {
     /// Makes both ends within this process.
     ///
     /// # Errors
-    /// The way is one between processes, or the system failed.
+    /// The way needs two processes, or the system failed.
     pub fn within(&self, words: usize) -> io::Result<Ends> {
         match self {
             Way::OneThread | Way::ThreadsAtomics => {
@@ -89,11 +89,11 @@ impl Way {
         }
     }
 
-    /// Makes the writer's end, and what the ends share. `folder` is a new folder in memory that
-    /// only the two processes use.
+    /// Makes the writer's end, and the memory, files and semaphores that both ends share. `folder`
+    /// is a new folder in memory that only the two processes use.
     ///
     /// # Errors
-    /// The way is one within a process, or the system failed.
+    /// The way needs one process, or the system failed.
     pub fn writer(&self, folder: &Path, words: usize) -> io::Result<Box<dyn Writer>> {
         let memory = || Memory::create(&folder.join("memory"), words).map(Arc::new);
         Ok(match self {
@@ -113,7 +113,7 @@ impl Way {
     /// Makes the reader's end in another process, after the writer's end was made.
     ///
     /// # Errors
-    /// As [`Way::writer`].
+    /// Those of [`Way::writer`].
     pub fn reader(&self, folder: &Path, words: usize) -> io::Result<Box<dyn Reader>> {
         let memory = || Memory::open(&folder.join("memory"), words).map(Arc::new);
         Ok(match self {

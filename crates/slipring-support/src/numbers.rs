@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::HumanFloatCount;
 
-/// Returns the middle value, or the mean of the two middle values; 0 of no values.
+/// Returns the middle value, or the mean of the two middle values; 0 if there are none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values.len().saturating_sub(1) / 2, values.len() / 2);
@@ -16,7 +16,8 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 /// Formats a number with three significant digits and with commas between thousands.
 ///
-/// By hand, because `HumanFloatCount` has a number of decimals but none of significant digits.
+/// Written by hand, because `HumanFloatCount` takes a number of decimals, not of significant
+/// digits.
 pub fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         size if size < 0.005 => return "0".to_owned(),
@@ -29,7 +30,7 @@ pub fn significant(value: f64) -> String {
 
 /// Formats a duration in the unit that suits its size: `850ns`, `1.25µs`, `3.4ms`, `2.1s`.
 ///
-/// By hand, because `HumanDuration` and `FormattedDuration` round to whole seconds.
+/// Written by hand, because `HumanDuration` and `FormattedDuration` round to whole seconds.
 pub fn duration(duration: Duration) -> String {
     // The debug format of the standard library chooses the unit; rounding first keeps it short.
     let nanoseconds = duration.as_nanos() as u64;

@@ -1,4 +1,4 @@
-//! The look of pictures: colours that readers can tell apart, and a style for dark backgrounds.
+//! The look of pictures: colours that readers can distinguish, and a style for dark backgrounds.
 
 /// Colours of series as red, green and blue. White numbers on them are legible, they stand out from
 /// a white and a dark background, and most differ for colour-blind readers too.
@@ -17,8 +17,8 @@ pub const COLOURS: [(u8, u8, u8); 12] = [
     (115, 100, 90),
 ];
 
-/// Colours for readers who prefer a dark background, instead of the attributes that `plotters`
-/// writes. By hand, because `plotters` knows no style sheets.
+/// Colours for readers who prefer a dark background, which override the attributes that `plotters`
+/// writes. Inserted by hand, because `plotters` knows no style sheets.
 pub const DARK: &str = "<style>@media (prefers-color-scheme: dark) {\
     rect[fill=\"#FFFFFF\"] { fill: #15181d }\
     text[fill=\"#000000\"] { fill: #e3e6ea }\

@@ -32,8 +32,8 @@ pub fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
     }
 }
 
-/// Returns whether two paths name one existing file, through links and second names too. It opens
-/// neither, because opening a named pipe waits for its other end.
+/// Returns whether two paths name one existing file, also through links and second names. It opens
+/// neither file, because opening a named pipe waits for its other end.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     let (Ok(first), Ok(second)) = (one.metadata(), other.metadata()) else { return false };
     match (inode(&first), inode(&second)) {
