@@ -1,4 +1,4 @@
-//! What a sink or a source ends with.
+//! Why a sink or a source ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,6 +6,13 @@ use std::time::Duration;
 use slipring::WaitError;
 
 use crate::frame::Id;
+
+/// Formats a text as [`one_line`].
+macro_rules! line {
+    ($($text:tt)*) => {
+        one_line(format_args!($($text)*))
+    };
+}
 
 /// Why a sink or a source did not begin, or ended.
 ///
@@ -17,10 +24,13 @@ use crate::frame::Id;
 /// let error = Sink::to(server, "ORDERS").open(Encoding::<u64>::plain("order", 1)).unwrap_err();
 /// assert!(matches!(error, Error::Unreachable { .. }));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No NATS server answers at the address.
+    #[error("{}", line!(
+        "no NATS server answers at {address} ({why}): check the address, and that the server runs"
+    ))]
     Unreachable {
         /// The addresses that were tried.
         address: String,
@@ -29,6 +39,10 @@ pub enum Error {
     },
     /// There is a server, and no connection by TLS to it: it is not the expected one, does not
     /// accept the client's certificate, or has no TLS.
+    #[error("{}", line!(
+        "no connection by TLS to the server at {address} ({why}): check that it has TLS, and the \
+         certificates (Server::root_certificates, Server::client_certificate)"
+    ))]
     Tls {
         /// The addresses that were tried.
         address: String,
@@ -36,6 +50,10 @@ pub enum Error {
         why: String,
     },
     /// The server refuses the credentials, or the user may not use what the call needs.
+    #[error("{}", line!(
+        "the server at {address} refuses this user ({why}): check the credentials and the user's \
+         permissions"
+    ))]
     Denied {
         /// The addresses that were tried.
         address: String,
@@ -43,16 +61,27 @@ pub enum Error {
         why: String,
     },
     /// The server, or the user's account, has no JetStream.
+    #[error("{}", line!(
+        "the server at {address} has no JetStream for this user: start it with -js, or enable \
+         JetStream for the account"
+    ))]
     NoJetStream {
         /// The addresses that were tried.
         address: String,
     },
     /// There is no such stream, and the call was not asked to create one.
+    #[error("{}", line!(
+        "there is no stream {stream}: create it, or ask the sink to do so (Sink::create)"
+    ))]
     NoStream {
         /// The stream's name.
         stream: String,
     },
     /// The stream has no consumer of this name, or was made anew since the consumer was opened.
+    #[error("{}", line!(
+        "the stream {stream} has no consumer {name}, or was made anew since it was opened: check \
+         the name, and open it (NamedConsumer::open)"
+    ))]
     NoConsumer {
         /// The stream's name.
         stream: String,
@@ -60,6 +89,10 @@ pub enum Error {
         name: String,
     },
     /// The stream's settings do not suit a journal.
+    #[error("{}", line!(
+        "the stream {stream} is not fit to be a journal: {}; change it or use another stream",
+        wrong.join("; ")
+    ))]
     WrongStream {
         /// The stream's name.
         stream: String,
@@ -67,11 +100,17 @@ pub enum Error {
         wrong: Vec<String>,
     },
     /// An option of the call contradicts another, or has no meaning.
+    #[error("{}", line!("{what}"))]
     Option {
         /// What is wrong, and what to do.
         what: String,
     },
     /// An event does not fit into a message.
+    #[error(
+        "an event needs a message of {needs} bytes, and {limit} are possible: raise the server's \
+         max_payload, the stream's max_msg_size and Sink::max_frame (at most 512 KiB), or make \
+         events smaller"
+    )]
     TooLarge {
         /// Size of the event in a message of its own, in bytes.
         needs: u64,
@@ -79,6 +118,10 @@ pub enum Error {
         limit: u64,
     },
     /// Another sink has taken over the stream.
+    #[error(
+        "another sink took over the stream: this one is incarnation {ours}, that one {theirs}; end \
+         one of them"
+    )]
     Fenced {
         /// The incarnation of this sink.
         ours: u64,
@@ -86,6 +129,12 @@ pub enum Error {
         theirs: u64,
     },
     /// Positions are missing in the stream, and no message says that the ring had no events there.
+    #[error(
+        "positions {expected} to {} are missing in front of the message of sequence {sequence}: \
+         restore the stream; or make the source's ring with first_seq({found}), or accept the loss \
+         (Sink::accept_loss)",
+        found.saturating_sub(1)
+    )]
     Gap {
         /// The first missing position.
         expected: u64,
@@ -95,6 +144,10 @@ pub enum Error {
         sequence: u64,
     },
     /// The stream's retention has removed positions that the source still needs.
+    #[error(
+        "the stream has no positions before {oldest} any more, and the source needs {wanted}: make \
+         its ring with first_seq({oldest}) or later, and raise the stream's limits"
+    )]
     Trimmed {
         /// The position that the source needs next.
         wanted: u64,
@@ -103,6 +156,7 @@ pub enum Error {
     },
     /// The server acknowledged positions that the stream does not have any more, or messages at the
     /// stream's end are gone, which may have had such positions.
+    #[error(fmt = lost_acknowledged)]
     LostAcknowledged {
         /// The last position that is known to be acknowledged and lost. `None`: none is known, and
         /// messages are gone.
@@ -114,11 +168,19 @@ pub enum Error {
         gone: Option<(u64, u64)>,
     },
     /// A message of the stream is none of ours.
+    #[error(
+        "the message of sequence {sequence} is none of ours: a stream belongs to one ring; remove \
+         what else publishes to it, and that message"
+    )]
     Foreign {
         /// The message's sequence.
         sequence: u64,
     },
     /// A message is ours, and its bytes contradict each other.
+    #[error("{}", line!(
+        "the message of sequence {sequence} is damaged ({what}): restore the stream, or make the \
+         source's ring with a first_seq behind it"
+    ))]
     Damaged {
         /// The message's sequence.
         sequence: u64,
@@ -126,6 +188,10 @@ pub enum Error {
         what: &'static str,
     },
     /// The stream's events are of another type than the ring's.
+    #[error(
+        "the stream has events of the type {theirs:016x}, and the ring of the type {ours:016x}: \
+         use the type's name and version with which the stream was written"
+    )]
     WrongType {
         /// Fingerprint of the ring's events.
         ours: u64,
@@ -133,6 +199,11 @@ pub enum Error {
         theirs: u64,
     },
     /// The stream's last events come from another ring, and this ring does not go on behind them.
+    #[error(
+        "the stream ends before position {stream} with events of another ring, and this ring goes \
+         on at {ring}: make the ring with first_seq({stream}), use another stream, or restore this \
+         one if it had more"
+    )]
     WrongEpoch {
         /// The position at which the ring goes on.
         ring: u64,
@@ -141,6 +212,12 @@ pub enum Error {
     },
     /// The stream's events are of another journal than the source or the sink expects: the stream
     /// was made anew, or a sink went on where the stream had lost its end.
+    #[error(
+        "the stream has the journal {}, and {} is expected: it was made anew, or lost its end and \
+         went on; read it into a new ring, and expect its number (Source::expect_journal, \
+         Sink::journal)",
+        Id(*found), Id(*expected)
+    )]
     OtherJournal {
         /// Number of the journal that is expected.
         expected: [u8; 16],
@@ -148,16 +225,26 @@ pub enum Error {
         found: [u8; 16],
     },
     /// The stream was used, and no message is left that tells where to go on.
+    #[error(
+        "the stream was used up to sequence {last_sequence} and has no message left that says \
+         where to go on: say the position (Sink::resume_at; Sink::accept_loss of a ring that is \
+         there; first_seq of a source's ring)"
+    )]
     Emptied {
         /// The sequence of the stream's last message, which is gone.
         last_sequence: u64,
     },
     /// The stream is full, and the sink was asked not to wait any longer.
+    #[error("{}", line!("the stream is full ({why}): raise its limits, or remove old messages"))]
     Full {
         /// What the server said.
         why: String,
     },
     /// The server did not answer for longer than the sink was asked to wait.
+    #[error("{}", line!(
+        "the server did not answer for {:.1} s ({why}): bring it back, and start again",
+        waited.as_secs_f64()
+    ))]
     Away {
         /// How long the sink waited.
         waited: Duration,
@@ -165,18 +252,25 @@ pub enum Error {
         why: String,
     },
     /// The durability that was asked for does not hold.
+    #[error("{}", line!("{why}"))]
     NotDurable {
         /// What is missing, and what to do.
         why: String,
     },
     /// The server said something that no call expects.
+    #[error("{}", line!("the server refuses: {why}: see the server's log and its configuration"))]
     Server {
         /// What the server said.
         why: String,
     },
     /// The ring ended before its end was stored, or before the stream's end was in it.
+    #[error("{}", line!("the ring ended: {_0}"))]
     Ring(WaitError),
     /// The ring's handle lends one event after the other, and cannot represent the stream's hole.
+    #[error(
+        "the stream has no events from position {from} up to {to}, and a ring with a single \
+         producer cannot leave positions out: fill a ring with several producers (Graph::shared)"
+    )]
     Hole {
         /// The first position of the hole.
         from: u64,
@@ -184,6 +278,9 @@ pub enum Error {
         to: u64,
     },
     /// The user's function panicked, or refused an event.
+    #[error("{}", line!(
+        "the function of `{stage}` failed at position {seq} ({why}): correct it, and start again"
+    ))]
     Function {
         /// The stage's name.
         stage: String,
@@ -193,190 +290,54 @@ pub enum Error {
         why: String,
     },
     /// The sink or source was told to stop.
+    #[error("it was told to stop before its end: start it again")]
     Stopped,
     /// The system refused a thread or a runtime.
+    #[error("{}", line!("the system refuses a thread or a timer: {_0}"))]
     System(std::io::Error),
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        self.write(&mut text)?;
-        // Reasons of the server, the system and the user's functions may have several lines.
-        let words =
-            text.split(|c: char| c == ' ' || c.is_control()).filter(|word| !word.is_empty());
-        f.write_str(&words.collect::<Vec<_>>().join(" "))
-    }
+/// Joins the lines of a text, because a reason that the server, the system or a user's function
+/// gave may have several.
+fn one_line(text: fmt::Arguments<'_>) -> String {
+    let text = text.to_string();
+    let words = text.split(|c: char| c == ' ' || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
 }
 
-impl Error {
-    fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
-        match self {
-            Error::Unreachable { address, why } => write!(
-                f,
-                "no NATS server answers at {address} ({why}): check the address, and that the server runs"
-            ),
-            Error::Tls { address, why } => write!(
-                f,
-                "no connection by TLS to the server at {address} ({why}): check that it has \
-                 TLS, and the certificates (Server::root_certificates, Server::client_certificate)"
-            ),
-            Error::Denied { address, why } => write!(
-                f,
-                "the server at {address} refuses this user ({why}): check the credentials and the \
-                 user's permissions"
-            ),
-            Error::NoJetStream { address } => write!(
-                f,
-                "the server at {address} has no JetStream for this user: start it with -js, or \
-                 enable JetStream for the account"
-            ),
-            Error::NoStream { stream } => write!(
-                f,
-                "there is no stream {stream}: create it, or ask the sink to do so (Sink::create)"
-            ),
-            Error::NoConsumer { stream, name } => write!(
-                f,
-                "the stream {stream} has no consumer {name}, or was made anew since it was opened: \
-                 check the name, and open it (NamedConsumer::open)"
-            ),
-            Error::WrongStream { stream, wrong } => write!(
-                f,
-                "the stream {stream} is not fit to be a journal: {}; change it or use another stream",
-                wrong.join("; ")
-            ),
-            Error::Option { what } => f.write_str(what),
-            Error::TooLarge { needs, limit } => write!(
-                f,
-                "an event needs a message of {needs} bytes, and {limit} are possible: raise the \
-                 server's max_payload, the stream's max_msg_size and Sink::max_frame (at most 512 \
-                 KiB), or make events smaller"
-            ),
-            Error::Fenced { ours, theirs } => write!(
-                f,
-                "another sink took over the stream: this one is incarnation {ours}, that one \
-                 {theirs}; end one of them"
-            ),
-            Error::Gap { expected, found, sequence } => write!(
-                f,
-                "positions {expected} to {} are missing in front of the message of sequence \
-                 {sequence}: restore the stream; or make the source's ring with first_seq({found}), or \
-                 accept the loss (Sink::accept_loss)",
-                found.saturating_sub(1)
-            ),
-            Error::Trimmed { wanted, oldest } => write!(
-                f,
-                "the stream has no positions before {oldest} any more, and the source needs \
-                 {wanted}: make its ring with first_seq({oldest}) or later, and raise the stream's limits"
-            ),
-            Error::LostAcknowledged { acknowledged, found, gone } => {
-                let found = match found {
-                    0 => "has no event".into(),
-                    found => format!("ends before position {found}"),
-                };
-                match (acknowledged, gone) {
-                    (Some(acknowledged), _) => write!(
-                        f,
-                        "the server acknowledged position {acknowledged}, and its stream now {found}"
-                    )?,
-                    (None, _) => write!(
-                        f,
-                        "the stream now {found}, and later positions may have been acknowledged"
-                    )?,
-                }
-                match gone {
-                    Some((one, last)) if one == last => {
-                        write!(f, " (its message of sequence {one} is gone)")?;
-                    }
-                    Some((first, last)) => {
-                        write!(f, " (its messages of sequences {first} to {last} are gone)")?;
-                    }
-                    None => {}
-                }
-                f.write_str(
-                    ": restore the stream, or start anew and accept the loss (Sink::accept_loss)",
-                )?;
-                match acknowledged {
-                    Some(_) => Ok(()),
-                    None => f.write_str("; or say that no event is lost (Sink::resume_at)"),
-                }
-            }
-            Error::Foreign { sequence } => write!(
-                f,
-                "the message of sequence {sequence} is none of ours: a stream belongs to one ring; \
-                 remove what else publishes to it, and that message"
-            ),
-            Error::Damaged { sequence, what } => write!(
-                f,
-                "the message of sequence {sequence} is damaged ({what}): restore the stream, or \
-                 make the source's ring with a first_seq behind it"
-            ),
-            Error::WrongType { ours, theirs } => write!(
-                f,
-                "the stream has events of the type {theirs:016x}, and the ring of the type \
-                 {ours:016x}: use the type's name and version with which the stream was written"
-            ),
-            Error::WrongEpoch { ring, stream } => write!(
-                f,
-                "the stream ends before position {stream} with events of another ring, and this \
-                 ring goes on at {ring}: make the ring with first_seq({stream}), use another stream, \
-                 or restore this one if it had more"
-            ),
-            Error::OtherJournal { expected, found } => write!(
-                f,
-                "the stream has the journal {}, and {} is expected: it was made anew, or lost its end \
-                 and went on; read it into a new ring, and expect its number (Source::expect_journal, \
-                 Sink::journal)",
-                Id(*found),
-                Id(*expected)
-            ),
-            Error::Emptied { last_sequence } => write!(
-                f,
-                "the stream was used up to sequence {last_sequence} and has no message left that \
-                 says where to go on: say the position (Sink::resume_at; Sink::accept_loss of a ring \
-                 that is there; first_seq of a source's ring)"
-            ),
-            Error::Full { why } => {
-                write!(f, "the stream is full ({why}): raise its limits, or remove old messages")
-            }
-            Error::Away { waited, why } => write!(
-                f,
-                "the server did not answer for {:.1} s ({why}): bring it back, and start \
-                 again",
-                waited.as_secs_f64()
-            ),
-            Error::NotDurable { why } => f.write_str(why),
-            Error::Server { why } => {
-                write!(f, "the server refuses: {why}: see the server's log and its configuration")
-            }
-            Error::Ring(error) => write!(f, "the ring ended: {error}"),
-            Error::Hole { from, to } => write!(
-                f,
-                "the stream has no events from position {from} up to {to}, and a ring with a single \
-                 producer cannot leave positions out: fill a ring with several producers \
-                 (Graph::shared)"
-            ),
-            Error::Function { stage, seq, why } => {
-                write!(
-                    f,
-                    "the function of `{stage}` failed at position {seq} ({why}): correct it, and \
-                     start again"
-                )
-            }
-            Error::Stopped => f.write_str("it was told to stop before its end: start it again"),
-            Error::System(error) => write!(f, "the system refuses a thread or a timer: {error}"),
+/// Writes the text of [`Error::LostAcknowledged`].
+fn lost_acknowledged(
+    acknowledged: &Option<u64>,
+    found: &u64,
+    gone: &Option<(u64, u64)>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let found = match found {
+        0 => "has no event".into(),
+        found => format!("ends before position {found}"),
+    };
+    match acknowledged {
+        Some(acknowledged) => write!(
+            f,
+            "the server acknowledged position {acknowledged}, and its stream now {found}"
+        )?,
+        None => {
+            write!(f, "the stream now {found}, and later positions may have been acknowledged")?;
         }
     }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            // The message has the error itself.
-            Error::Ring(error) => error.source(),
-            Error::System(error) => error.source(),
-            _ => None,
+    match gone {
+        Some((one, last)) if one == last => {
+            write!(f, " (its message of sequence {one} is gone)")?;
         }
+        Some((first, last)) => {
+            write!(f, " (its messages of sequences {first} to {last} are gone)")?;
+        }
+        None => {}
+    }
+    f.write_str(": restore the stream, or start anew and accept the loss (Sink::accept_loss)")?;
+    match acknowledged {
+        Some(_) => Ok(()),
+        None => f.write_str("; or say that no event is lost (Sink::resume_at)"),
     }
 }
 
