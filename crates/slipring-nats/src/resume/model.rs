@@ -96,82 +96,15 @@
 //! Two time-outs of each sink let messages of three attempts meet. A search that exceeds its number
 //! of states fails.
 
+mod scenario;
 mod world;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
-use world::{A, B, Outcome, Step, World};
-
-/// The step that is weakened. The search must find what goes wrong then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Twin {
-    /// No step is weakened.
-    None,
-    /// Sinks go on behind the positions that were acknowledged, by their own or their predecessor's
-    /// note.
-    LocalMark,
-    /// The stream's last message is read from a replica that lags, and its last sequence is not.
-    DirectGet,
-    /// Conditions name the last sequence of the message's subject. Begin messages have one subject,
-    /// and frames another.
-    BySubject,
-    /// There are no conditions. The server drops messages whose id it knows: the first position.
-    DuplicateWindow,
-    /// Sink B sends no begin message.
-    NoTakeover,
-    /// A sink sends one begin message, however large the window of the sink before.
-    OneBegin,
-    /// After a doubt, a sink divides its events into frames anew.
-    Reframed,
-    /// Sink A begins anew without looking whether its place in the ring is taken.
-    HandleUnchecked,
-    /// The sequence of the stream's last message is not compared with the stream's last sequence.
-    TailIgnored,
-    /// A new ring that goes on behind a loss keeps the number of the journal.
-    KeptNumber,
-    /// A sink that begins anew sends frames behind its begin messages before these are
-    /// acknowledged.
-    Unacknowledged,
-    /// A new ring draws one number of a journal for all of its attempts.
-    OneNumber,
-}
-
-impl Twin {
-    /// Returns whether conditions name the stream's last sequence.
-    fn names_the_stream(self) -> bool {
-        !matches!(self, Twin::BySubject | Twin::DuplicateWindow)
-    }
-}
-
-/// A model of two sinks and a server.
-#[derive(Clone, Copy)]
-struct Model {
-    /// Greatest number of each sink's frames in flight.
-    windows: [u32; 2],
-    /// Whether both sinks serve the same ring.
-    one_ring: bool,
-    twin: Twin,
-    /// Number of events of each ring.
-    events: u8,
-    /// Number of time-outs of each sink.
-    timeouts: [u8; 2],
-    /// Whether sink B starts.
-    successor: bool,
-    /// Number of times that the server forgets the ids it knows.
-    passes: u8,
-    /// Number of times that each sink begins anew.
-    anews: [u8; 2],
-    /// Number of times that messages are removed at the stream's end.
-    removals: u8,
-    /// Whether sinks accept a loss.
-    accepts_loss: bool,
-    /// Whether the user of sink B names the position and the number.
-    says: bool,
-    /// Greatest number of states.
-    most: usize,
-}
+use self::scenario::{A, B, BATCHES, Model, NO_BATCHES, RING_OF_PROCESSES, RINGS_OF_THREADS, Twin};
+use self::world::{Step, Verdict, World};
 
 /// What a search has come across.
 #[derive(Default, Debug)]
@@ -191,25 +124,6 @@ struct Explored {
 }
 
 impl Model {
-    fn new(one_ring: bool, windows: [u32; 2], twin: Twin) -> Model {
-        let (events, timeouts, most) = (3, [1, 1], 500_000);
-        let (successor, passes, removals, accepts_loss, says) = (true, 0, 0, false, false);
-        Model {
-            windows,
-            one_ring,
-            twin,
-            events,
-            timeouts,
-            successor,
-            passes,
-            anews: [0, 0],
-            removals,
-            accepts_loss,
-            says,
-            most,
-        }
-    }
-
     /// Explores every state, the nearest first. Returns a reason and the shortest run to it if a
     /// state is wrong.
     fn explore(&self) -> Result<Explored, String> {
@@ -286,7 +200,7 @@ impl Explored {
 
     fn count_step(&mut self, step: Step) {
         match step {
-            Step::Delivered { held: true, outcome: Outcome::Stored, .. } => self.held_stored += 1,
+            Step::Delivered { held: true, verdict: Verdict::Stored, .. } => self.held_stored += 1,
             Step::TimesOut { recognized: true, .. } => self.recognized += 1,
             Step::Refused { .. } => self.refusals += 1,
             Step::BeginsAnew { .. } => self.begun_anew += 1,
@@ -311,14 +225,6 @@ fn digest(world: &World) -> u64 {
     world.hash(&mut hasher);
     hasher.finish()
 }
-
-// `Model::one_ring`.
-const RINGS_OF_THREADS: bool = false;
-const RING_OF_PROCESSES: bool = true;
-
-// `Model::windows`.
-const NO_BATCHES: [u32; 2] = [1, 1];
-const BATCHES: [u32; 2] = [2, 2];
 
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]

@@ -4,20 +4,16 @@ mod check;
 mod step;
 
 use self::step::{Message, id, message, name};
-pub(super) use self::step::{Outcome, Step};
-use super::super::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, resume};
-use super::{Model, NO_BATCHES, Twin};
+pub(super) use self::step::{Step, Verdict};
+use super::scenario::{A, B, Model, NO_BATCHES, Twin};
 use crate::errors::Error;
 use crate::frame::{Id, MAX_WINDOW};
+use crate::resume::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, resume};
 
 /// Greatest number of events in a frame.
 const FRAME: u8 = 2;
 /// Stands for [`MAX_WINDOW`]: no sink of a model has more frames in flight.
 const WIDEST: u32 = 3;
-/// Indices of the two sinks. Sink B is the successor.
-pub(super) const A: usize = 0;
-pub(super) const B: usize = 1;
-
 /// How far a sink is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
@@ -124,10 +120,10 @@ impl World {
             if !sink.current.is_empty() {
                 let mut world = self.clone();
                 let message = world.sinks[at].current.remove(0);
-                let outcome = world.deliver(model, message);
-                let reply = (outcome != Outcome::Refused).then_some(world.log.len() as u8);
+                let verdict = world.deliver(model, message);
+                let reply = (verdict != Verdict::Refused).then_some(world.log.len() as u8);
                 world.sinks[at].replies.push(reply);
-                let step = Step::Delivered { message, held: false, outcome };
+                let step = Step::Delivered { message, held: false, verdict };
                 world.settle(model, step, &mut next);
             }
             match sink.replies.first() {
@@ -147,10 +143,10 @@ impl World {
         for at in 0..self.held.len() {
             let mut world = self.clone();
             let message = world.held.remove(at);
-            let outcome = world.deliver(model, message);
+            let verdict = world.deliver(model, message);
             // A refusal changes nothing but what the network holds back.
-            if outcome != Outcome::Refused {
-                let step = Step::Delivered { message, held: true, outcome };
+            if verdict != Verdict::Refused {
+                let step = Step::Delivered { message, held: true, verdict };
                 world.settle(model, step, &mut next);
             }
         }
@@ -231,20 +227,20 @@ impl World {
     }
 
     /// Has the server take a message.
-    fn deliver(&mut self, model: &Model, message: Message) -> Outcome {
+    fn deliver(&mut self, model: &Model, message: Message) -> Verdict {
         if model.twin == Twin::DuplicateWindow {
             let begins = 16 + u32::from(message.writer);
             let id = 1 << if message.begins() { begins } else { message.first.into() };
             if self.ids & id != 0 {
-                return Outcome::Duplicate;
+                return Verdict::Duplicate;
             }
             self.ids |= id;
         } else if message.expected != self.last_sequence(model, message.begins()) {
-            return Outcome::Refused;
+            return Verdict::Refused;
         }
         let stored = Message { expected: 0, messages: 1, ..message };
         self.log.extend(std::iter::repeat_n(stored, message.messages.into()));
-        Outcome::Stored
+        Verdict::Stored
     }
 
     /// Has a sink ask for the stream's end and go on by it.

@@ -1,6 +1,8 @@
 //! What holds of each state.
 
-use super::{B, Model, Phase, Twin, World, name};
+use super::super::scenario::{B, Model, Twin};
+use super::step::name;
+use super::{Phase, World};
 
 impl World {
     /// Checks the state. Returns the reason if it is wrong.

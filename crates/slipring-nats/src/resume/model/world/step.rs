@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::super::super::{Party, Point};
-use super::super::Model;
+use super::super::scenario::Model;
 use crate::frame::{Header, Id};
+use crate::resume::{Party, Point};
 
 /// A message: a begin message if `count` is 0, a frame otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,7 +82,7 @@ pub(in super::super) enum Step {
     Delivered {
         message: Message,
         held: bool,
-        outcome: Outcome,
+        verdict: Verdict,
     },
     Acknowledged {
         sink: usize,
@@ -107,7 +107,7 @@ pub(in super::super) enum Step {
 
 /// What the server did with a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Outcome {
+pub(in super::super) enum Verdict {
     Stored,
     Refused,
     /// The server knows the message's id, and reports the message as stored.
@@ -118,11 +118,11 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Step::Starts { sink } => write!(f, "{} starts", name(sink)),
-            Step::Delivered { message, held, outcome } => {
-                let verb = match outcome {
-                    Outcome::Stored => "stored",
-                    Outcome::Refused => "refused",
-                    Outcome::Duplicate => "taken for a duplicate",
+            Step::Delivered { message, held, verdict } => {
+                let verb = match verdict {
+                    Verdict::Stored => "stored",
+                    Verdict::Refused => "refused",
+                    Verdict::Duplicate => "taken for a duplicate",
                 };
                 write!(f, "{}{message} is {verb}", if held { "held-back " } else { "" })
             }

@@ -1,0 +1,104 @@
+//! What a model is made of: its bounds, and the step that a twin weakens.
+
+/// Indices of the two sinks. Sink B is the successor.
+pub const A: usize = 0;
+pub const B: usize = 1;
+
+// `Model::one_ring`.
+pub const RINGS_OF_THREADS: bool = false;
+pub const RING_OF_PROCESSES: bool = true;
+
+// `Model::windows`.
+pub const NO_BATCHES: [u32; 2] = [1, 1];
+pub const BATCHES: [u32; 2] = [2, 2];
+
+/// The step that is weakened. The search must find what goes wrong then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Twin {
+    /// No step is weakened.
+    None,
+    /// Sinks go on behind the positions that were acknowledged, by their own or their predecessor's
+    /// note.
+    LocalMark,
+    /// The stream's last message is read from a replica that lags, and its last sequence is not.
+    DirectGet,
+    /// Conditions name the last sequence of the message's subject. Begin messages have one subject,
+    /// and frames another.
+    BySubject,
+    /// There are no conditions. The server drops messages whose id it knows: the first position.
+    DuplicateWindow,
+    /// Sink B sends no begin message.
+    NoTakeover,
+    /// A sink sends one begin message, however large the window of the sink before.
+    OneBegin,
+    /// After a doubt, a sink divides its events into frames anew.
+    Reframed,
+    /// Sink A begins anew without looking whether its place in the ring is taken.
+    HandleUnchecked,
+    /// The sequence of the stream's last message is not compared with the stream's last sequence.
+    TailIgnored,
+    /// A new ring that goes on behind a loss keeps the number of the journal.
+    KeptNumber,
+    /// A sink that begins anew sends frames behind its begin messages before these are
+    /// acknowledged.
+    Unacknowledged,
+    /// A new ring draws one number of a journal for all of its attempts.
+    OneNumber,
+}
+
+impl Twin {
+    /// Returns whether conditions name the stream's last sequence.
+    pub fn names_the_stream(self) -> bool {
+        !matches!(self, Twin::BySubject | Twin::DuplicateWindow)
+    }
+}
+
+/// A model of two sinks and a server.
+#[derive(Clone, Copy)]
+pub struct Model {
+    /// Greatest number of each sink's frames in flight.
+    pub windows: [u32; 2],
+    /// Whether both sinks serve the same ring.
+    pub one_ring: bool,
+    pub twin: Twin,
+    /// Number of events of each ring.
+    pub events: u8,
+    /// Number of time-outs of each sink.
+    pub timeouts: [u8; 2],
+    /// Whether sink B starts.
+    pub successor: bool,
+    /// Number of times that the server forgets the ids it knows.
+    pub passes: u8,
+    /// Number of times that each sink begins anew.
+    pub anews: [u8; 2],
+    /// Number of times that messages are removed at the stream's end.
+    pub removals: u8,
+    /// Whether sinks accept a loss.
+    pub accepts_loss: bool,
+    /// Whether the user of sink B names the position and the number.
+    pub says: bool,
+    /// Greatest number of states.
+    pub most: usize,
+}
+
+impl Model {
+    /// Returns a model with the fewest events and time-outs, and without removals.
+    pub fn new(one_ring: bool, windows: [u32; 2], twin: Twin) -> Model {
+        let (events, timeouts, most) = (3, [1, 1], 500_000);
+        let (successor, passes, removals, accepts_loss, says) = (true, 0, 0, false, false);
+        Model {
+            windows,
+            one_ring,
+            twin,
+            events,
+            timeouts,
+            successor,
+            passes,
+            anews: [0, 0],
+            removals,
+            accepts_loss,
+            says,
+            most,
+        }
+    }
+}
