@@ -10,11 +10,12 @@
 use std::fmt;
 
 use crate::errors::Error;
-use crate::nats::api::State;
+use crate::find::{self, Wanted};
+use crate::nats::api::StreamState;
 use crate::nats::consumer::{Consumer, OLDEST};
+use crate::nats::subject::check_name;
 use crate::nats::{Connection, Fault, Server};
 use crate::runtime::Background;
-use crate::source::find::{self, Wanted};
 
 /// A name under which a program notes at the server how far it is with a stream's events.
 ///
@@ -94,8 +95,8 @@ impl NamedConsumer {
     ///
     /// # Errors
     /// Each of [`Error`]'s that tells of the server or the stream; [`Error::WrongStream`]: the
-    /// stream is a mirror, whose notes are those of its origin; and [`Error::Option`]: the name
-    /// has a character that no consumer's name has, is that of a consumer that delivers messages to
+    /// stream is a mirror, whose notes are those of its origin; and [`Error::Option`]: the name has
+    /// a character that no consumer's name has, is that of a consumer that delivers messages to
     /// another program, or the server is older than 2.14.
     pub fn open(
         server: Server,
@@ -103,7 +104,7 @@ impl NamedConsumer {
         name: impl Into<String>,
     ) -> Result<NamedConsumer, Error> {
         let (stream, name) = (stream.into(), name.into());
-        check_name(&name)?;
+        check_name("consumer", &name)?;
         let runtime = Background::new()?;
         let (connection, created, floor, next) = runtime.run(async {
             let connection = Connection::open(&server).await?;
@@ -184,7 +185,7 @@ impl NamedConsumer {
                     low = floor;
                 }
             }
-            let state = State { first_seq: state.first_seq.max(low), ..state };
+            let state = StreamState { first_seq: state.first_seq.max(low), ..state };
             let wanted = Wanted { next, until: None, journal: None, seen: 0 };
             let found = find::find(connection, (stream, &state), &wanted).await;
             let sequence = found.map_err(failed)??.sequence; // I1
@@ -276,10 +277,10 @@ pub struct Trim {
 /// Example: [`NamedConsumer`].
 ///
 /// # Errors
-/// Each of [`Error`]'s that tells of the server or the stream; [`Error::NoConsumer`]: there is
-/// none of a name, and so nothing is removed; [`Error::WrongStream`]: the stream is a mirror, and
-/// its origin is to be trimmed; [`Error::Option`]: no name is given, or one is that of a consumer
-/// that acknowledges nothing.
+/// Each of [`Error`]'s that tells of the server or the stream; [`Error::NoConsumer`]: there is none
+/// of a name, and so nothing is removed; [`Error::WrongStream`]: the stream is a mirror, and its
+/// origin is to be trimmed; [`Error::Option`]: no name is given, or one is that of a consumer that
+/// acknowledges nothing.
 pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error> {
     if names.is_empty() {
         let what = "no consumer is named, and all events would be removed: name those that must \
@@ -287,7 +288,7 @@ pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error>
         return Err(Error::Option { what: what.into() });
     }
     for name in names {
-        check_name(name)?;
+        check_name("consumer", name)?;
     }
     Background::new()?.run(async {
         let connection = Connection::open(&server).await?;
@@ -349,19 +350,6 @@ async fn position(
     }
     let last = connection.last(stream).await?;
     Ok(last.map(|last| last.header().map(|header| header.end())).transpose())
-}
-
-/// Refuses names that no consumer can have.
-fn check_name(name: &str) -> Result<(), Error> {
-    let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
-    if name.is_empty() || name.len() > 255 || name.contains(bad) {
-        let what = format!(
-            "{name:?} is no name of a consumer: it has 1 to 255 characters, without blanks and \
-             . * > / \\"
-        );
-        return Err(Error::Option { what });
-    }
-    Ok(())
 }
 
 /// Refuses a server that cannot move a note.

@@ -22,8 +22,8 @@ pub enum State {
     Ended,
 }
 
-/// Counts of a sink at one moment. [`RunningSink::counters`](crate::RunningSink::counters) and
-/// the end of a sink return them.
+/// Counts of a sink at one moment. [`RunningSink::counters`](crate::RunningSink::counters) and the
+/// end of a sink return them.
 ///
 /// Example: [`Sink`](crate::Sink).
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub struct Counters {
 
 /// The counts of a running sink, which its thread changes and any thread reads.
 #[derive(Clone, Default)]
-pub struct Shared(Arc<Mutex<Inner>>);
+pub struct LiveCounters(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -77,7 +77,7 @@ struct Inner {
     latencies: Option<Histogram<u64>>,
 }
 
-impl Shared {
+impl LiveCounters {
     /// Changes the counts. The lock is held for a few stores.
     pub fn change(&self, change: impl FnOnce(&mut Counters)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).counters);
@@ -103,73 +103,5 @@ impl Shared {
             counters.latency_max = Duration::from_micros(latencies.max());
         }
         counters
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl Counters {
-    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
-    /// Needs the feature `metrics`.
-    ///
-    /// | series | kind |
-    /// |---|---|
-    /// | `slipring_nats_events_total`, `_frames_total`, `_bytes_total`, `_resent_total`, `_reconnects_total`, `_doubts_total`, `_dropped_total` | counter |
-    /// | `slipring_nats_acknowledged_position`, `slipring_nats_lag_events`, `slipring_nats_in_flight_frames`, `slipring_nats_incarnation` | gauge |
-    /// | `slipring_nats_latency_p50_seconds`, `_p99_seconds`, `_max_seconds` | gauge |
-    /// | `slipring_nats_publishing` (1: it publishes; 0: it asks, waits or has ended) | gauge |
-    ///
-    /// ```
-    /// slipring_nats::Counters::default().export("ORDERS");
-    /// ```
-    pub fn export(&self, stream: &str) {
-        use metrics::{counter, gauge};
-        let labels = [("stream", stream.to_owned())];
-        counter!("slipring_nats_events_total", &labels).absolute(self.events);
-        counter!("slipring_nats_frames_total", &labels).absolute(self.frames);
-        counter!("slipring_nats_bytes_total", &labels).absolute(self.bytes);
-        counter!("slipring_nats_resent_total", &labels).absolute(self.resent);
-        counter!("slipring_nats_reconnects_total", &labels).absolute(self.reconnects);
-        counter!("slipring_nats_doubts_total", &labels).absolute(self.doubts);
-        counter!("slipring_nats_dropped_total", &labels).absolute(self.dropped);
-        gauge!("slipring_nats_acknowledged_position", &labels).set(self.acknowledged as f64);
-        gauge!("slipring_nats_lag_events", &labels).set(self.lag as f64);
-        gauge!("slipring_nats_in_flight_frames", &labels).set(self.in_flight as f64);
-        gauge!("slipring_nats_incarnation", &labels).set(self.incarnation as f64);
-        gauge!("slipring_nats_latency_p50_seconds", &labels).set(self.latency_p50.as_secs_f64());
-        gauge!("slipring_nats_latency_p99_seconds", &labels).set(self.latency_p99.as_secs_f64());
-        gauge!("slipring_nats_latency_max_seconds", &labels).set(self.latency_max.as_secs_f64());
-        let publishing = f64::from(u8::from(self.state == State::Publishing));
-        gauge!("slipring_nats_publishing", &labels).set(publishing);
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl crate::Progress {
-    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
-    /// Needs the feature `metrics`.
-    ///
-    /// | series | kind |
-    /// |---|---|
-    /// | `slipring_nats_source_events_total`, `_messages_total`, `_bytes_total`, `_passed_over_total`, `_holes_total`, `_reconnects_total`, `_restarts_total` | counter |
-    /// | `slipring_nats_source_next_position`, `slipring_nats_source_lag_events` | gauge |
-    /// | `slipring_nats_source_publishing` (1: it fills its ring; 0: it asks, waits for a server or has ended) | gauge |
-    ///
-    /// ```
-    /// slipring_nats::Progress::default().export("ORDERS");
-    /// ```
-    pub fn export(&self, stream: &str) {
-        use metrics::{counter, gauge};
-        let labels = [("stream", stream.to_owned())];
-        counter!("slipring_nats_source_events_total", &labels).absolute(self.events);
-        counter!("slipring_nats_source_messages_total", &labels).absolute(self.messages);
-        counter!("slipring_nats_source_bytes_total", &labels).absolute(self.bytes);
-        counter!("slipring_nats_source_passed_over_total", &labels).absolute(self.passed_over);
-        counter!("slipring_nats_source_holes_total", &labels).absolute(self.holes);
-        counter!("slipring_nats_source_reconnects_total", &labels).absolute(self.reconnects);
-        counter!("slipring_nats_source_restarts_total", &labels).absolute(self.restarts);
-        gauge!("slipring_nats_source_next_position", &labels).set(self.next as f64);
-        gauge!("slipring_nats_source_lag_events", &labels).set(self.lag as f64);
-        let publishing = f64::from(u8::from(self.state == State::Publishing));
-        gauge!("slipring_nats_source_publishing", &labels).set(publishing);
     }
 }

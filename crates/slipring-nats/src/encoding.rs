@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::frame;
-use crate::nats::stream::{MAX_SUBJECT, is_subject, matches};
+use crate::nats::subject::{MAX_SUBJECT, is_subject, matches};
 use crate::runtime::panic_text;
 
 /// How a sink turns events into bytes, and what it says of their type.
@@ -23,13 +23,13 @@ use crate::runtime::panic_text;
 /// ```
 pub struct Encoding<E> {
     fingerprint: u64,
-    kind: Kind<E>,
+    kind: EncodingKind<E>,
 }
 
 type Encode<E> = Box<dyn FnMut(&E, &mut Vec<u8>) + Send>;
 type Subject<E> = Box<dyn FnMut(&E) -> String + Send>;
 
-enum Kind<E> {
+enum EncodingKind<E> {
     /// Frames of events of one size. `append` knows the size when it is compiled.
     Plain { size: u32, append: fn(&E, &mut Vec<u8>) },
     /// Frames of events of varying sizes.
@@ -54,7 +54,7 @@ impl<E> Encoding<E> {
         let size = size_of::<E>() as u32;
         let fingerprint = frame::fingerprint(name, version, size);
         let append = |event: &E, to: &mut Vec<u8>| to.extend_from_slice(event.as_bytes());
-        Encoding { fingerprint, kind: Kind::Plain { size, append } }
+        Encoding { fingerprint, kind: EncodingKind::Plain { size, append } }
     }
 
     /// Events that `encode` turns into bytes, by appending to the given ones. A frame has each
@@ -70,7 +70,7 @@ impl<E> Encoding<E> {
         encode: impl FnMut(&E, &mut Vec<u8>) + Send + 'static,
     ) -> Encoding<E> {
         let fingerprint = frame::fingerprint(name, version, 0);
-        Encoding { fingerprint, kind: Kind::By(Box::new(encode)) }
+        Encoding { fingerprint, kind: EncodingKind::By(Box::new(encode)) }
     }
 
     /// One message for each event, for consumers in other languages: its body is what `encode`
@@ -100,7 +100,7 @@ impl<E> Encoding<E> {
     ) -> Encoding<E> {
         let fingerprint = frame::fingerprint(name, version, 0);
         let (encode, subject) = (Box::new(encode), Box::new(subject));
-        let kind = Kind::Messages { encode, subject, covered: Vec::new() };
+        let kind = EncodingKind::Messages { encode, subject, covered: Vec::new() };
         Encoding { fingerprint, kind }
     }
 
@@ -114,35 +114,35 @@ impl<E> Encoding<E> {
     /// Returns the size of each event, in bytes. `None`: it varies.
     pub(crate) fn size(&self) -> Option<u32> {
         match self.kind {
-            Kind::Plain { size, .. } => Some(size),
+            EncodingKind::Plain { size, .. } => Some(size),
             _ => None,
         }
     }
 
     /// Returns whether each event becomes a message of its own.
     pub(crate) fn is_messages(&self) -> bool {
-        matches!(self.kind, Kind::Messages { .. })
+        matches!(self.kind, EncodingKind::Messages { .. })
     }
 
     /// Appends the bytes of an event.
     #[inline]
     pub(crate) fn append(&mut self, event: &E, to: &mut Vec<u8>) {
         match &mut self.kind {
-            Kind::Plain { append, .. } => append(event, to),
-            Kind::By(encode) | Kind::Messages { encode, .. } => encode(event, to),
+            EncodingKind::Plain { append, .. } => append(event, to),
+            EncodingKind::By(encode) | EncodingKind::Messages { encode, .. } => encode(event, to),
         }
     }
 
     /// Names the stream's subjects, which cover those of all events.
     pub(crate) fn cover(&mut self, subjects: &[String]) {
-        if let Kind::Messages { covered, .. } = &mut self.kind {
+        if let EncodingKind::Messages { covered, .. } = &mut self.kind {
             *covered = subjects.to_vec();
         }
     }
 
     /// Returns the subject of an event's own message, or why the stream does not take it.
     pub(crate) fn subject(&mut self, event: &E) -> Result<String, String> {
-        let Kind::Messages { subject, covered, .. } = &mut self.kind else {
+        let EncodingKind::Messages { subject, covered, .. } = &mut self.kind else {
             return Ok(String::new());
         };
         let subject = subject(event);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slipring::WaitError;
 
-use crate::frame::Id;
+use crate::frame::{Bad, Id};
 
 /// Formats a text as [`one_line`].
 macro_rules! line {
@@ -295,6 +295,16 @@ pub enum Error {
     /// The system refused a thread or a runtime.
     #[error("{}", line!("the system refuses a thread or a timer: {_0}"))]
     System(std::io::Error),
+}
+
+impl Error {
+    /// Names what is wrong with the message at `sequence`.
+    pub(crate) fn of_message(bad: Bad, sequence: u64) -> Error {
+        match bad {
+            Bad::Foreign => Error::Foreign { sequence },
+            Bad::Damaged(what) => Error::Damaged { sequence, what },
+        }
+    }
 }
 
 /// Joins the lines of a text, because a reason that the server, the system or a user's function

@@ -2,7 +2,7 @@
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
-use crate::nats::api::State;
+use crate::nats::api::StreamState;
 use crate::nats::{Connection, Fault};
 
 /// What a stream has.
@@ -63,7 +63,7 @@ pub struct Found {
 /// a stream that has less than the ring, and, if the source ends, one that has lost its end.
 pub async fn find(
     connection: &Connection,
-    (stream, state): (&str, &State),
+    (stream, state): (&str, &StreamState),
     wanted: &Wanted,
 ) -> Result<Result<Found, Error>, Fault> {
     let is_shorter = state.last_stored() < wanted.seen;
@@ -96,7 +96,7 @@ pub async fn find(
 
 impl Wanted {
     /// Refuses a stream of this state and with this last message whose end is gone.
-    fn check_end(&self, state: &State, last: Option<(u64, Header)>) -> Result<(), Error> {
+    fn check_end(&self, state: &StreamState, last: Option<(u64, Header)>) -> Result<(), Error> {
         if let (Some(expected), Some((_, last))) = (self.journal, last) {
             check_journal(expected, last.ring)?;
         }

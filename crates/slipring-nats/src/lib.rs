@@ -87,6 +87,9 @@ mod consumer;
 mod counters;
 mod encoding;
 mod errors;
+#[cfg(feature = "metrics")]
+mod export;
+mod find;
 mod frame;
 mod message;
 mod nats;

@@ -110,8 +110,7 @@ pub struct Start {
     /// Whether the sink goes on if the stream has lost acknowledged positions
     /// ([`Sink::accept_loss`](crate::Sink::accept_loss)).
     pub accepts_loss: bool,
-    /// The number of the journal that the user names
-    /// ([`Sink::journal`](crate::Sink::journal)).
+    /// The number of the journal that the user names ([`Sink::journal`](crate::Sink::journal)).
     pub journal: Option<Id>,
     /// The number of a journal that begins: a random one for each attempt (I5).
     pub number: Id,

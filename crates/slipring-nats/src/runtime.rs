@@ -4,6 +4,9 @@
 //! - I1: no call blocks or ends a runtime on a thread that is itself in a runtime. So the library's
 //!   calls work from tasks, too, which then block.
 
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
 use tokio::runtime::Runtime;
 
 use crate::errors::Error;
@@ -41,6 +44,51 @@ impl Drop for Background {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background(); // I1
         }
+    }
+}
+
+/// The thread on which a sink or a source runs, and what it ended with.
+pub struct RunThread {
+    name: &'static str,
+    /// `None` once a call has waited for the thread.
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl RunThread {
+    /// Runs `body` on a thread of this name.
+    pub fn spawn(
+        name: &'static str,
+        body: impl FnOnce() -> Result<(), Error> + Send + 'static,
+    ) -> Result<RunThread, Error> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+        Ok(RunThread { name, thread: Some(thread.map_err(Error::System)?) })
+    }
+
+    /// Returns whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the thread's end until `deadline`. Returns whether it has ended.
+    pub fn is_finished_by(&self, deadline: Instant) -> bool {
+        while !self.is_finished() {
+            let now = Instant::now();
+            if now >= deadline {
+                return false;
+            }
+            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
+        }
+        true
+    }
+
+    /// Waits for the thread, if no call has done so, and returns what it ended with. A panic of the
+    /// thread is an error at the position that `position` returns.
+    pub fn join(&mut self, position: impl FnOnce() -> u64) -> Result<(), Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| {
+            let (stage, seq) = (self.name.into(), position());
+            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
+        })
     }
 }
 

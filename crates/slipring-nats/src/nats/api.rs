@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Connection, Fault};
+use super::connection::{Connection, Fault, LEADERLESS};
 use crate::errors::Error;
-use crate::frame::{Bad, Header};
+use crate::frame::Header;
 use crate::message;
 use crate::resume::Tail;
 
@@ -36,8 +36,6 @@ const BAD_REQUEST: u64 = 400;
 const MAX_CONSUMERS: u64 = 10026;
 /// The server has lost the others of its cluster, or they elect a leader.
 const UNAVAILABLE: u64 = 10008;
-/// Begin of what is said of the same.
-pub const LEADERLESS: &str = "the stream has no leader at present";
 /// The stream is sealed.
 pub const SEALED: u64 = 10109;
 /// The message names another stream than the one that its subject leads to.
@@ -63,7 +61,7 @@ struct Failed {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Info {
     pub config: Value,
-    pub state: State,
+    pub state: StreamState,
     /// When the stream was made: a stream that is made anew under its name has another time.
     pub created: String,
     cluster: Option<Group>,
@@ -105,7 +103,7 @@ struct Group {
 
 /// What a stream holds.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct State {
+pub struct StreamState {
     pub messages: u64,
     pub first_seq: u64,
     pub last_seq: u64,
@@ -114,7 +112,7 @@ pub struct State {
     pub has_stored: bool,
 }
 
-impl State {
+impl StreamState {
     /// Returns the sequence of the last message that the stream ever had (0: none).
     pub fn last_stored(&self) -> u64 {
         if self.has_stored || self.messages > 0 { self.last_seq } else { 0 }
@@ -151,20 +149,12 @@ impl Stored {
     /// Returns what the message says of its events.
     pub fn header(&self) -> Result<Header, Error> {
         let read = message::read(message::description(&self.headers), &self.payload);
-        read.map(|(header, _)| header).map_err(|bad| bad_message(bad, self.sequence))
+        read.map(|(header, _)| header).map_err(|bad| Error::of_message(bad, self.sequence))
     }
 
     /// Returns the message's sequence, and what it says of its events.
     pub fn sequenced(&self) -> Result<(u64, Header), Error> {
         Ok((self.sequence, self.header()?))
-    }
-}
-
-/// Names what is wrong with the message at `sequence`.
-pub fn bad_message(bad: Bad, sequence: u64) -> Error {
-    match bad {
-        Bad::Foreign => Error::Foreign { sequence },
-        Bad::Damaged(what) => Error::Damaged { sequence, what },
     }
 }
 
@@ -332,5 +322,25 @@ impl Connection {
                 return Ok(last.sequenced().map(|last| Tail { last_sequence, last: Some(last) }));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica without a leader answers from what it has, and that may be less than the stream
+    /// has.
+    #[test]
+    fn an_answer_without_a_leader_does_not_count() {
+        let answer = |cluster: &str| {
+            let state = r#""config": {}, "state": {"messages": 1, "first_seq": 2, "last_seq": 2}"#;
+            let answer = format!(r#"{{{state}, "created": "2026-11-28T09:00:00Z"{cluster}}}"#);
+            serde_json::from_str::<Info>(&answer).unwrap().has_leader()
+        };
+        assert!(answer(""), "a server without a cluster");
+        assert!(answer(r#", "cluster": {"name": "c", "leader": "one", "replicas": []}"#));
+        assert!(!answer(r#", "cluster": {"name": "c", "replicas": [{"name": "two"}]}"#));
+        assert!(!answer(r#", "cluster": {"leader": ""}"#));
     }
 }

@@ -1,21 +1,8 @@
-//! The engine: all that is particular to NATS.
-//!
-//! No other module names the client library, so that another engine takes the place of this one.
+//! The connection to a server, which is replaced while the server is away.
 //!
 //! Invariants
-//! - I1: requests for the end of a stream go to the stream's leader (`STREAM.INFO`,
-//!   `STREAM.MSG.GET`), and never to a replica (no direct get). A replica without a leader answers
-//!   the first, and such an answer does not count.
-//! - I2: the client library reconnects by itself, and may send afterwards what it had buffered
+//! - I1: the client library reconnects by itself, and may send afterwards what it had buffered
 //!   before. Nothing here rests on the contrary: each message carries its condition.
-
-pub mod api;
-pub mod consumer;
-pub mod fetch;
-pub mod power;
-pub mod publish;
-mod server;
-pub mod stream;
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,9 +16,7 @@ use async_nats::{
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::api::LEADERLESS;
-use self::server::Login;
-pub use self::server::Server;
+use super::server::{Login, Server};
 use crate::errors::Error;
 
 /// Time that one request may take.
@@ -47,6 +32,9 @@ const ELECTION: Duration = Duration::from_secs(15);
 /// Time without success after which a client leaves a server that is there. It may have lost the
 /// others of its cluster, and then it has no stream.
 const LEAVE: Duration = Duration::from_secs(4);
+
+/// Begin of the text of a fault or an error that says that the stream has no leader.
+pub const LEADERLESS: &str = "the stream has no leader at present";
 
 /// How long a call waits for a server that is not there yet.
 pub struct Patience {
@@ -96,12 +84,12 @@ pub enum Notice {
 
 /// A connection to a server, which is replaced while it is away.
 pub struct Connection {
-    client: async_nats::Client,
+    pub(super) client: async_nats::Client,
     /// What happened to the connection since it was made.
     pub notices: UnboundedReceiver<Notice>,
     /// Prefix of the subjects of JetStream's requests.
-    prefix: String,
-    address: String,
+    pub(super) prefix: String,
+    pub(super) address: String,
     /// The last thing that the server said the user may not do.
     denied: Arc<Mutex<Option<String>>>,
     /// The server that the client's next attempt goes to.
@@ -240,7 +228,7 @@ impl Connection {
     }
 
     /// Whether the client has no connection at present.
-    fn is_away(&self) -> bool {
+    pub(super) fn is_away(&self) -> bool {
         self.client.connection_state() != State::Connected
     }
 
@@ -331,7 +319,7 @@ impl Connection {
     }
 
     /// Sends a request below JetStream's prefix, and returns its answer.
-    async fn call(&self, subject: &str, body: Vec<u8>) -> Result<Bytes, Fault> {
+    pub(super) async fn call(&self, subject: &str, body: Vec<u8>) -> Result<Bytes, Fault> {
         let subject = format!("{}.{subject}", self.prefix);
         Ok(self.ask(subject, body.into()).await?.payload)
     }

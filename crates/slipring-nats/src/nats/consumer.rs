@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Connection, Fault};
+use super::connection::{Connection, Fault};
 
 /// The oldest server that can reset a consumer: major and minor number.
 pub const OLDEST: (u64, u64) = (2, 14);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::{Connection, Fault, Notice};
+use super::connection::{Connection, Fault, Notice};
 use crate::message::DESCRIPTION;
 
 /// Bytes that are asked for ahead of the source: four frames. The client reads all that has come

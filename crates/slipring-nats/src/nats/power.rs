@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
-use super::{Connection, Server};
+use super::connection::Connection;
+use super::server::Server;
 use crate::errors::Error;
 
 /// Time for which answers of servers are collected.

@@ -14,7 +14,7 @@ use super::api::{
     INCOMPLETE_BATCH, NO_RESOURCES, OTHER_STREAM, Refusal, SEALED, STORE_FAILED,
     WRONG_LAST_SEQUENCE, WRONG_LAST_SEQUENCE_CONSTANT,
 };
-use super::{Connection, Fault};
+use super::connection::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
 
 /// Why a sink is in doubt whose oldest append was neither acknowledged nor refused. A server whose
@@ -61,7 +61,7 @@ impl Body {
 
 /// What the server says of an append.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum AppendAnswer {
     /// It is stored. `sequence`: that of its last message.
     Stored {
         /// The sequence of its last message.
@@ -78,7 +78,7 @@ pub enum Outcome {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct AnswerBody {
     error: Option<Refusal>,
     #[serde(default)]
     seq: u64,
@@ -174,7 +174,7 @@ impl Publisher {
 
     /// Waits for the next answer of this attempt, and returns the number of its append. `None`: the
     /// connection's end.
-    pub async fn answer(&mut self) -> Option<(u64, Outcome)> {
+    pub async fn answer(&mut self) -> Option<(u64, AppendAnswer)> {
         loop {
             let message = self.answers.next().await?;
             if let Some(answer) = self.read(&message) {
@@ -183,7 +183,7 @@ impl Publisher {
         }
     }
 
-    fn read(&self, message: &Message) -> Option<(u64, Outcome)> {
+    fn read(&self, message: &Message) -> Option<(u64, AppendAnswer)> {
         let tags = message.subject.as_str().strip_prefix(self.inbox.as_str())?.strip_prefix('.')?;
         let (attempt, number) = tags.split_once('.')?;
         if attempt.parse() != Ok(self.attempt) {
@@ -191,29 +191,29 @@ impl Publisher {
         }
         let number = number.parse().ok()?;
         if message.status == Some(async_nats::StatusCode::NO_RESPONDERS) {
-            return Some((number, Outcome::Later("no stream takes the subject".into())));
+            return Some((number, AppendAnswer::Later("no stream takes the subject".into())));
         }
         if message.payload.is_empty() {
             return None; // the answer to the first message of a batch
         }
-        let outcome = match serde_json::from_slice::<Answer>(&message.payload) {
-            Ok(Answer { error: None, seq }) => Outcome::Stored { sequence: seq },
-            Ok(Answer { error: Some(error), .. }) => refusal(error),
-            Err(error) => Outcome::Later(format!("an answer that is none: {error}")),
+        let outcome = match serde_json::from_slice::<AnswerBody>(&message.payload) {
+            Ok(AnswerBody { error: None, seq }) => AppendAnswer::Stored { sequence: seq },
+            Ok(AnswerBody { error: Some(error), .. }) => refusal(error),
+            Err(error) => AppendAnswer::Later(format!("an answer that is none: {error}")),
         };
         Some((number, outcome))
     }
 }
 
-fn refusal(error: Refusal) -> Outcome {
+fn refusal(error: Refusal) -> AppendAnswer {
     let why = error.description;
     match error.err_code {
-        WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => Outcome::WrongLastSequence,
-        STORE_FAILED => Outcome::Full(why),
-        code if NO_RESOURCES.contains(&code) => Outcome::Full(why),
-        INCOMPLETE_BATCH => Outcome::Later(UNACKNOWLEDGED.into()),
-        SEALED | OTHER_STREAM => Outcome::Never(why),
-        code => Outcome::Later(format!("{why} ({code})")),
+        WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT => AppendAnswer::WrongLastSequence,
+        STORE_FAILED => AppendAnswer::Full(why),
+        code if NO_RESOURCES.contains(&code) => AppendAnswer::Full(why),
+        INCOMPLETE_BATCH => AppendAnswer::Later(UNACKNOWLEDGED.into()),
+        SEALED | OTHER_STREAM => AppendAnswer::Never(why),
+        code => AppendAnswer::Later(format!("{why} ({code})")),
     }
 }
 

@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use serde_json::{Value, json};
 
-use super::api::{Info, LEADERLESS, NO_STREAM, NOT_ENABLED};
-use super::{Connection, Fault};
+use super::api::{Info, NO_STREAM, NOT_ENABLED};
+use super::connection::{Connection, Fault, LEADERLESS};
+use super::subject::{check_name, matches};
 use crate::errors::Error;
 
 /// A stream that the sink creates if it does not exist.
@@ -221,7 +222,7 @@ impl Connection {
         create: Option<&StreamSettings>,
         writes: Option<(&str, bool)>,
     ) -> Result<Stream, Error> {
-        check_name(name)?;
+        check_name("stream", name)?;
         let failed = |fault| self.failed(name, fault);
         let info = match (self.info(name).await, create) {
             (Err(Fault::Refused { code: NO_STREAM, .. }), Some(settings)) => {
@@ -272,22 +273,6 @@ impl Connection {
                 .unwrap_or_else(|| Error::Unreachable { address: self.address.clone(), why }),
         }
     }
-}
-
-/// Greatest length of a subject, in bytes. The server ends a connection whose command has more than
-/// 4,096 bytes (`max_control_line`), and the command has two subjects.
-pub const MAX_SUBJECT: usize = 1024;
-
-/// Refuses names that no stream can have.
-fn check_name(name: &str) -> Result<(), Error> {
-    let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
-    if name.is_empty() || name.len() > 255 || name.contains(bad) {
-        let what = format!(
-            "{name:?} is no name of a stream: it has 1 to 255 characters, without blanks and . * > / \\"
-        );
-        return Err(Error::Option { what });
-    }
-    Ok(())
 }
 
 fn subjects(config: &Value) -> Vec<String> {
@@ -348,48 +333,9 @@ fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
     wrong
 }
 
-/// Returns whether a message can have this subject.
-pub fn is_subject(subject: &str) -> bool {
-    let bad = |c: char| c.is_whitespace() || c.is_control();
-    !subject.contains(bad)
-        && subject.len() <= MAX_SUBJECT
-        && subject.split('.').all(|token| !matches!(token, "" | "*" | ">"))
-}
-
-/// Returns whether `pattern` covers all subjects that `subject`, maybe itself a pattern, covers.
-pub fn matches(pattern: &str, subject: &str) -> bool {
-    let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
-    loop {
-        match (pattern.next(), subject.next()) {
-            (Some(">"), Some(_)) => return true,
-            (Some("*"), Some(token)) if token != ">" => {}
-            (Some(want), Some(token)) if want == token => {}
-            (None, None) => return true,
-            _ => return false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_cover_subjects() {
-        for (pattern, subject, covered) in [
-            ("orders.>", "orders.a.b", true),
-            ("orders.>", "orders", false),
-            ("orders.*", "orders.a", true),
-            ("orders.*", "orders.a.b", false),
-            ("orders.*", "orders.>", false),
-            ("orders.>", "orders.*", true),
-            ("orders", "orders", true),
-            ("orders", "order", false),
-            (">", "orders", true),
-        ] {
-            assert_eq!(matches(pattern, subject), covered, "{pattern} {subject}");
-        }
-    }
 
     #[test]
     fn each_setting_that_does_not_suit_is_named() {
@@ -456,13 +402,5 @@ mod tests {
         let open = json!({ "subjects": ["a.b"], "num_replicas": 3, "max_bytes": -1, "max_age": 0 });
         let (less, other) = asked().replicas(1).max_bytes(9).max_age(9).compare(&open);
         assert_eq!((less.len(), other.len()), (0, 3), "{less:?} {other:?}");
-    }
-
-    #[test]
-    fn names_that_no_stream_can_have_are_refused() {
-        for name in ["", "a.b", "a b", "a>", "a*", "a/b"] {
-            assert!(check_name(name).is_err(), "{name}");
-        }
-        check_name("ORDERS-1_x").unwrap();
     }
 }

@@ -13,24 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::open::Opened;
-use self::run::Run;
+use self::run::SinkRun;
 pub use self::running::{RunningSink, Watch};
 use self::running::{Stop, THREAD};
-pub(crate) use self::settings::Settings;
-use self::settings::check;
+use self::settings::SinkSettings;
 pub use self::settings::{Durability, Outage};
 pub use self::stage::Stage;
-use crate::counters::{Counters, Shared, State};
+use crate::counters::{Counters, LiveCounters, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{Id, USUAL_FRAME};
 use crate::nats::Server;
 use crate::nats::stream::StreamSettings;
 use crate::resume::Start;
-use crate::runtime::{Background, panic_text};
-
-/// Bytes of the headers of a message with a single event, at most.
-const MESSAGE_HEADERS: usize = 512;
+use crate::runtime::{Background, RunThread, panic_text};
 
 /// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
 ///
@@ -73,7 +69,7 @@ const MESSAGE_HEADERS: usize = 512;
 /// feeds again.
 #[derive(Clone)]
 pub struct Sink {
-    settings: Settings,
+    settings: SinkSettings,
 }
 
 impl Sink {
@@ -83,7 +79,7 @@ impl Sink {
     /// Example: [`Sink`].
     pub fn to(server: Server, stream: impl Into<String>) -> Sink {
         Sink {
-            settings: Settings {
+            settings: SinkSettings {
                 server,
                 stream: stream.into(),
                 subject: None,
@@ -359,7 +355,7 @@ impl Sink {
     }
 
     fn start(&self, survives: bool, at: Option<u64>) -> Start {
-        let Settings { accept_loss: accepts_loss, journal, .. } = self.settings;
+        let SinkSettings { accept_loss: accepts_loss, journal, .. } = self.settings;
         Start { survives, at, accepts_loss, journal, number: Id::random() }
     }
 
@@ -369,10 +365,10 @@ impl Sink {
         epoch: Id,
         start: Start,
     ) -> Result<OpenSink<E>, Error> {
-        check(&self.settings)?;
+        self.settings.check()?;
         let runtime = Background::new()?;
         let opened = runtime.run(Opened::new(self.settings, encoding, epoch, start))?;
-        let (shared, stop) = (Shared::default(), Arc::new(Stop::default()));
+        let (shared, stop) = (LiveCounters::default(), Arc::new(Stop::default()));
         Ok(OpenSink { runtime, opened, watch: Watch { shared, stop } })
     }
 }
@@ -409,7 +405,7 @@ impl<E: Send + 'static> OpenSink<E> {
     }
 
     /// Returns in what an existing stream differs from the settings of [`Sink::create`], one text
-    /// for each setting. Settings of which the stream has less than was asked for are refused
+    /// for each setting. SinkSettings of which the stream has less than was asked for are refused
     /// before ([`StreamSettings`]).
     ///
     /// Example: [`Sink::wait_for_server`].
@@ -474,7 +470,7 @@ impl<E: Send + 'static> OpenSink<E> {
         self.check_start(&stage)?;
         self.opened.name = stage.name();
         let OpenSink { runtime, opened, watch } = self;
-        let ended = runtime.run_here(Run::new(&mut stage, opened, watch.clone()).run());
+        let ended = runtime.run_here(SinkRun::new(&mut stage, opened, watch.clone()).run());
         watch.shared.change(|counters| counters.state = State::Ended);
         ended.map(|()| watch.counters())
     }
@@ -490,7 +486,7 @@ impl<E: Send + 'static> OpenSink<E> {
         let (name, durability) = (opened.name.clone(), opened.durability);
         let remarks = opened.stream.remarks.clone();
         let journal = opened.point.ring.0;
-        let mut run = Run::new(stage, opened, watch.clone());
+        let mut run = SinkRun::new(stage, opened, watch.clone());
         let shared = watch.shared.clone();
         let body = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| runtime.run_here(run.run())));
@@ -503,9 +499,8 @@ impl<E: Send + 'static> OpenSink<E> {
                 Err(Error::Function { stage, seq: shared.counters().acknowledged, why })
             })
         };
-        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
-        let thread = thread.map_err(Error::System)?;
-        Ok(RunningSink { watch, thread: Some(thread), durability, remarks, journal })
+        let thread = RunThread::spawn(THREAD, body)?;
+        Ok(RunningSink { watch, thread, durability, remarks, journal })
     }
 }
 

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Durability, Settings};
+use super::settings::{Durability, SinkSettings};
+use super::units::MESSAGE_HEADERS;
 use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
 use crate::message;
-use crate::nats::publish::{Body, Outcome, Publisher, Single, UNACKNOWLEDGED};
+use crate::nats::publish::{AppendAnswer, Body, Publisher, Single, UNACKNOWLEDGED};
 use crate::nats::stream::Stream;
 use crate::nats::{Connection, Fault, Patience, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
@@ -30,7 +31,7 @@ pub struct Opened<E> {
     pub party: Party,
     pub point: Point,
     pub encoding: Encoding<E>,
-    pub settings: Settings,
+    pub settings: SinkSettings,
     /// Greatest length of a frame, in bytes.
     pub max_frame: usize,
     pub durability: Durability,
@@ -45,7 +46,7 @@ pub struct Opened<E> {
 impl<E> Opened<E> {
     /// Connects, checks the stream, and takes it over for the ring `epoch`.
     pub async fn new(
-        settings: Settings,
+        settings: SinkSettings,
         mut encoding: Encoding<E>,
         epoch: Id,
         start: Start,
@@ -201,18 +202,18 @@ impl<E> Opened<E> {
             }
             step!("sink-begin-sent");
             match tokio::time::timeout(patience, self.publisher.answer()).await {
-                Ok(Some((BEGIN, Outcome::Stored { sequence })))
+                Ok(Some((BEGIN, AppendAnswer::Stored { sequence })))
                     if sequence == point.expected + u64::from(point.messages) =>
                 {
                     step!("sink-begun");
                     self.point = Point { expected: sequence, ..point };
                     return self.check_before(&point).await;
                 }
-                Ok(Some((_, Outcome::Full(why)))) => return Err(Error::Full { why }),
-                Ok(Some((_, Outcome::Never(reason)))) => {
+                Ok(Some((_, AppendAnswer::Full(why)))) => return Err(Error::Full { why }),
+                Ok(Some((_, AppendAnswer::Never(reason)))) => {
                     return Err(Error::WrongStream { stream: name, wrong: vec![reason] });
                 }
-                Ok(Some((_, Outcome::Later(reason)))) => {
+                Ok(Some((_, AppendAnswer::Later(reason)))) => {
                     why = reason;
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -299,7 +300,7 @@ impl<E> Opened<E> {
 }
 
 /// Connects, and checks the stream or makes it.
-async fn connect(settings: &Settings, batches: bool) -> Result<(Connection, Stream), Error> {
+async fn connect(settings: &SinkSettings, batches: bool) -> Result<(Connection, Stream), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     step!("sink-connected");
     let chosen = settings.subject.clone().unwrap_or_default();
@@ -317,7 +318,7 @@ async fn connect(settings: &Settings, batches: bool) -> Result<(Connection, Stre
 fn max_frame<E>(
     connection: &Connection,
     stream: &Stream,
-    settings: &Settings,
+    settings: &SinkSettings,
     encoding: &Encoding<E>,
 ) -> Result<usize, Error> {
     let server = connection.max_payload();
@@ -329,7 +330,7 @@ fn max_frame<E>(
     let limit = settings.max_frame.min(MAX_FRAME).min(server.min(stream).saturating_sub(overhead));
     let needs = match encoding.size() {
         Some(size) => HEADER + size as usize,
-        None if encoding.is_messages() => super::MESSAGE_HEADERS,
+        None if encoding.is_messages() => MESSAGE_HEADERS,
         None => HEADER + LENGTH,
     };
     if needs > limit {
@@ -339,7 +340,7 @@ fn max_frame<E>(
 }
 
 /// Returns the subject of frames and begin messages: the chosen one, or the stream's.
-fn subject(stream: &Stream, settings: &Settings, messages: bool) -> Result<String, Error> {
+fn subject(stream: &Stream, settings: &SinkSettings, messages: bool) -> Result<String, Error> {
     if let Some(subject) = &settings.subject {
         return Ok(subject.clone());
     }
@@ -359,7 +360,7 @@ fn subject(stream: &Stream, settings: &Settings, messages: bool) -> Result<Strin
 }
 
 /// Returns the durability that holds, and refuses one that is less than asked for.
-async fn durability(stream: &Stream, settings: &Settings) -> Result<Durability, Error> {
+async fn durability(stream: &Stream, settings: &SinkSettings) -> Result<Durability, Error> {
     let holds = if stream.in_memory || stream.asynchronous {
         Durability::Memory
     } else if settings.confirmed {

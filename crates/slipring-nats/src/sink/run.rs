@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 
 use slipring::{BatchError, WaitError};
 
-use super::Settings;
 use super::open::{BEGIN, Opened};
 use super::running::{Stop, Watch};
+use super::settings::SinkSettings;
 use super::stage::Stage;
-use super::units::{Filling, Unit, Window};
-use crate::counters::{Shared, State};
+use super::units::{Filling, MESSAGE_HEADERS, Unit, Window};
+use crate::counters::{LiveCounters, State};
 use crate::encoding::Encoding;
 use crate::errors::Error;
 use crate::frame::{HEADER, LENGTH};
-use crate::nats::publish::{Outcome, UNACKNOWLEDGED};
+use crate::nats::publish::{AppendAnswer, UNACKNOWLEDGED};
 use crate::nats::{Fault, Notice, REQUEST};
 use crate::resume::{Begun, Point};
 use crate::runtime::panic_text;
@@ -38,7 +38,7 @@ use crate::runtime::panic_text;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A running sink.
-pub struct Run<S: Stage> {
+pub struct SinkRun<S: Stage> {
     stage: S,
     opened: Opened<S::Event>,
     begun: Begun,
@@ -50,7 +50,7 @@ pub struct Run<S: Stage> {
     /// Units that are full, and for which the window has no room yet.
     ready: VecDeque<Unit>,
     window: Window,
-    shared: Shared,
+    shared: LiveCounters,
     stop: Arc<Stop>,
     /// Whether events were dropped, so that the stream may have to tell a hole at the end.
     hole: bool,
@@ -74,7 +74,7 @@ pub struct Run<S: Stage> {
 enum Woken {
     /// There may be something to do.
     Look,
-    Answer(u64, Outcome),
+    Answer(u64, AppendAnswer),
     Doubt(String),
 }
 
@@ -85,8 +85,8 @@ enum Doubt {
     Full,
 }
 
-impl<S: Stage> Run<S> {
-    pub fn new(stage: S, opened: Opened<S::Event>, watch: Watch) -> Run<S> {
+impl<S: Stage> SinkRun<S> {
+    pub fn new(stage: S, opened: Opened<S::Event>, watch: Watch) -> SinkRun<S> {
         let Watch { shared, stop } = watch;
         let point = opened.point;
         let begun = Begun {
@@ -100,7 +100,7 @@ impl<S: Stage> Run<S> {
             counters.incarnation = point.incarnation;
             counters.acknowledged = point.next;
         });
-        Run {
+        SinkRun {
             stage,
             begun,
             expected: point.expected,
@@ -122,7 +122,7 @@ impl<S: Stage> Run<S> {
         }
     }
 
-    fn settings(&self) -> &Settings {
+    fn settings(&self) -> &SinkSettings {
         &self.opened.settings
     }
 
@@ -229,7 +229,7 @@ impl<S: Stage> Run<S> {
 
     /// Takes some events that are available, and seals units that are full.
     fn take(&mut self) -> Result<usize, Taken> {
-        let Run { stage, opened, filling, ready, scratch, largest, .. } = self;
+        let SinkRun { stage, opened, filling, ready, scratch, largest, .. } = self;
         let (encoding, limit) = (&mut opened.encoding, opened.max_frame);
         let name = || opened.name.clone();
         let mut at = 0;
@@ -330,7 +330,7 @@ impl<S: Stage> Run<S> {
 
     /// Waits until there may be something to do.
     async fn wait(&mut self) -> Woken {
-        let Settings { linger, ack_timeout, .. } = *self.settings();
+        let SinkSettings { linger, ack_timeout, .. } = *self.settings();
         let now = Instant::now();
         let oldest = self.window.oldest().map(|unit| unit.sent + ack_timeout);
         if oldest.is_some_and(|moment| now >= moment) {
@@ -396,9 +396,9 @@ impl<S: Stage> Run<S> {
         self.shared.change(|counters| counters.lag = lag);
     }
 
-    async fn answer(&mut self, number: u64, outcome: Outcome) -> Result<(), Error> {
+    async fn answer(&mut self, number: u64, outcome: AppendAnswer) -> Result<(), Error> {
         match outcome {
-            Outcome::Stored { sequence } if number == BEGIN => {
+            AppendAnswer::Stored { sequence } if number == BEGIN => {
                 let last = |point: &Point| point.expected + u64::from(point.messages);
                 let Some(point) = self.anew.filter(|point| last(point) == sequence) else {
                     let why = "an acknowledgement came out of order";
@@ -408,7 +408,7 @@ impl<S: Stage> Run<S> {
                 (self.outage, self.pause) = (None, Duration::ZERO);
                 self.began_anew(point.incarnation)
             }
-            Outcome::Stored { sequence } => {
+            AppendAnswer::Stored { sequence } => {
                 let behind: u64 = self.window.iter_mut().map(|unit| unit.body.messages()).sum();
                 let oldest = self.window.oldest().map(|unit| (unit.number, unit.body.messages()));
                 let Some((oldest, messages)) = oldest else { return Ok(()) };
@@ -426,17 +426,17 @@ impl<S: Stage> Run<S> {
                 Ok(())
             }
             // A refusal of a later one follows from what happened to the oldest.
-            Outcome::WrongLastSequence
+            AppendAnswer::WrongLastSequence
                 if self.window.oldest().is_some_and(|unit| unit.number != number) =>
             {
                 self.resolve(Doubt::Lost, UNACKNOWLEDGED.into()).await
             }
-            Outcome::WrongLastSequence => {
+            AppendAnswer::WrongLastSequence => {
                 self.resolve(Doubt::Lost, "the stream's last sequence is another one".into()).await
             }
-            Outcome::Full(why) => self.resolve(Doubt::Full, why).await,
-            Outcome::Later(why) => self.resolve(Doubt::Lost, why).await,
-            Outcome::Never(why) => {
+            AppendAnswer::Full(why) => self.resolve(Doubt::Full, why).await,
+            AppendAnswer::Later(why) => self.resolve(Doubt::Lost, why).await,
+            AppendAnswer::Never(why) => {
                 let wrong = vec![why];
                 Err(Error::WrongStream { stream: self.opened.stream.name.clone(), wrong })
             }
@@ -504,7 +504,7 @@ fn encode<E>(
     limit: usize,
 ) -> Result<(), Refused> {
     encoding.append(event, scratch);
-    let overhead = if encoding.is_messages() { super::MESSAGE_HEADERS } else { HEADER + LENGTH };
+    let overhead = if encoding.is_messages() { MESSAGE_HEADERS } else { HEADER + LENGTH };
     let needs = scratch.len() + overhead;
     if needs > limit {
         return Err(Refused::TooLarge(needs as u64));

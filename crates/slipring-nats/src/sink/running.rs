@@ -3,17 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::Durability;
-#[cfg(doc)]
-use super::{OpenSink, Sink};
-use crate::counters::{Counters, Shared};
+use super::settings::Durability;
+use crate::counters::{Counters, LiveCounters};
 use crate::errors::Error;
-use crate::runtime::panic_text;
+use crate::runtime::RunThread;
 
 /// Name of the sink's thread.
 pub const THREAD: &str = "slipring-sink";
@@ -36,19 +33,20 @@ impl Stop {
     }
 }
 
-/// Looks at a sink, and can end it, from any thread. [`OpenSink::watch`] returns it.
+/// Looks at a sink, and can end it, from any thread. [`OpenSink::watch`](crate::OpenSink::watch)
+/// returns it.
 ///
-/// Example: [`OpenSink::run`].
+/// Example: [`OpenSink::run`](crate::OpenSink::run).
 #[derive(Clone)]
 pub struct Watch {
-    pub(super) shared: Shared,
+    pub(super) shared: LiveCounters,
     pub(super) stop: Arc<Stop>,
 }
 
 impl Watch {
     /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
     ///
-    /// Example: [`OpenSink::run`].
+    /// Example: [`OpenSink::run`](crate::OpenSink::run).
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
@@ -57,7 +55,7 @@ impl Watch {
     /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
     /// processes.
     ///
-    /// Example: [`OpenSink::run`].
+    /// Example: [`OpenSink::run`](crate::OpenSink::run).
     pub fn stop(&self) {
         self.stop.ask();
     }
@@ -73,10 +71,10 @@ impl fmt::Debug for Watch {
 ///
 /// Dropping it lets the sink go on: it ends with its ring.
 ///
-/// Example: [`Sink`].
+/// Example: [`Sink`](crate::Sink).
 pub struct RunningSink {
     pub(super) watch: Watch,
-    pub(super) thread: Option<JoinHandle<Result<(), Error>>>,
+    pub(super) thread: RunThread,
     pub(super) durability: Durability,
     pub(super) remarks: Vec<String>,
     pub(super) journal: [u8; 16],
@@ -85,45 +83,46 @@ pub struct RunningSink {
 impl RunningSink {
     /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     pub fn counters(&self) -> Counters {
         self.watch.counters()
     }
 
     /// Returns what acknowledged events survive, as far as the sink could find out.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Returns in what an existing stream differs from the settings of [`Sink::create`], as
-    /// [`OpenSink::remarks`] does.
+    /// Returns in what an existing stream differs from the settings of
+    /// [`Sink::create`](crate::Sink::create), as [`OpenSink::remarks`](crate::OpenSink::remarks)
+    /// does.
     ///
-    /// Example: [`Sink::wait_for_server`].
+    /// Example: [`Sink::wait_for_server`](crate::Sink::wait_for_server).
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
 
     /// Returns the number of the journal, which all rings that follow each other on a stream share.
     ///
-    /// Example: [`Sink::journal`].
+    /// Example: [`Sink::journal`](crate::Sink::journal).
     pub fn journal(&self) -> [u8; 16] {
         self.journal
     }
 
     /// Returns whether the sink has ended.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.thread.is_finished()
     }
 
     /// Asks the sink to end now, without waiting for acknowledgements. It ends with
     /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
     /// processes.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     pub fn stop(&self) {
         self.watch.stop();
     }
@@ -131,9 +130,10 @@ impl RunningSink {
     /// Waits for the sink's end, which is that of its ring, and returns its last counts.
     ///
     /// While the engine is away and the ring is closed, this waits until the engine is back, unless
-    /// [`Sink::outage`] says otherwise. [`RunningSink::join_by`] has a deadline.
+    /// [`Sink::outage`](crate::Sink::outage) says otherwise. [`RunningSink::join_by`] has a
+    /// deadline.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     ///
     /// # Errors
     /// What the sink ended with.
@@ -144,28 +144,20 @@ impl RunningSink {
     /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still
     /// runs, and can be stopped or waited for again.
     ///
-    /// Example: [`Sink`].
+    /// Example: [`Sink`](crate::Sink).
     ///
     /// # Errors
     /// What the sink ended with. A later call returns no error.
     pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Counters>, Error> {
-        while !self.is_finished() {
-            let now = Instant::now();
-            if now >= deadline {
-                return Ok(None);
-            }
-            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
+        if !self.thread.is_finished_by(deadline) {
+            return Ok(None);
         }
         self.ended().map(|()| Some(self.watch.counters()))
     }
 
     /// Waits for the thread, if no call has done so.
     fn ended(&mut self) -> Result<(), Error> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|panic| {
-            let (stage, seq) = (THREAD.into(), self.watch.counters().acknowledged);
-            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
-        })
+        self.thread.join(|| self.watch.counters().acknowledged)
     }
 }
 

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-#[cfg(doc)]
-use super::Sink;
 use crate::errors::Error;
 use crate::frame::{Id, MAX_WINDOW};
 use crate::nats::Server;
-use crate::nats::stream::{StreamSettings, is_subject};
+use crate::nats::stream::StreamSettings;
+use crate::nats::subject::is_subject;
 
 /// What a sink does while the engine is away, or the stream is full.
 ///
 /// The time begins when the sink notices: at once if the connection ends or the server refuses, and
-/// otherwise with the first acknowledgement that is late ([`Sink::ack_timeout`]). A server whose
-/// disk is full answers questions, and acknowledges nothing: it counts as away. A loss in a cluster
-/// is asked about for 12 s before it counts, so a shorter time ends with [`Error::Away`].
+/// otherwise with the first acknowledgement that is late
+/// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers
+/// questions, and acknowledges nothing: it counts as away. A loss in a cluster is asked about for
+/// 12 s before it counts, so a shorter time ends with [`Error::Away`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// It waits. The ring fills, and the producers then wait by their own strategy.
@@ -26,7 +26,8 @@ pub enum Outage {
     /// It waits this long, and from then on drops the ring's events and counts them. The next frame
     /// tells the hole. Frames that were in flight are kept.
     ///
-    /// A ring of processes whose sink has dropped events and then died needs [`Sink::accept_loss`].
+    /// A ring of processes whose sink has dropped events and then died needs
+    /// [`Sink::accept_loss`](crate::Sink::accept_loss).
     DropAfter(Duration),
 }
 
@@ -44,10 +45,11 @@ pub enum Outage {
 /// | the server comes back with an earlier state: a copy of its disk, an index made anew from what is left | **lost** | **lost** | **lost** |
 ///
 /// In the last case the server's last sequence is an earlier one, too, and no sink that begins can
-/// know that there was more. A running sink, a surviving ring ([`Sink::attach`]), a source whose
-/// ring has more than the stream, and a new ring whose program has noted the position
-/// ([`Sink::resume_at`]) name it as [`Error::LostAcknowledged`]. Without any of them, a new ring
-/// begins where the stream ends, and its events get the positions of the lost ones.
+/// know that there was more. A running sink, a surviving ring
+/// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more than the stream, and a new
+/// ring whose program has noted the position ([`Sink::resume_at`](crate::Sink::resume_at)) name it
+/// as [`Error::LostAcknowledged`]. Without any of them, a new ring begins where the stream ends,
+/// and its events get the positions of the lost ones.
 ///
 /// JetStream acknowledges before it syncs to disk: it syncs each 2 minutes (`sync_interval`) unless
 /// told otherwise. Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
@@ -65,7 +67,7 @@ pub enum Durability {
 
 /// The options of a sink.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub struct SinkSettings {
     pub server: Server,
     pub stream: String,
     pub subject: Option<String>,
@@ -84,32 +86,36 @@ pub(crate) struct Settings {
     pub wait: Duration,
 }
 
-/// Refuses options without a meaning.
-pub(super) fn check(settings: &Settings) -> Result<(), Error> {
-    let refused = |what: &str| Err(Error::Option { what: what.into() });
-    if !(1..=MAX_WINDOW as usize).contains(&settings.window) {
-        return refused("the window has 1 to 256 frames: choose such a number (Sink::window)");
+impl SinkSettings {
+    /// Refuses options without a meaning.
+    pub fn check(&self) -> Result<(), Error> {
+        let refused = |what: &str| Err(Error::Option { what: what.into() });
+        if !(1..=MAX_WINDOW as usize).contains(&self.window) {
+            return refused("the window has 1 to 256 frames: choose such a number (Sink::window)");
+        }
+        if self.ack_timeout.is_zero() || self.ack_timeout > Duration::from_secs(3600) {
+            return refused(
+                "an acknowledgement takes time, and an hour at most: choose that time \
+                 (Sink::ack_timeout)",
+            );
+        }
+        if self.resume_at.is_some_and(|at| at > u64::MAX / 2) {
+            return refused(
+                "no ring gets as far as 2^63: choose a lower position (Sink::resume_at)",
+            );
+        }
+        if let Some(subject) = self.subject.as_deref().filter(|name| !is_subject(name)) {
+            return refused(&format!(
+                "{subject:?} is no subject that a message can have: name one without blanks, empty \
+                 parts, * and > (Sink::subject)"
+            ));
+        }
+        if let Some(create) = &self.create {
+            create.check()?;
+        }
+        if self.linger > Duration::from_secs(60) {
+            return refused("events wait a minute at most: choose less (Sink::linger)");
+        }
+        Ok(())
     }
-    if settings.ack_timeout.is_zero() || settings.ack_timeout > Duration::from_secs(3600) {
-        return refused(
-            "an acknowledgement takes time, and an hour at most: choose that time \
-             (Sink::ack_timeout)",
-        );
-    }
-    if settings.resume_at.is_some_and(|at| at > u64::MAX / 2) {
-        return refused("no ring gets as far as 2^63: choose a lower position (Sink::resume_at)");
-    }
-    if let Some(subject) = settings.subject.as_deref().filter(|name| !is_subject(name)) {
-        return refused(&format!(
-            "{subject:?} is no subject that a message can have: name one without blanks, empty \
-             parts, * and > (Sink::subject)"
-        ));
-    }
-    if let Some(create) = &settings.create {
-        create.check()?;
-    }
-    if settings.linger > Duration::from_secs(60) {
-        return refused("events wait a minute at most: choose less (Sink::linger)");
-    }
-    Ok(())
 }

@@ -17,6 +17,9 @@ use crate::nats::publish::{Body, Single};
 /// Greatest number of single events that the server stores together.
 pub const BATCH: usize = 1000;
 
+/// Bytes of the headers of a message with a single event, at most.
+pub const MESSAGE_HEADERS: usize = 512;
+
 /// An append: a frame, or a batch of single events.
 pub struct Unit {
     /// Number of the append, under which its answer comes.

@@ -1,42 +1,27 @@
 //! Sources: producers that fill a ring from a stream.
 
-pub(crate) mod find;
-mod ring;
+mod feed;
 mod run;
+mod running;
+mod settings;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
-use self::find::Extent;
-pub use self::ring::Feed;
-use self::run::Run;
+pub use self::feed::Feed;
+use self::run::SourceRun;
+pub use self::running::{Progress, RunningSource};
+use self::running::{SourceStatus, THREAD};
+use self::settings::SourceSettings;
 use crate::counters::State;
 use crate::encoding::Decoding;
 use crate::errors::Error;
+use crate::find::{self, Extent};
 use crate::frame::Id;
 use crate::nats::{Connection, Patience, Server};
-use crate::runtime::{Background, panic_text};
-
-/// Time between two looks at the end of a stream.
-const LOOK: Duration = Duration::from_secs(2);
-/// Name of the source's thread.
-const THREAD: &str = "slipring-source";
-
-/// The options of a source.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    pub server: Server,
-    pub stream: String,
-    pub until_end: bool,
-    pub fail_after: Option<Duration>,
-    pub journal: Option<Id>,
-    pub wait: Duration,
-}
+use crate::runtime::{Background, RunThread, panic_text};
 
 /// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
 ///
@@ -102,7 +87,7 @@ pub(crate) struct Settings {
 /// the whole. One that reaches the end, or is stopped, closes it.
 #[derive(Clone)]
 pub struct Source {
-    settings: Settings,
+    settings: SourceSettings,
 }
 
 impl Source {
@@ -114,7 +99,7 @@ impl Source {
     pub fn of(server: Server, stream: impl Into<String>) -> Source {
         let stream = stream.into();
         let (until_end, fail_after, journal, wait) = (false, None, None, Duration::ZERO);
-        Source { settings: Settings { server, stream, until_end, fail_after, journal, wait } }
+        Source { settings: SourceSettings { server, stream, until_end, fail_after, journal, wait } }
     }
 
     /// Ends behind the last event that the stream has when the source is opened. Unless called, the
@@ -188,7 +173,7 @@ impl Source {
 }
 
 /// Connects, and looks at the stream.
-async fn connect(settings: &Settings) -> Result<(Connection, Extent), Error> {
+async fn connect(settings: &SourceSettings) -> Result<(Connection, Extent), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     let asking = Instant::now();
     loop {
@@ -212,7 +197,7 @@ async fn look(connection: &Connection, stream: &str) -> Result<Extent, Error> {
 pub struct OpenSource {
     runtime: Background,
     connection: Connection,
-    settings: Settings,
+    settings: SourceSettings,
     extent: Extent,
 }
 
@@ -256,19 +241,20 @@ impl OpenSource {
         producer: P,
     ) -> Result<RunningSource, Error> {
         let OpenSource { runtime, connection, settings, extent } = self;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SourceStatus::default());
         let stream = settings.stream.clone();
         shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
         // What it knows is told as soon as this call returns.
-        let mut run = Run::new(producer, decoding, (connection, settings), &extent, shared.clone());
+        let mut run =
+            SourceRun::new(producer, decoding, (connection, settings), &extent, shared.clone());
         let body = move || {
             let shared = for_thread;
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 runtime.run_here(async {
                     tokio::select! {
                         biased;
-                        () = shared.stop.notified() => Ok(()),
+                        () = shared.is_to_stop() => Ok(()),
                         ended = run.run() => ended,
                         () = shared.look_at_end(&stream) => Ok(()),
                     }
@@ -284,176 +270,7 @@ impl OpenSource {
             drop(runtime);
             ended
         };
-        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(body);
-        Ok(RunningSource { thread: Some(thread.map_err(Error::System)?), shared })
-    }
-}
-
-/// What the source's thread and its handle share.
-#[derive(Default)]
-pub(crate) struct Shared {
-    stop: Notify,
-    progress: Mutex<Progress>,
-    /// A handle of the source's connection.
-    requests: Mutex<Option<Connection>>,
-}
-
-impl Shared {
-    pub fn change(&self, change: impl FnOnce(&mut Progress)) {
-        change(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn progress(&self) -> Progress {
-        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Progress { lag: progress.end.saturating_sub(progress.next), ..progress }
-    }
-
-    /// Takes note of the source's connection.
-    pub fn connected(&self, connection: &Connection) {
-        let requests = connection.requests();
-        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests);
-    }
-
-    /// Returns a handle of the source's connection.
-    fn requests(&self) -> Option<Connection> {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        requests.as_ref().map(Connection::requests)
-    }
-
-    /// Looks where the stream ends, now and then, while the source is behind. A source that waits
-    /// for a message is at the end.
-    async fn look_at_end(&self, stream: &str) {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            if !self.progress().is_behind {
-                continue;
-            }
-            let Some(requests) = self.requests() else { continue };
-            // What is wrong with the last message is told when it has its turn.
-            if let Ok(Some(last)) = requests.last(stream).await
-                && let Ok(header) = last.header()
-            {
-                self.change(|progress| progress.end = progress.end.max(header.end()));
-            }
-        }
-    }
-}
-
-/// What a source has done so far.
-///
-/// Example: [`Source`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// What the source is doing.
-    pub state: State,
-    /// The position behind the last event that the source has published.
-    pub next: u64,
-    /// Number of positions from there to the end of the stream, as far as the source knows: a
-    /// source that is behind asks for the end every two seconds. While the server is away, it does
-    /// not grow.
-    pub lag: u64,
-    /// Events that it has published.
-    pub events: u64,
-    /// Messages that it has read.
-    pub messages: u64,
-    /// Bytes of these messages: payloads with frames' headers.
-    pub bytes: u64,
-    /// Messages that it has passed over, because the ring had their events.
-    pub passed_over: u64,
-    /// Positions without events.
-    pub holes: u64,
-    /// Times that the connection was lost, or left for another server, and there is one again.
-    pub reconnects: u64,
-    /// Times that it had to begin anew at the server.
-    pub restarts: u64,
-    /// Why it did so the last time, or what is gone at the stream's end. Empty if it never did, and
-    /// the stream has its end.
-    pub last_doubt: String,
-    /// Number of the journal: that of the messages that it has read, or of all that the stream had
-    /// when the source was opened. The first message of a journal is written by a sink that opens,
-    /// in front of the first event.
-    pub journal: Option<[u8; 16]>,
-    /// The position behind the stream's last event, as far as it is known.
-    pub(crate) end: u64,
-    /// Whether there is a message that the source has not published.
-    pub(crate) is_behind: bool,
-}
-
-/// A source that fills its ring.
-///
-/// Dropping it lets the source go on: it ends with its ring, or at the stream's end if it was asked
-/// to.
-///
-/// Example: [`Source`].
-pub struct RunningSource {
-    thread: Option<JoinHandle<Result<(), Error>>>,
-    shared: Arc<Shared>,
-}
-
-impl RunningSource {
-    /// Returns what the source has done so far.
-    ///
-    /// Example: [`Source`].
-    pub fn progress(&self) -> Progress {
-        self.shared.progress()
-    }
-
-    /// Returns whether the source has ended.
-    ///
-    /// Example: [`Source`].
-    pub fn is_finished(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Ends the source between two events, and closes the ring.
-    ///
-    /// Example: [`Source`].
-    pub fn stop(&self) {
-        self.shared.stop.notify_one();
-    }
-
-    /// Waits for the source's end.
-    ///
-    /// Example: [`Source`].
-    ///
-    /// # Errors
-    /// What the source ended with.
-    pub fn join(mut self) -> Result<Progress, Error> {
-        self.ended().map(|()| self.progress())
-    }
-
-    /// Waits as [`RunningSource::join`] does, but at most until `deadline`. `None`: the source
-    /// still runs.
-    ///
-    /// Example: [`Source`].
-    ///
-    /// # Errors
-    /// What the source ended with. A later call returns no error.
-    pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Progress>, Error> {
-        while !self.is_finished() {
-            let now = Instant::now();
-            if now >= deadline {
-                return Ok(None);
-            }
-            std::thread::sleep((deadline - now).min(Duration::from_millis(5)));
-        }
-        self.ended().map(|()| Some(self.progress()))
-    }
-
-    /// Waits for the thread, if no call has done so.
-    fn ended(&mut self) -> Result<(), Error> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|panic| {
-            let (stage, seq) = (THREAD.into(), self.progress().next);
-            Err(Error::Function { stage, seq, why: panic_text(&*panic) })
-        })
-    }
-}
-
-impl fmt::Debug for RunningSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningSource").field("progress", &self.progress()).finish()
+        Ok(RunningSource { thread: RunThread::spawn(THREAD, body)?, shared })
     }
 }
 

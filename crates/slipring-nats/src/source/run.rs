@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use slipring::ClaimError;
 
-use super::find::{self, Extent, Wanted};
-use super::ring::Feed;
-use super::{Settings, Shared, THREAD};
+use super::feed::Feed;
+use super::running::{SourceStatus, THREAD};
+use super::settings::SourceSettings;
 use crate::counters::State;
 use crate::encoding::Decoding;
 use crate::errors::Error;
+use crate::find::{self, Extent, Wanted};
 use crate::frame::{Bad, Events, Header, Id};
 use crate::message;
-use crate::nats::api::bad_message;
 use crate::nats::fetch::{Fetch, Fetched};
 use crate::nats::{Connection, Fault};
 use crate::resume::Losses;
@@ -30,19 +30,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const FORGET: Duration = Duration::from_millis(500);
 
 /// A running source.
-pub struct Run<P: Feed> {
+pub struct SourceRun<P: Feed> {
     /// `None` once the source has ended.
     producer: Option<P>,
     decoding: Decoding<P::Event>,
     connection: Connection,
-    settings: Settings,
+    settings: SourceSettings,
     /// The position at which the source ends.
     until: Option<u64>,
     /// Number of the journal, once it is known.
     journal: Option<Id>,
     /// Greatest sequence of a message that the stream was seen to have.
     seen: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SourceStatus>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
     /// The consumer at the server.
@@ -60,14 +60,14 @@ enum Step {
     },
 }
 
-impl<P: Feed> Run<P> {
+impl<P: Feed> SourceRun<P> {
     pub fn new(
         producer: P,
         decoding: Decoding<P::Event>,
-        (connection, settings): (Connection, Settings),
+        (connection, settings): (Connection, SourceSettings),
         extent: &Extent,
-        shared: Arc<Shared>,
-    ) -> Run<P> {
+        shared: Arc<SourceStatus>,
+    ) -> SourceRun<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.connected(&connection);
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
@@ -82,7 +82,7 @@ impl<P: Feed> Run<P> {
         });
         let producer = Some(producer);
         let (consumer, may_delete) = (None, true);
-        Run {
+        SourceRun {
             producer,
             decoding,
             connection,
@@ -285,7 +285,7 @@ impl<P: Feed> Run<P> {
     /// Publishes the events of a message that the ring does not have.
     async fn take(&mut self, fetched: Fetched) -> Result<Step, Stopped> {
         let sequence = fetched.sequence;
-        let bad = |bad| Stopped::Failed(bad_message(bad, sequence));
+        let bad = |bad| Stopped::Failed(Error::of_message(bad, sequence));
         let description = fetched.description.as_deref();
         let (header, mut events) = message::read(description, &fetched.payload).map_err(bad)?;
         self.check(&header)?;
@@ -349,7 +349,7 @@ impl<P: Feed> Run<P> {
         while self.next() < until {
             let (first, left) = (self.next(), until - self.next());
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(self.chunk);
-            let Run { producer: Some(producer), decoding, .. } = self else { break };
+            let SourceRun { producer: Some(producer), decoding, .. } = self else { break };
             let mut at = first;
             let filled = producer.fill(len, |slot| {
                 let decoded = match events.next() {
@@ -375,7 +375,7 @@ impl<P: Feed> Run<P> {
                     return Err(Stopped::Failed(error));
                 }
                 Ok(Err(Refused::Bad(bad))) => {
-                    return Err(Stopped::Failed(bad_message(bad, sequence)));
+                    return Err(Stopped::Failed(Error::of_message(bad, sequence)));
                 }
                 Ok(Err(Refused::By(why))) => {
                     let (stage, seq) = (THREAD.into(), at - 1);

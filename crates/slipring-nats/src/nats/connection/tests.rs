@@ -31,17 +31,3 @@ fn files_without_the_expected_block_are_refused() {
     }
     std::fs::remove_file(&file).unwrap();
 }
-
-/// A replica without a leader answers from what it has, and that may be less than the stream has.
-#[test]
-fn an_answer_without_a_leader_does_not_count() {
-    let answer = |cluster: &str| {
-        let state = r#""config": {}, "state": {"messages": 1, "first_seq": 2, "last_seq": 2}"#;
-        let answer = format!(r#"{{{state}, "created": "2026-11-28T09:00:00Z"{cluster}}}"#);
-        serde_json::from_str::<api::Info>(&answer).unwrap().has_leader()
-    };
-    assert!(answer(""), "a server without a cluster");
-    assert!(answer(r#", "cluster": {"name": "c", "leader": "one", "replicas": []}"#));
-    assert!(!answer(r#", "cluster": {"name": "c", "replicas": [{"name": "two"}]}"#));
-    assert!(!answer(r#", "cluster": {"leader": ""}"#));
-}

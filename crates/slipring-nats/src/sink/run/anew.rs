@@ -10,18 +10,17 @@
 
 use std::time::Instant;
 
-use super::{Run, in_time};
+use super::{SinkRun, in_time};
 use crate::errors::Error;
 use crate::frame::{Events, HEADER, Header, LENGTH};
 use crate::nats::Fault;
 use crate::nats::publish::Body;
 use crate::resume::{self, Point};
-use crate::sink::MESSAGE_HEADERS;
 use crate::sink::open::BEGIN;
 use crate::sink::stage::Stage;
-use crate::sink::units::Unit;
+use crate::sink::units::{MESSAGE_HEADERS, Unit};
 
-impl<S: Stage> Run<S> {
+impl<S: Stage> SinkRun<S> {
     /// Notes how long messages of the stream can be now, and divides what was not sent yet, if it
     /// is longer. Returns whether frames in flight are.
     pub(super) fn fit(&mut self, max_message: u64) -> Result<bool, Error> {

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use slipring::{BatchError, WaitError};
 
-use super::{Doubt, LOOK, Run, Taken, in_time};
+use super::{Doubt, LOOK, SinkRun, Taken, in_time};
 use crate::counters::State;
 use crate::errors::Error;
 use crate::nats::{Connection, Fault, Notice};
 use crate::resume::{self, Losses};
-use crate::sink::Outage;
 use crate::sink::open::Opened;
+use crate::sink::settings::Outage;
 use crate::sink::stage::Stage;
 
 /// Longest time between two attempts to reach the engine.
@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
 
-impl<S: Stage> Run<S> {
+impl<S: Stage> SinkRun<S> {
     /// Asks the engine where to go on, until it says so, and sends the rest of the window again
     /// (I2).
     pub(super) async fn resolve(&mut self, mut doubt: Doubt, why: String) -> Result<(), Error> {

@@ -1,0 +1,21 @@
+//! The engine: all that is particular to NATS.
+//!
+//! No other module names the client library, so that another engine takes the place of this one.
+//!
+//! Invariants
+//! - I1: requests for the end of a stream go to the stream's leader (`STREAM.INFO`,
+//!   `STREAM.MSG.GET`), and never to a replica (no direct get). A replica without a leader answers
+//!   the first, and such an answer does not count.
+
+pub mod api;
+mod connection;
+pub mod consumer;
+pub mod fetch;
+pub mod power;
+pub mod publish;
+mod server;
+pub mod stream;
+pub mod subject;
+
+pub use self::connection::{Connection, Fault, Notice, Patience, REQUEST};
+pub use self::server::Server;
