@@ -3,22 +3,26 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use common::*;
 
-/// Returns an example's program. `cargo test` builds all examples, but not for a single test.
+/// Returns an example's program, as the sources now say it. `cargo test` builds all examples, but
+/// not for a single test file: the programs of an earlier build may be missing or old then.
 fn example(name: &str) -> Command {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
         let profile = test.ancestors().nth(2).unwrap();
         let folder = profile.join("examples");
-        if !["journal", "replay"].iter().all(|name| folder.join(name).exists()) {
+        if !["journal", "replay"].iter().all(|name| is_current(&folder.join(name))) {
             let mut build = Command::new(env!("CARGO"));
             build.args(["build", "--quiet", "--package", "slipring-nats", "--examples"]);
             build.arg("--target-dir").arg(profile.parent().unwrap());
+            if cfg!(feature = "metrics") {
+                build.arg("--all-features"); // as this test, whose library is built then
+            }
             if profile.ends_with("release") {
                 build.arg("--release");
             }
@@ -27,6 +31,23 @@ fn example(name: &str) -> Command {
         folder
     });
     Command::new(FOLDER.join(name))
+}
+
+/// Whether a program is there, and no older than its sources in this checkout. Cargo lists them
+/// beside it in a file of make's form: `program: source source`.
+fn is_current(program: &Path) -> bool {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+    let (Some(built), Ok(listed)) =
+        (modified(program), std::fs::read_to_string(program.with_extension("d")))
+    else {
+        return false;
+    };
+    let Some((_, sources)) = listed.trim_end().split_once(": ") else { return false };
+    let sources = sources.replace("\\ ", "\0");
+    let is_older = |source: &str| {
+        modified(Path::new(&source.replace('\0', " "))).is_some_and(|changed| changed <= built)
+    };
+    sources.contains(env!("CARGO_MANIFEST_DIR")) && sources.split(' ').all(is_older)
 }
 
 fn text(output: &Output) -> String {
