@@ -4,13 +4,15 @@
 mod checks;
 mod common;
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use checks::{refused, says, until, until_next, until_state};
 use common::*;
 use slipring::{Producer, WaitError};
 use slipring_nats::{
-    Decoding, Error, Outage, RunningSource, Server as At, Sink, Source, State, StreamSettings,
+    Decoding, Error, Outage, RunningSink, RunningSource, Server as At, Sink, Source, State,
+    StreamSettings,
 };
 use slipring_nats_server::{Options, Proxy, Server, free_port, has_namespaces};
 
@@ -27,16 +29,19 @@ fn fill(tx: &mut Producer<u64>) -> u64 {
     }
 }
 
-/// Starts a source that follows the stream, and a thread that checks what it reads.
-fn follow(source: Source, first: u64) -> (RunningSource, std::thread::JoinHandle<u64>) {
-    let open = source.open().unwrap();
-    let (tx, mut rx) = ring(first, 64);
-    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
-    let reading = std::thread::spawn(move || {
-        let _ = rx.for_each(|number, at| assert_eq!(*number, event(at.seq)));
-        rx.next_seq()
-    });
-    (source, reading)
+/// Closes the ring of a sink, ends the source, and checks that both have all events before `end`.
+fn finish(
+    tx: Producer<u64>,
+    running: RunningSink,
+    source: RunningSource,
+    reading: JoinHandle<u64>,
+    end: u64,
+) {
+    tx.close();
+    assert_eq!(running.join().unwrap().acknowledged, end);
+    source.stop();
+    source.join().unwrap();
+    assert_eq!(reading.join().unwrap(), end);
 }
 
 #[test]
@@ -250,7 +255,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let limit = Duration::from_secs(3);
     let sink = sink(&door.url()).outage(Outage::FailAfter(limit));
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
-    let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0);
+    let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0, 64);
     let cut = |count: u64| {
         // A source that is not back from the last outage takes this one for the same.
         until("both connections", || door.counts().open == 2);
@@ -272,11 +277,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     cut(3);
     feed(&mut tx, 200).unwrap();
     until_next(&source, 200);
-    tx.close();
-    assert_eq!(running.join().unwrap().acknowledged, 200);
-    source.stop();
-    source.join().unwrap();
-    assert_eq!(reading.join().unwrap(), 200);
+    finish(tx, running, source, reading, 200);
 }
 
 #[test]
@@ -285,7 +286,7 @@ fn a_source_fails_on_request_when_the_server_stays_away() {
     let Some(mut server) = server() else { return };
     store(&server, 100);
     let source = Source::of(At::at(server.url()), STREAM).fail_after(SHORT);
-    let (source, reading) = follow(source, 0);
+    let (source, reading) = follow(source, 0, 64);
     until_next(&source, 100);
     server.kill().unwrap();
     refused!(source.join().unwrap_err(), Error::Away { .. }, "did not answer for", "bring it back");
@@ -308,7 +309,7 @@ fn a_sink_and_a_source_come_back_when_their_credentials_are_valid_again() {
     let at = || At::at(first.url()).user("u", "old");
     let sink = Sink::to(at(), STREAM).create(StreamSettings::new(SUBJECT));
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
-    let (source, reading) = follow(Source::of(at(), STREAM), 0);
+    let (source, reading) = follow(Source::of(at(), STREAM), 0, 64);
     for round in 1..=2 {
         feed(&mut tx, round * 100).unwrap();
         until_next(&source, round * 100);
@@ -322,11 +323,7 @@ fn a_sink_and_a_source_come_back_when_their_credentials_are_valid_again() {
         until_next(&source, round * 100 + 20);
         assert!(!running.is_finished() && !source.is_finished());
     }
-    tx.close();
-    assert_eq!(running.join().unwrap().acknowledged, 220);
-    source.stop();
-    source.join().unwrap();
-    assert_eq!(reading.join().unwrap(), 220);
+    finish(tx, running, source, reading, 220);
 }
 
 #[test]
@@ -351,7 +348,7 @@ fn a_sink_and_a_source_are_stopped_while_the_server_is_away() {
     let _watched = watched();
     let Some(mut server) = server() else { return };
     let (mut tx, mut running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
-    let (source, reading) = follow(Source::of(At::at(server.url()), STREAM), 0);
+    let (source, reading) = follow(Source::of(At::at(server.url()), STREAM), 0, 64);
     feed(&mut tx, 100).unwrap();
     until_next(&source, 100);
     server.kill().unwrap();

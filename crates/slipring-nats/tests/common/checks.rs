@@ -4,9 +4,11 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+use slipring::Producer;
 use slipring_nats::{Error, RunningSink, RunningSource, State};
+use slipring_nats_server::{Direction, Proxy, Server};
 
-use crate::common::SOON;
+use crate::common::{SOON, STREAM, client, feed, frame, numbers, sink, start};
 
 /// Checks that an error's text is one line that has all of `words`.
 #[track_caller]
@@ -50,4 +52,39 @@ pub fn until_state(sink: &RunningSink, state: State) {
 pub fn until_next(source: &RunningSource, next: u64) {
     let what = format_args!("the positions to {next}: {source:?}");
     until(what, || source.progress().next == next);
+}
+
+/// A sink whose frame with the events of positions 10 to 19 is stored, and whose acknowledgement
+/// does not arrive.
+pub struct Unanswered {
+    door: Proxy,
+    running: RunningSink,
+    /// Keeps the ring open.
+    _tx: Producer<u64>,
+}
+
+impl Unanswered {
+    #[track_caller]
+    pub fn start(server: &Server) -> Unanswered {
+        let door = Proxy::to(server.port()).unwrap();
+        let (mut tx, running) = start(sink(&door.url()).open(numbers()).unwrap(), 64);
+        feed(&mut tx, 10).unwrap();
+        until("the events", || running.counters().acknowledged == 10);
+        door.swallow(Direction::ToClient, true);
+        feed(&mut tx, 20).unwrap();
+        let mut client = client(server);
+        until("a frame", || {
+            client.messages(STREAM).unwrap().iter().map(frame).any(|frame| frame.end() == 20)
+        });
+        Unanswered { door, running, _tx: tx }
+    }
+
+    /// Cuts the connection, so that the sink is in doubt, and returns the error that it ends with.
+    #[track_caller]
+    pub fn failure(self) -> Error {
+        self.door.swallow(Direction::ToClient, false);
+        self.door.cut_now();
+        until("the end", || self.running.is_finished());
+        self.running.join().unwrap_err()
+    }
 }

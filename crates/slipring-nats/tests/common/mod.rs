@@ -6,10 +6,14 @@ mod watchdog;
 
 use std::io::Write as _;
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use slipring::{Graph, Producer, Reader};
-use slipring_nats::{Encoding, OpenSink, RunningSink, Server as At, Sink, StreamSettings};
+use slipring_nats::{
+    Decoding, Encoding, OpenSink, RunningSink, RunningSource, Server as At, Sink, Source,
+    StreamSettings,
+};
 use slipring_nats_server::{Client, Options, Server, Stored, binary, wait_for};
 
 pub use watchdog::watched;
@@ -86,6 +90,19 @@ pub fn feed(tx: &mut Producer<u64>, end: u64) -> Result<(), slipring::WaitError>
         tx.publish(|slot| *slot = event(seq))?;
     }
     Ok(())
+}
+
+/// Fills a ring from position `first` on, and checks each event on a thread, which returns the
+/// position behind the last one.
+pub fn follow(source: Source, first: u64, capacity: usize) -> (RunningSource, JoinHandle<u64>) {
+    let open = source.open().unwrap();
+    let (tx, mut rx) = ring(first, capacity);
+    let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();
+    let reading = std::thread::spawn(move || {
+        let _ = rx.for_each(|number, at| assert_eq!(*number, event(at.seq)));
+        rx.next_seq()
+    });
+    (source, reading)
 }
 
 /// A frame as the documentation describes its bytes.
