@@ -187,9 +187,9 @@ impl NamedConsumer {
             }
             let state = StreamState { first_seq: state.first_seq.max(low), ..state };
             let wanted = Wanted { next, until: None, journal: None, seen: 0 };
-            let found = find::find(connection, (stream, &state), &wanted).await;
+            let found = find::find(connection, stream, &state, &wanted).await;
             let sequence = found.map_err(failed)??.sequence; // I1
-            match connection.reset_consumer((stream, name), sequence).await {
+            match connection.reset_consumer(stream, name, sequence).await {
                 Ok(()) => Ok(sequence - 1),
                 // The server does not answer if there is no such consumer.
                 Err(fault) => match consumer(connection, stream, name).await {

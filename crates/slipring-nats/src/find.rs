@@ -63,7 +63,8 @@ pub struct Found {
 /// a stream that has less than the ring, and, if the source ends, one that has lost its end.
 pub async fn find(
     connection: &Connection,
-    (stream, state): (&str, &StreamState),
+    stream: &str,
+    state: &StreamState,
     wanted: &Wanted,
 ) -> Result<Result<Found, Error>, Fault> {
     let is_shorter = state.last_stored() < wanted.seen;

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use super::*;
 
 /// A message that covers `[after, end)`, of which the first `hole` positions have no event.
@@ -18,8 +20,8 @@ fn header(after: u64, hole: u64, count: u32) -> Header {
 }
 
 /// Searches `messages` as a server would answer. Returns the place, and how many were looked at.
-fn search(messages: &[(u64, Header)], wanted: u64, range: (u64, u64)) -> (Result<u64, Error>, u32) {
-    let mut search = Search::new(wanted, range.0, range.1);
+fn search(messages: &[(u64, Header)], wanted: u64, range: Range<u64>) -> (Result<u64, Error>, u32) {
+    let mut search = Search::new(wanted, range.start, range.end);
     while let Some(from) = search.next() {
         assert!((search.low..search.high).contains(&from), "{from}");
         search.found(from, messages.iter().find(|(sequence, _)| *sequence >= from).copied());
@@ -48,7 +50,7 @@ fn a_search_finds_what_a_walk_finds() {
         messages.drain(..rng.usize(..=messages.len().min(5)));
         messages.retain(|(_, header)| header.count > 0 || rng.bool());
         let wanted = rng.u64(..position + 20);
-        let (found, _) = search(&messages, wanted, (first, first + len));
+        let (found, _) = search(&messages, wanted, first..first + len);
 
         let walked = messages.iter().find(|(_, header)| header.end() > wanted);
         let before = messages.iter().any(|(_, header)| header.end() <= wanted);
@@ -87,7 +89,7 @@ fn few_messages_are_looked_at() {
         messages.push((sequence, header));
     }
     let looked = |wanted| {
-        let (place, looked) = search(&messages, wanted, (1, 100_001));
+        let (place, looked) = search(&messages, wanted, 1..100_001);
         place.unwrap();
         looked
     };
@@ -108,7 +110,7 @@ fn misleading_lengths_cost_twice_a_search_by_the_middle() {
         messages.push((sequence, header));
     }
     for wanted in [1, 1 << 11, (1 << 12) - 2, (1 << 12) - 1, u64::from(u32::MAX)] {
-        let (place, looked) = search(&messages, wanted, (1, (1 << 12) + 1));
+        let (place, looked) = search(&messages, wanted, 1..(1 << 12) + 1);
         assert_eq!(place.unwrap(), (wanted + 1).min(1 << 12));
         assert!(looked <= 2 + 2 * 12, "{looked} messages for {wanted}");
     }

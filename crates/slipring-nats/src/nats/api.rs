@@ -1,5 +1,6 @@
 //! Requests to JetStream, and what it answers.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -247,7 +248,7 @@ impl Connection {
         Ok(last)
     }
 
-    /// Checks that the messages with the sequences `first` to `last` follow each other, from
+    /// Checks that the messages with these sequences follow each other, from
     /// position `position` on if it is known. Those that retention has removed are passed over.
     ///
     /// A message whose condition names a predicted sequence can be stored without the one before
@@ -255,9 +256,10 @@ impl Connection {
     pub async fn check_chain(
         &self,
         stream: &str,
-        (first, last): (u64, u64),
+        sequences: RangeInclusive<u64>,
         mut position: Option<u64>,
     ) -> Result<Result<(), Error>, Fault> {
+        let (first, last) = sequences.into_inner();
         let mut next = first.max(1);
         while next <= last {
             let Some(message) = self.next_from(stream, next).await? else { break };

@@ -93,7 +93,8 @@ impl Connection {
     /// Has the consumer acknowledge all messages before `sequence`, and none from there on (I1).
     pub async fn reset_consumer(
         &self,
-        (stream, name): (&str, &str),
+        stream: &str,
+        name: &str,
         sequence: u64,
     ) -> Result<(), Fault> {
         let subject = format!("CONSUMER.RESET.{stream}.{name}");

@@ -63,6 +63,17 @@ fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     (fits && pulls.len() < PULLS).then_some(messages)
 }
 
+/// Where a fetch begins.
+pub struct FetchStart<'a> {
+    pub stream: &'a str,
+    /// Name of the consumer, which is made anew.
+    pub consumer: &'a str,
+    /// Sequence of the first message, or of the first that is left behind it.
+    pub sequence: u64,
+    /// Longest time for which the stream keeps an unused consumer. `None`: any.
+    pub inactive_limit: Option<Duration>,
+}
+
 /// A consumer of a stream, without acknowledgements: the ring's position says how far it is.
 pub struct Fetch {
     inbox: String,
@@ -82,13 +93,9 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Begins at the first message from `sequence` on, by a new consumer of this name.
-    pub async fn new(
-        connection: &Connection,
-        (stream, consumer): (&str, &str),
-        sequence: u64,
-        inactive_limit: Option<Duration>,
-    ) -> Result<Fetch, Fault> {
+    /// Begins with a new consumer.
+    pub async fn new(connection: &Connection, start: FetchStart<'_>) -> Result<Fetch, Fault> {
+        let FetchStart { stream, consumer, sequence, inactive_limit } = start;
         let inbox = connection.client.new_inbox();
         let answers = connection.client.subscribe(format!("{inbox}.>")).await;
         let answers = answers.map_err(|error| Fault::Away(error.to_string()))?;

@@ -199,6 +199,15 @@ impl StreamSettings {
 /// Nanoseconds, in which the server counts, of a second.
 const SECOND: u64 = 1_000_000_000;
 
+/// What a sink writes to its stream.
+#[derive(Clone, Copy)]
+pub struct Writes<'a> {
+    /// The subject that the user has chosen. Empty: none.
+    pub subject: &'a str,
+    /// Whether the sink needs atomic batches.
+    pub batches: bool,
+}
+
 /// A stream as the sink and the source use it.
 pub struct Stream {
     pub name: String,
@@ -215,12 +224,12 @@ pub struct Stream {
 
 impl Connection {
     /// Returns the stream, after checking it, or creates it if it is missing and `create` says so.
-    /// `writes`: the sink's subject (empty: none chosen) and whether it publishes batches.
+    /// `None` in place of `writes`: the caller only reads.
     pub async fn stream(
         &self,
         name: &str,
         create: Option<&StreamSettings>,
-        writes: Option<(&str, bool)>,
+        writes: Option<Writes<'_>>,
     ) -> Result<Stream, Error> {
         check_name("stream", name)?;
         let failed = |fault| self.failed(name, fault);
@@ -281,7 +290,7 @@ fn subjects(config: &Value) -> Vec<String> {
 }
 
 /// Returns each setting that does not suit a journal.
-fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
+fn wrong(config: &Value, writes: Option<Writes<'_>>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |fits: bool, text: String| {
         if !fits {
@@ -315,7 +324,7 @@ fn wrong(config: &Value, writes: Option<(&str, bool)>) -> Vec<String> {
          subject_transforms)"
             .into(),
     );
-    if let Some((subject, batches)) = writes {
+    if let Some(Writes { subject, batches }) = writes {
         check(!given("mirror"), "it is a mirror, and must take messages itself".into());
         check(!set("sealed"), "it is sealed, and must take messages".into());
         check(!set("no_ack"), "it does not acknowledge (no_ack), and must".into());
@@ -344,7 +353,7 @@ mod tests {
             "sealed": true, "no_ack": true, "subjects": ["a"],
             "subject_delete_marker_ttl": 1_000_000_000,
         });
-        let found = wrong(&config, Some(("b", true)));
+        let found = wrong(&config, Some(Writes { subject: "b", batches: true }));
         for word in [
             "workqueue",
             "3 messages",
@@ -358,7 +367,7 @@ mod tests {
             assert!(found.iter().any(|text| text.contains(word)), "{word}: {found:?}");
         }
         assert_eq!(
-            wrong(&json!({"subjects": ["a.>"]}), Some(("a.b", false))),
+            wrong(&json!({"subjects": ["a.>"]}), Some(Writes { subject: "a.b", batches: false })),
             Vec::<String>::new()
         );
     }

@@ -11,7 +11,7 @@ use crate::errors::Error;
 use crate::frame::{HEADER, Header, Id, LENGTH, MAX_FRAME};
 use crate::message;
 use crate::nats::publish::{AppendAnswer, Body, Publisher, Single, UNACKNOWLEDGED};
-use crate::nats::stream::Stream;
+use crate::nats::stream::{Stream, Writes};
 use crate::nats::{Connection, Fault, Patience, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
 
@@ -235,7 +235,7 @@ impl<E> Opened<E> {
         let from = point.expected.saturating_sub(point.messages.into());
         let asking = Instant::now();
         loop {
-            match self.connection.check_chain(name, (from, point.expected), None).await {
+            match self.connection.check_chain(name, from..=point.expected, None).await {
                 Ok(checked) => return checked,
                 Err(Fault::Away(_)) if asking.elapsed() < TAKEOVER => {}
                 Err(fault) => return Err(self.connection.failed(name, fault)),
@@ -305,9 +305,10 @@ async fn connect(settings: &SinkSettings, batches: bool) -> Result<(Connection, 
     step!("sink-connected");
     let chosen = settings.subject.clone().unwrap_or_default();
     let (name, create) = (&settings.stream, settings.create.as_ref());
+    let writes = Writes { subject: &chosen, batches };
     let asking = Instant::now();
     loop {
-        let stream = connection.stream(name, create, Some((&chosen, batches))).await;
+        let stream = connection.stream(name, create, Some(writes)).await;
         if !connection.waits_for_leader(stream.as_ref().err(), asking).await {
             return stream.map(|stream| (connection, stream));
         }

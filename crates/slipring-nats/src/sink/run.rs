@@ -258,8 +258,8 @@ impl<S: Stage> SinkRun<S> {
                     stage.hold(room, |event, seq| {
                         at = seq;
                         scratch.clear();
-                        let event = (event, seq);
-                        refused = encode(encoding, filling, ready, event, scratch, limit).err();
+                        let encoded = encode(encoding, filling, ready, event, seq, scratch, limit);
+                        refused = encoded.err();
                         *largest = (*largest).max(scratch.len());
                         // Events may be as long as frames, and the window has no room for many.
                         if refused.is_some() || ready.len() > sealed {
@@ -499,7 +499,8 @@ fn encode<E>(
     encoding: &mut Encoding<E>,
     filling: &mut Filling,
     ready: &mut VecDeque<Unit>,
-    (event, seq): (&E, u64),
+    event: &E,
+    seq: u64,
     scratch: &mut Vec<u8>,
     limit: usize,
 ) -> Result<(), Refused> {

@@ -247,7 +247,7 @@ impl OpenSource {
         let for_thread = shared.clone();
         // What it knows is told as soon as this call returns.
         let mut run =
-            SourceRun::new(producer, decoding, (connection, settings), &extent, shared.clone());
+            SourceRun::new(producer, decoding, connection, settings, &extent, shared.clone());
         let body = move || {
             let shared = for_thread;
             let ended = catch_unwind(AssertUnwindSafe(|| {

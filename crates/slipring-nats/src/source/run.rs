@@ -19,7 +19,7 @@ use crate::errors::Error;
 use crate::find::{self, Extent, Wanted};
 use crate::frame::{Bad, Events, Header, Id};
 use crate::message;
-use crate::nats::fetch::{Fetch, Fetched};
+use crate::nats::fetch::{Fetch, FetchStart, Fetched};
 use crate::nats::{Connection, Fault};
 use crate::resume::Losses;
 
@@ -64,7 +64,8 @@ impl<P: Feed> SourceRun<P> {
     pub fn new(
         producer: P,
         decoding: Decoding<P::Event>,
-        (connection, settings): (Connection, SourceSettings),
+        connection: Connection,
+        settings: SourceSettings,
         extent: &Extent,
         shared: Arc<SourceStatus>,
     ) -> SourceRun<P> {
@@ -248,8 +249,8 @@ impl<P: Feed> SourceRun<P> {
         let stream = self.settings.stream.clone();
         let (next, until, journal, seen) = (self.next(), self.until, self.journal, self.seen);
         let info = self.connection.info(&stream).await.map_err(|fault| self.stopped(fault))?;
-        let of = (stream.as_str(), &info.state);
-        let found = find::find(&self.connection, of, &Wanted { next, until, journal, seen }).await;
+        let wanted = Wanted { next, until, journal, seen };
+        let found = find::find(&self.connection, &stream, &info.state, &wanted).await;
         let found = match found {
             Ok(found) => found.map_err(Stopped::Failed)?,
             Err(fault) => return Err(self.stopped(fault)),
@@ -261,8 +262,13 @@ impl<P: Feed> SourceRun<P> {
         self.forget().await;
         let consumer = format!("slipring-{:016x}", fastrand::u64(..));
         self.consumer = Some(consumer.clone());
-        let (names, limit) = ((stream.as_str(), consumer.as_str()), info.inactive_limit());
-        let fetch = Fetch::new(&self.connection, names, found.sequence, limit).await;
+        let from = FetchStart {
+            stream: &stream,
+            consumer: &consumer,
+            sequence: found.sequence,
+            inactive_limit: info.inactive_limit(),
+        };
+        let fetch = Fetch::new(&self.connection, from).await;
         fetch.map_err(|fault| self.stopped(fault))
     }
 

@@ -221,8 +221,8 @@ impl<S: Stage> SinkRun<S> {
             if !ours || tail.last_sequence == begun.sequence {
                 return Ok(Ok((tail, max_message)));
             }
-            let ends = (begun.sequence + 1, tail.last_sequence);
-            let checked = requests.check_chain(&name, ends, Some(begun.acknowledged)).await?;
+            let behind = begun.sequence + 1..=tail.last_sequence;
+            let checked = requests.check_chain(&name, behind, Some(begun.acknowledged)).await?;
             Ok::<_, Fault>(checked.map(|()| (tail, max_message)))
         });
         match self.watching(doubt, asking).await? {
