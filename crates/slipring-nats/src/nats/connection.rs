@@ -224,7 +224,7 @@ impl Connection {
 
     /// Returns how often the client had to connect again.
     pub fn reconnects(&self) -> u64 {
-        self.client.statistics().connects.load(Relaxed).saturating_sub(1)
+        connects(&self.client).saturating_sub(1)
     }
 
     /// Whether the client has no connection at present.
@@ -259,18 +259,18 @@ impl Connection {
                 return;
             }
             fastrand::shuffle(&mut pool);
-            let before = client.server_info().server_id;
+            let left = client.server_info().server_id;
             // Which of the addresses leads to the present server is not known.
             for server in pool {
-                if self.is_away() || client.server_info().server_id != before {
+                if self.is_away() || client.server_info().server_id != left {
                     return; // it looks for a server by itself, or has found another one
                 }
-                let connects = client.statistics().connects.load(Relaxed);
+                let before = connects(client);
                 *lock(&self.next) = Some(server.addr);
                 if client.force_reconnect().await.is_err() {
                     return; // it has given up
                 }
-                while client.statistics().connects.load(Relaxed) == connects {
+                while connects(client) == before {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await; // the client counts first
@@ -327,6 +327,12 @@ impl Connection {
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns how often the client has connected. The client library counts it with relaxed additions,
+/// and the number orders nothing.
+fn connects(client: &async_nats::Client) -> u64 {
+    client.statistics().connects.load(Relaxed)
 }
 
 /// Returns how long the library waits before its attempt `attempt`: at once, then twice as long

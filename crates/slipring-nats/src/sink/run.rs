@@ -373,7 +373,7 @@ impl<S: Stage> SinkRun<S> {
                 Some((number, outcome)) => Woken::Answer(number, outcome),
                 None => Woken::Doubt("the connection is closed".into()),
             },
-            () = self.stop.notify.notified() => Woken::Look,
+            () = self.stop.notified() => Woken::Look,
             () = ring, if armed => Woken::Look,
             () = pause => Woken::Look,
         };

@@ -16,20 +16,31 @@ use crate::runtime::RunThread;
 pub const THREAD: &str = "slipring-sink";
 
 /// How other threads end a sink.
+///
+/// The flag carries no data, so both of its accesses are relaxed. The notification that follows the
+/// store wakes the sink's wait, and tokio orders the two: a sink that the notification wakes reads
+/// the flag as set.
 #[derive(Default)]
 pub struct Stop {
     asked: AtomicBool,
-    pub notify: Notify,
+    notify: Notify,
 }
 
 impl Stop {
+    /// Asks the sink to end. [`Stop::is_asked`] reads what this stores.
     pub fn ask(&self) {
         self.asked.store(true, Relaxed);
         self.notify.notify_one();
     }
 
+    /// Returns whether [`Stop::ask`] was called.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Relaxed)
+    }
+
+    /// Waits for the next call of [`Stop::ask`], or takes note of one that no wait has seen.
+    pub async fn notified(&self) {
+        self.notify.notified().await;
     }
 }
 

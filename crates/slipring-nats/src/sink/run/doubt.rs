@@ -135,7 +135,7 @@ impl<S: Stage> SinkRun<S> {
             let answer = tokio::select! {
                 biased;
                 answer = &mut asking => Some(answer),
-                () = self.stop.notify.notified() => None,
+                () = self.stop.notified() => None,
                 () = ring, if armed => None,
                 () = tokio::time::sleep(LOOK) => None,
             };
