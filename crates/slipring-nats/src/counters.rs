@@ -1,72 +1,72 @@
-//! What a sink or a source counts while it runs.
+//! The counts of a running sink.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// What a sink or a source is doing.
+/// Activity of a sink or a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// It publishes: a sink to its stream, a source to its ring.
+    /// A sink publishes to its stream, or a source to its ring.
     #[default]
     Publishing,
-    /// It asks the engine where to go on.
+    /// It is asking the engine where to continue.
     Asking,
     /// The server does not answer.
     Away,
-    /// The stream is full, and the sink waits until it is not. No state of a source.
+    /// The stream is full, and the sink waits for room. Sources never have this state.
     Full,
     /// It has ended.
     Ended,
 }
 
-/// Counts of a sink at one moment. [`RunningSink::counters`](crate::RunningSink::counters) and the
-/// end of a sink return them.
+/// A snapshot of a sink's counts, as [`RunningSink::counters`](crate::RunningSink::counters) and
+/// the end of a sink return it.
 ///
 /// Example: [`Sink`](crate::Sink).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// What the sink is doing.
+    /// Current activity of the sink.
     pub state: State,
-    /// Number of the sink: higher than that of each sink before, and higher again when it begins
-    /// anew.
+    /// Number of the sink: higher than that of every earlier sink. It rises again when the sink
+    /// begins anew.
     pub incarnation: u64,
-    /// The position behind the last event that the engine has acknowledged.
+    /// Position behind the last event that the engine has acknowledged.
     pub acknowledged: u64,
-    /// Number of positions that the ring has published and the engine has not acknowledged, when
-    /// the sink last looked.
+    /// Number of positions that the ring has published and the engine has not acknowledged, at the
+    /// sink's last check.
     pub lag: u64,
-    /// Events that were acknowledged.
+    /// Number of acknowledged events.
     pub events: u64,
-    /// Frames that were acknowledged, or batches of single events.
+    /// Number of acknowledged frames, or batches of single events.
     pub frames: u64,
-    /// Bytes that were acknowledged: payloads with frames' headers.
+    /// Acknowledged bytes: payloads, with the headers of frames.
     pub bytes: u64,
-    /// Frames that are sent and not acknowledged.
+    /// Number of frames that are sent and not acknowledged.
     pub in_flight: u64,
-    /// Frames that were sent again.
+    /// Number of frames that were sent again.
     pub resent: u64,
-    /// Times that the connection was lost, or left for another server.
+    /// Number of times that the connection was lost, or left for another server.
     pub reconnects: u64,
-    /// Times that the sink was in doubt, and asked the engine.
+    /// Number of doubts: each time the sink asked the engine where to continue.
     pub doubts: u64,
-    /// Why it was in doubt the last time. Empty: it never was.
+    /// Reason of the last doubt. Empty: there was none.
     pub last_doubt: String,
-    /// Events that were dropped while the engine was away ([`Outage::DropAfter`](crate::Outage)).
+    /// Number of events that were dropped during outages ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,
-    /// Median of the time from a frame's publication, the last one if it was sent again, to its
-    /// acknowledgement. So it leaves outages out.
+    /// Median latency, from the last time that a frame was sent to its acknowledgement. Outages are
+    /// therefore left out.
     pub latency_p50: Duration,
-    /// 99th percentile of that time.
+    /// 99th percentile of that latency.
     pub latency_p99: Duration,
-    /// Greatest such time.
+    /// Greatest latency.
     pub latency_max: Duration,
 }
 
-/// The counts of a running sink, which its thread changes and any thread reads.
+/// The counts of a running sink. The sink's thread changes them, and any thread reads them.
 #[derive(Clone, Default)]
 pub struct LiveCounters(Arc<Mutex<Inner>>);
 
@@ -83,7 +83,7 @@ impl LiveCounters {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).counters);
     }
 
-    /// Counts the time from a frame's publication to its acknowledgement.
+    /// Records a latency.
     pub fn latency(&self, time: Duration) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let histogram = inner.latencies.get_or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! How events become bytes, and bytes events.
+//! How events become bytes, and bytes become events.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,14 +8,15 @@ use crate::frame;
 use crate::nats::subject::{MAX_SUBJECT, is_subject, matches};
 use crate::runtime::panic_text;
 
-/// How a sink turns events into bytes, and what it says of their type.
+/// How a sink turns events into bytes, and the type that it declares for them.
 ///
-/// The name and the version are those of the bytes. They go into the type's fingerprint, by which a
-/// sink refuses to continue a stream of another type, and a source to read one.
+/// The name and the version describe the bytes, and go into the type's fingerprint. By that
+/// fingerprint a sink refuses to continue a stream of another type, and a source refuses to read
+/// one.
 ///
 /// ```
 /// use slipring_nats::Encoding;
-/// // Plain data, as its bytes lie in memory.
+/// // Plain data: the bytes as they lie in memory.
 /// let plain = Encoding::<u64>::plain("count", 1);
 /// // Anything else by a closure.
 /// let lines = Encoding::by("line", 1, |line: &String, bytes| bytes.extend(line.as_bytes()));
@@ -30,19 +31,19 @@ type Encode<E> = Box<dyn FnMut(&E, &mut Vec<u8>) + Send>;
 type Subject<E> = Box<dyn FnMut(&E) -> String + Send>;
 
 enum EncodingKind<E> {
-    /// Frames of events of one size. `append` knows the size when it is compiled.
+    /// Frames of events of one size, which `append` knows at compile time.
     Plain { size: u32, append: fn(&E, &mut Vec<u8>) },
     /// Frames of events of varying sizes.
     By(Encode<E>),
-    /// One message for each event. `covered`: the stream's subjects.
+    /// One message for each event. `covered`: the subjects of the stream.
     Messages { encode: Encode<E>, subject: Subject<E>, covered: Vec<String> },
 }
 
 impl<E> Encoding<E> {
-    /// Events that are plain data: a frame has their bytes as they lie in memory. Each byte of an
-    /// event is initialised and none is padding, which the derives of `zerocopy` check.
+    /// Events that are plain data. A frame has their bytes as they lie in memory. All bytes of an
+    /// event are initialised and none is padding, which the derives of `zerocopy` check.
     ///
-    /// Programs that read them elsewhere must have the same byte order.
+    /// Readers on other machines must have the same byte order.
     ///
     /// Example: [`Encoding`].
     pub fn plain(name: &str, version: u32) -> Encoding<E>
@@ -57,8 +58,8 @@ impl<E> Encoding<E> {
         Encoding { fingerprint, kind: EncodingKind::Plain { size, append } }
     }
 
-    /// Events that `encode` turns into bytes, by appending to the given ones. A frame has each
-    /// event's length in front of it.
+    /// Events that `encode` turns into bytes, which it appends to the given ones. A frame has the
+    /// length of each event in front of it.
     ///
     /// `encode` runs on the sink's thread. A panic ends the sink with
     /// [`Error::Function`](crate::Error).
@@ -73,14 +74,14 @@ impl<E> Encoding<E> {
         Encoding { fingerprint, kind: EncodingKind::By(Box::new(encode)) }
     }
 
-    /// One message for each event, for consumers in other languages: its body is what `encode`
-    /// appended, its subject what `subject` returns, and its position is in the header
-    /// `Slipring-Position`. The stream's subjects must cover all of these subjects: another one
-    /// ends the sink with [`Error::Function`](crate::Error).
+    /// One message for each event, for consumers in other languages. `encode` appends its body,
+    /// `subject` returns its subject, and the header `Slipring-Position` has its position. The
+    /// stream's subjects must cover these subjects: one that is not covered ends the sink with
+    /// [`Error::Function`](crate::Error).
     ///
-    /// The server stores up to 1,000 such messages together or not at all, if the stream allows
-    /// atomic batches (`allow_atomic`, server 2.12 or later). A message costs the server far more
-    /// than an event in a frame.
+    /// The stream must allow atomic batches (`allow_atomic`, server 2.12 or later): the server
+    /// stores up to 1,000 such messages together, or none of them. A message costs the server far
+    /// more than an event in a frame.
     ///
     /// ```
     /// use slipring_nats::Encoding;
@@ -111,7 +112,7 @@ impl<E> Encoding<E> {
         self.fingerprint
     }
 
-    /// Returns the size of each event, in bytes. `None`: it varies.
+    /// Returns the size of each event, in bytes. `None`: the size varies.
     pub(crate) fn size(&self) -> Option<u32> {
         match self.kind {
             EncodingKind::Plain { size, .. } => Some(size),
@@ -133,14 +134,15 @@ impl<E> Encoding<E> {
         }
     }
 
-    /// Names the stream's subjects, which cover those of all events.
+    /// Sets the stream's subjects, which must cover the subject of each event.
     pub(crate) fn cover(&mut self, subjects: &[String]) {
         if let EncodingKind::Messages { covered, .. } = &mut self.kind {
             *covered = subjects.to_vec();
         }
     }
 
-    /// Returns the subject of an event's own message, or why the stream does not take it.
+    /// Returns the subject of an event's own message, or the reason why the stream does not take
+    /// it.
     pub(crate) fn subject(&mut self, event: &E) -> Result<String, String> {
         let EncodingKind::Messages { subject, covered, .. } = &mut self.kind else {
             return Ok(String::new());
@@ -159,7 +161,7 @@ impl<E> Encoding<E> {
     }
 }
 
-/// How a source turns bytes into events, and which type it expects.
+/// How a source turns bytes into events, and the type that it expects.
 ///
 /// ```
 /// use slipring_nats::{Decoding, Encoding};
@@ -177,13 +179,13 @@ pub struct Decoding<E> {
     kind: DecodingKind<E>,
 }
 
-/// The length of a slice is not that of an event.
+/// The slice does not have the length of an event.
 struct SizeError;
 
 type Decode<E> = Box<dyn FnMut(&[u8], &mut E) -> Result<(), String> + Send>;
 
 enum DecodingKind<E> {
-    /// `copy` refuses slices of another length than the event's.
+    /// `copy` refuses a slice that does not have the length of the event.
     Plain {
         size: usize,
         copy: fn(&[u8], &mut E) -> Result<(), SizeError>,
@@ -206,8 +208,8 @@ impl<E> Decoding<E> {
         Decoding { fingerprint, kind: DecodingKind::Plain { size, copy } }
     }
 
-    /// Events that `decode` makes of what the sink's closure appended. The slot has the event that
-    /// was there a lap before. An error or a panic ends the source with
+    /// Events that `decode` makes from the bytes which the sink's closure appended. The slot still
+    /// has the event of the previous lap. An error or a panic ends the source with
     /// [`Error::Function`](crate::Error), and the event is not published.
     ///
     /// Example: [`Decoding`].
@@ -227,7 +229,7 @@ impl<E> Decoding<E> {
         self.fingerprint
     }
 
-    /// Decodes an event into its slot. A panic of the closure is an error, too.
+    /// Decodes an event into its slot. A panic of the closure becomes an error.
     #[inline]
     pub(crate) fn decode(&mut self, from: &[u8], slot: &mut E) -> Result<(), String> {
         match &mut self.kind {

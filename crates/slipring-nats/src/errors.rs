@@ -1,4 +1,4 @@
-//! Why a sink or a source ends.
+//! Why a sink or a source fails.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,9 @@ macro_rules! line {
     };
 }
 
-/// Why a sink or a source did not begin, or ended.
+/// The reason why a sink or a source did not start, or ended.
 ///
-/// Each text is one line that says what was wrong and what to do next.
+/// Each message is one line that says what was wrong and what to do next.
 ///
 /// ```
 /// use slipring_nats::{Encoding, Error, Server, Sink};
@@ -34,11 +34,11 @@ pub enum Error {
     Unreachable {
         /// The addresses that were tried.
         address: String,
-        /// What the connection attempt came back with.
+        /// Result of the connection attempt.
         why: String,
     },
-    /// There is a server, and no connection by TLS to it: it is not the expected one, does not
-    /// accept the client's certificate, or has no TLS.
+    /// A server answers, but TLS fails: it is another server than expected, refuses the client's
+    /// certificate, or has no TLS.
     #[error("{}", line!(
         "no connection by TLS to the server at {address} ({why}): check that it has TLS, and the \
          certificates (Server::root_certificates, Server::client_certificate)"
@@ -46,10 +46,10 @@ pub enum Error {
     Tls {
         /// The addresses that were tried.
         address: String,
-        /// What the connection attempt came back with.
+        /// Result of the connection attempt.
         why: String,
     },
-    /// The server refuses the credentials, or the user may not use what the call needs.
+    /// The server refuses the credentials, or denies the user a permission that the call needs.
     #[error("{}", line!(
         "the server at {address} refuses this user ({why}): check the credentials and the user's \
          permissions"
@@ -57,10 +57,10 @@ pub enum Error {
     Denied {
         /// The addresses that were tried.
         address: String,
-        /// What the server said.
+        /// The server's words.
         why: String,
     },
-    /// The server, or the user's account, has no JetStream.
+    /// JetStream is disabled for the server or for the user's account.
     #[error("{}", line!(
         "the server at {address} has no JetStream for this user: start it with -js, or enable \
          JetStream for the account"
@@ -69,7 +69,7 @@ pub enum Error {
         /// The addresses that were tried.
         address: String,
     },
-    /// There is no such stream, and the call was not asked to create one.
+    /// The stream does not exist, and the call was not asked to create it.
     #[error("{}", line!(
         "there is no stream {stream}: create it, or ask the sink to do so (Sink::create)"
     ))]
@@ -77,7 +77,7 @@ pub enum Error {
         /// The stream's name.
         stream: String,
     },
-    /// The stream has no consumer of this name, or was made anew since the consumer was opened.
+    /// The stream has no consumer of this name, or was recreated since the consumer was opened.
     #[error("{}", line!(
         "the stream {stream} has no consumer {name}, or was made anew since it was opened: check \
          the name, and open it (NamedConsumer::open)"
@@ -96,13 +96,13 @@ pub enum Error {
     WrongStream {
         /// The stream's name.
         stream: String,
-        /// Each setting that does not suit, what it is, and what it must be.
+        /// Each unsuitable setting, with its value and the required one.
         wrong: Vec<String>,
     },
-    /// An option of the call contradicts another, or has no meaning.
+    /// An option of the call contradicts another one, or makes no sense.
     #[error("{}", line!("{what}"))]
     Option {
-        /// What is wrong, and what to do.
+        /// The mistake and its remedy.
         what: String,
     },
     /// An event does not fit into a message.
@@ -114,7 +114,7 @@ pub enum Error {
     TooLarge {
         /// Size of the event in a message of its own, in bytes.
         needs: u64,
-        /// Greatest message that the server, the stream and the sink's options allow, in bytes.
+        /// Largest message that the server, the stream and the sink's options allow, in bytes.
         limit: u64,
     },
     /// Another sink has taken over the stream.
@@ -123,12 +123,12 @@ pub enum Error {
          one of them"
     )]
     Fenced {
-        /// The incarnation of this sink.
+        /// Incarnation of this sink.
         ours: u64,
-        /// The incarnation of the sink that took over.
+        /// Incarnation of the sink that took over.
         theirs: u64,
     },
-    /// Positions are missing in the stream, and no message says that the ring had no events there.
+    /// Positions are missing in the stream, and no message declares them a hole of the ring.
     #[error(
         "positions {expected} to {} are missing in front of the message of sequence {sequence}: \
          restore the stream; or make the source's ring with first_seq({found}), or accept the loss \
@@ -136,11 +136,11 @@ pub enum Error {
         found.saturating_sub(1)
     )]
     Gap {
-        /// The first missing position.
+        /// First missing position.
         expected: u64,
-        /// The position of the next event in the stream.
+        /// Position of the next event in the stream.
         found: u64,
-        /// Sequence of the message that has that event.
+        /// Sequence of the message that carries that event.
         sequence: u64,
     },
     /// The stream's retention has removed positions that the source still needs.
@@ -149,42 +149,42 @@ pub enum Error {
          its ring with first_seq({oldest}) or later, and raise the stream's limits"
     )]
     Trimmed {
-        /// The position that the source needs next.
+        /// Position that the source needs next.
         wanted: u64,
-        /// The oldest position that the stream has.
+        /// Oldest position in the stream.
         oldest: u64,
     },
-    /// The server acknowledged positions that the stream does not have any more, or messages at the
-    /// stream's end are gone, which may have had such positions.
+    /// The stream has lost positions that the server acknowledged, or has lost messages at its end
+    /// that may have carried such positions.
     #[error(fmt = lost_acknowledged)]
     LostAcknowledged {
-        /// The last position that is known to be acknowledged and lost. `None`: none is known, and
-        /// messages are gone.
+        /// Last position that is known to be acknowledged and lost. `None`: no such position is
+        /// known, but messages are gone.
         acknowledged: Option<u64>,
-        /// The position behind the last event that the stream has.
+        /// Position behind the stream's last event.
         found: u64,
-        /// The first and the last sequence of the messages that are gone at the stream's end.
-        /// `None`: the server knows of none.
+        /// First and last sequence of the messages that are gone at the stream's end. `None`: the
+        /// server knows of none.
         gone: Option<(u64, u64)>,
     },
-    /// A message of the stream is none of ours.
+    /// A message of the stream was not written by a sink.
     #[error(
         "the message of sequence {sequence} is none of ours: a stream belongs to one ring; remove \
          what else publishes to it, and that message"
     )]
     Foreign {
-        /// The message's sequence.
+        /// Sequence of the message.
         sequence: u64,
     },
-    /// A message is ours, and its bytes contradict each other.
+    /// A message was written by a sink, but its bytes contradict each other.
     #[error("{}", line!(
         "the message of sequence {sequence} is damaged ({what}): restore the stream, or make the \
          source's ring with a first_seq behind it"
     ))]
     Damaged {
-        /// The message's sequence.
+        /// Sequence of the message.
         sequence: u64,
-        /// What is wrong with it.
+        /// The contradiction.
         what: &'static str,
     },
     /// The stream's events are of another type than the ring's.
@@ -198,20 +198,21 @@ pub enum Error {
         /// Fingerprint of the stream's events.
         theirs: u64,
     },
-    /// The stream's last events come from another ring, and this ring does not go on behind them.
+    /// The stream's last events come from another ring, and this ring does not continue behind
+    /// them.
     #[error(
         "the stream ends before position {stream} with events of another ring, and this ring goes \
          on at {ring}: make the ring with first_seq({stream}), use another stream, or restore this \
          one if it had more"
     )]
     WrongEpoch {
-        /// The position at which the ring goes on.
+        /// Position at which the ring continues.
         ring: u64,
-        /// The position behind the stream's last event.
+        /// Position behind the stream's last event.
         stream: u64,
     },
-    /// The stream's events are of another journal than the source or the sink expects: the stream
-    /// was made anew, or a sink went on where the stream had lost its end.
+    /// The stream's journal is not the one that the source or the sink expects: the stream was
+    /// recreated, or a sink continued it after it had lost its end.
     #[error(
         "the stream has the journal {}, and {} is expected: it was made anew, or lost its end and \
          went on; read it into a new ring, and expect its number (Source::expect_journal, \
@@ -219,77 +220,77 @@ pub enum Error {
         Id(*found), Id(*expected)
     )]
     OtherJournal {
-        /// Number of the journal that is expected.
+        /// Number of the expected journal.
         expected: [u8; 16],
         /// Number of the stream's journal.
         found: [u8; 16],
     },
-    /// The stream was used, and no message is left that tells where to go on.
+    /// The stream was used, but has no message left from which to learn where to continue.
     #[error(
         "the stream was used up to sequence {last_sequence} and has no message left that says \
          where to go on: say the position (Sink::resume_at; Sink::accept_loss of a ring that is \
          there; first_seq of a source's ring)"
     )]
     Emptied {
-        /// The sequence of the stream's last message, which is gone.
+        /// Sequence of the stream's last message, which is gone.
         last_sequence: u64,
     },
-    /// The stream is full, and the sink was asked not to wait any longer.
+    /// The stream is full, and the sink was asked to wait no longer.
     #[error("{}", line!("the stream is full ({why}): raise its limits, or remove old messages"))]
     Full {
-        /// What the server said.
+        /// The server's words.
         why: String,
     },
-    /// The server did not answer for longer than the sink was asked to wait.
+    /// The server did not answer within the time that the sink or the source was asked to wait.
     #[error("{}", line!(
         "the server did not answer for {:.1} s ({why}): bring it back, and start again",
         waited.as_secs_f64()
     ))]
     Away {
-        /// How long the sink waited.
+        /// Time without an answer.
         waited: Duration,
-        /// What the last attempt came back with.
+        /// Result of the last attempt.
         why: String,
     },
-    /// The durability that was asked for does not hold.
+    /// The stream or its servers do not give the required durability.
     #[error("{}", line!("{why}"))]
     NotDurable {
-        /// What is missing, and what to do.
+        /// The missing setting and its remedy.
         why: String,
     },
-    /// The server said something that no call expects.
+    /// The server gave an answer that the call did not expect.
     #[error("{}", line!("the server refuses: {why}: see the server's log and its configuration"))]
     Server {
-        /// What the server said.
+        /// The server's words.
         why: String,
     },
-    /// The ring ended before its end was stored, or before the stream's end was in it.
+    /// The ring ended before the sink had stored all of it, or before the source had filled it.
     #[error("{}", line!("the ring ended: {_0}"))]
     Ring(WaitError),
-    /// The ring's handle lends one event after the other, and cannot represent the stream's hole.
+    /// The stream has a hole, and a ring with a single producer cannot leave positions out.
     #[error(
         "the stream has no events from position {from} up to {to}, and a ring with a single \
          producer cannot leave positions out: fill a ring with several producers (Graph::shared)"
     )]
     Hole {
-        /// The first position of the hole.
+        /// First position of the hole.
         from: u64,
-        /// The position behind the hole.
+        /// Position behind the hole.
         to: u64,
     },
-    /// The user's function panicked, or refused an event.
+    /// A function of the user panicked, or refused an event.
     #[error("{}", line!(
         "the function of `{stage}` failed at position {seq} ({why}): correct it, and start again"
     ))]
     Function {
-        /// The stage's name.
+        /// Name of the stage.
         stage: String,
-        /// The position of the event.
+        /// Position of the event.
         seq: u64,
-        /// The panic's message, or the error.
+        /// Message of the panic, or the error.
         why: String,
     },
-    /// The sink or source was told to stop.
+    /// The sink or the source was asked to stop.
     #[error("it was told to stop before its end: start it again")]
     Stopped,
     /// The system refused a thread or a runtime.
@@ -298,7 +299,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Names what is wrong with the message at `sequence`.
+    /// Returns the error for the message of sequence `sequence`, whose bytes are `bad`.
     pub(crate) fn of_message(bad: Bad, sequence: u64) -> Error {
         match bad {
             Bad::Foreign => Error::Foreign { sequence },
@@ -307,8 +308,8 @@ impl Error {
     }
 }
 
-/// Joins the lines of a text, because a reason that the server, the system or a user's function
-/// gave may have several.
+/// Joins the lines of a text. Reasons given by the server, the system or a user's function may have
+/// several.
 fn one_line(text: fmt::Arguments<'_>) -> String {
     let text = text.to_string();
     let words = text.split(|c: char| c == ' ' || c.is_control()).filter(|word| !word.is_empty());

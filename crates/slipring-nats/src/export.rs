@@ -1,4 +1,4 @@
-//! Counts of sinks and sources for the recorder of the `metrics` crate.
+//! Hands the counts of sinks and sources to the recorder of the `metrics` crate.
 
 use metrics::{counter, gauge};
 
@@ -34,15 +34,15 @@ fn publishing(state: State) -> f64 {
 }
 
 impl Counters {
-    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
-    /// Needs the feature `metrics`.
+    /// Hands the counts to the process's `metrics` recorder, with the label `stream`. Needs the
+    /// feature `metrics`.
     ///
     /// | series | kind |
     /// |---|---|
     /// | `slipring_nats_events_total`, `_frames_total`, `_bytes_total`, `_resent_total`, `_reconnects_total`, `_doubts_total`, `_dropped_total` | counter |
     /// | `slipring_nats_acknowledged_position`, `slipring_nats_lag_events`, `slipring_nats_in_flight_frames`, `slipring_nats_incarnation` | gauge |
     /// | `slipring_nats_latency_p50_seconds`, `_p99_seconds`, `_max_seconds` | gauge |
-    /// | `slipring_nats_publishing` (1: it publishes; 0: it asks, waits or has ended) | gauge |
+    /// | `slipring_nats_publishing` (1: the sink publishes; 0: it asks, waits or has ended) | gauge |
     ///
     /// ```
     /// slipring_nats::Counters::default().export("ORDERS");
@@ -72,14 +72,14 @@ impl Counters {
 }
 
 impl Progress {
-    /// Hands the counts to the process's `metrics` recorder, under the stream's name `stream`.
-    /// Needs the feature `metrics`.
+    /// Hands the counts to the process's `metrics` recorder, with the label `stream`. Needs the
+    /// feature `metrics`.
     ///
     /// | series | kind |
     /// |---|---|
     /// | `slipring_nats_source_events_total`, `_messages_total`, `_bytes_total`, `_passed_over_total`, `_holes_total`, `_reconnects_total`, `_restarts_total` | counter |
     /// | `slipring_nats_source_next_position`, `slipring_nats_source_lag_events` | gauge |
-    /// | `slipring_nats_source_publishing` (1: it fills its ring; 0: it asks, waits for a server or has ended) | gauge |
+    /// | `slipring_nats_source_publishing` (1: the source fills its ring; 0: it asks, waits for a server or has ended) | gauge |
     ///
     /// ```
     /// slipring_nats::Progress::default().export("ORDERS");

@@ -1,10 +1,10 @@
-//! The layout of a frame: one message of a stream, which carries a run of events.
+//! The layout of a frame, a message of a stream that carries a run of events.
 //!
 //! Invariants
-//! - I1: a header that [`Header::read`] returns belongs to a whole frame: the checksum covers the
-//!   header and the payload.
-//! - I2: `after <= first <= end`. The positions from `after` up to `first` are a hole: the ring has
-//!   no events there.
+//! - I1: [`Header::read`] returns the header of a whole frame only: the checksum covers the header
+//!   and the payload.
+//! - I2: `after <= first <= end`. The positions from `after` up to `first` are a hole, where the
+//!   ring had no events.
 //! - I3: a frame without events has no payload.
 
 use std::fmt;
@@ -22,20 +22,20 @@ pub const MAGIC: [u8; 8] = *b"SLIPFRAM";
 pub const VERSION: u16 = 1;
 /// Length of a frame's header, in bytes.
 pub const HEADER: usize = size_of::<Layout>();
-/// Greatest length of a frame with its header, in bytes, whatever the server would take.
+/// Greatest length of a frame with its header, in bytes, even if the server takes more.
 pub const MAX_FRAME: usize = 512 * 1024;
-/// The same, unless the user says otherwise. A message is longer than its frame, by its subjects.
-/// So two of these fit into a buffer of 1 MiB, to which the client that reads them grows its own,
-/// and four into a source's request of 2 MiB.
+/// Default greatest length of a frame, in bytes. A message is longer than its frame by its
+/// subjects. With this length, two messages still fit into the buffer of 1 MiB that a reading
+/// client grows to, and four into a source's request of 2 MiB.
 pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;
 /// Greatest number of messages that a sink has in flight.
 pub const MAX_WINDOW: u32 = 256;
-/// Greatest incarnation of a sink, behind which another one has a number left.
+/// Greatest incarnation of a sink. It leaves one number for a successor.
 pub const MAX_INCARNATION: u64 = u64::MAX - 1;
 
-/// A frame's header as its bytes lie in the message. All numbers are little-endian.
+/// The bytes of a frame's header in the message. All numbers are little-endian.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Layout {
@@ -45,21 +45,21 @@ struct Layout {
     version: U16,
     /// Length of this header, in bytes: [`HEADER`].
     header_length: U16,
-    /// Size of each event, in bytes. 0: a `u32` in front of each event tells its length.
+    /// Size of each event, in bytes. 0: each event has its length in front, as a `u32`.
     event_size: U32,
     /// Number of the journal: the epoch of its first ring.
     ring: [u8; 16],
-    /// Number of the ring: random, and another one for each ring made.
+    /// Number of the ring, drawn at random when the ring is made.
     epoch: [u8; 16],
-    /// Number of the sink: higher than that of each sink before.
+    /// Number of the sink: higher than that of every earlier sink.
     incarnation: U64,
     /// Random number of the sink, which tells two sinks of one incarnation apart.
     writer: U64,
     /// Fingerprint of the events' type.
     fingerprint: U64,
-    /// The position behind the frame before.
+    /// Position behind the previous frame.
     after: U64,
-    /// The position of the first event.
+    /// Position of the first event.
     first: U64,
     /// Number of events.
     count: U32,
@@ -71,10 +71,10 @@ struct Layout {
     window: U32,
 }
 
-/// The place of the checksum in the header.
+/// Offset of the checksum in the header, in bytes.
 const CHECKSUM: usize = std::mem::offset_of!(Layout, checksum);
 
-/// A random number of 16 bytes, which names a ring or a journal.
+/// A random number of 16 bytes that identifies a ring or a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub [u8; 16]);
 
@@ -97,7 +97,8 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Returns whether `text` has so many hexadecimal digits. The parser would take a sign for a digit.
+/// Returns whether `text` consists of `digits` hexadecimal digits. The parser of the standard
+/// library would also take a sign.
 pub fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
@@ -110,7 +111,7 @@ impl FromStr for Id {
     }
 }
 
-/// What a frame says of itself, or one message of a single event.
+/// The description of a frame, or of a message with a single event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     pub ring: Id,
@@ -119,21 +120,21 @@ pub struct Header {
     pub writer: u64,
     pub fingerprint: u64,
     pub event_size: u32,
-    /// The position behind the message before.
+    /// Position behind the previous message.
     pub after: u64,
-    /// The position of the first event.
+    /// Position of the first event.
     pub first: u64,
     pub count: u32,
     /// Greatest number of messages that the sink has in flight.
     pub window: u32,
 }
 
-/// Why bytes are not a frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// The message is none of ours.
+    /// No sink wrote the message.
     Foreign,
-    /// The message is ours, and its bytes contradict each other.
+    /// A sink wrote the message, but its bytes contradict each other.
     Damaged(&'static str),
 }
 
@@ -143,7 +144,7 @@ impl Header {
         self.first + u64::from(self.count)
     }
 
-    /// Writes the header into the first [`HEADER`] bytes of `frame`, behind which the payload is.
+    /// Writes the header into the first [`HEADER`] bytes of `frame`, in front of the payload.
     ///
     /// # Panics
     /// Panics if `frame` has no room for the header.
@@ -213,14 +214,14 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Checks what holds of each header (I2).
+    /// Checks the rules that hold for every header (I2).
     pub fn check(&self) -> Result<(), Bad> {
         let ordered =
             self.after <= self.first && self.first.checked_add(u64::from(self.count)).is_some();
         if !ordered {
             return Err(Bad::Damaged("its positions are out of order"));
         }
-        // The next sink has the next incarnation, and begins by as many messages.
+        // The next sink takes the next incarnation, and begins with `window` messages.
         if self.incarnation > MAX_INCARNATION || self.window > MAX_WINDOW {
             return Err(Bad::Damaged("no sink has its incarnation and window"));
         }
@@ -228,7 +229,7 @@ impl Header {
     }
 }
 
-/// Returns the checksum of a frame: that of the header without its checksum, and of the payload.
+/// Returns the checksum of a frame. It covers the payload, and the header without the checksum.
 fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&head[..CHECKSUM]);
@@ -237,25 +238,25 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The events of a payload, one slice each.
+/// Iterator over the events of a payload, one slice each.
 pub struct Events<'p> {
     payload: &'p [u8],
     size: Size,
     left: u32,
 }
 
-/// How long an event is.
+/// Length of an event.
 enum Size {
-    /// As long as each other, in bytes.
+    /// The same for all events, in bytes.
     Same(usize),
-    /// As the number in front of it says.
+    /// Given by the number in front of the event.
     InFront,
-    /// As long as the payload.
+    /// The whole payload.
     Whole,
 }
 
 impl<'p> Events<'p> {
-    /// Goes through the payload that [`Header::read`] returned with `header`.
+    /// Iterates over the payload that [`Header::read`] returned with `header`.
     pub fn of(header: &Header, payload: &'p [u8]) -> Events<'p> {
         let size = match header.event_size {
             0 => Size::InFront,
@@ -264,7 +265,7 @@ impl<'p> Events<'p> {
         Events { payload, size, left: header.count }
     }
 
-    /// Goes through the payload of a message with one event or none.
+    /// Iterates over the payload of a message with one event or none.
     pub fn single(payload: &'p [u8], count: u32) -> Events<'p> {
         Events { payload, size: Size::Whole, left: count }
     }

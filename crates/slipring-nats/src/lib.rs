@@ -1,8 +1,8 @@
 //! A durable engine behind a ring of `slipring`: NATS JetStream, exactly once by position.
 //!
-//! A [`Sink`] is a stage that publishes each event of a ring to a stream of a NATS server. A
-//! [`Source`] fills a ring from such a stream, on any machine. The ring's order and positions stay
-//! the same. No event is missing or comes twice, whichever process is killed.
+//! A [`Sink`] is a stage that publishes each event of a ring to a stream of a NATS server, and a
+//! [`Source`] fills a ring from such a stream, on any machine. Events keep their order and their
+//! positions. None is lost or repeated, whichever process is killed.
 //!
 //! ```
 //! # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -40,39 +40,40 @@
 //!
 //! # How
 //!
-//! One message, a *frame*, carries a run of events, with their positions. Each is appended on the
-//! condition that the stream's last sequence is the one that the sink expects. So a frame is stored
-//! once, behind the frame before it, or not at all, however often it was sent and however late it
-//! arrives. After any doubt the sink asks the stream's leader for the last frame, and goes on
-//! behind it. A sink begins with empty frames of the next *incarnation*: from then on each
-//! condition of an earlier sink is false.
+//! A message of the stream, a *frame*, carries a run of events with their positions. The sink
+//! appends it on the condition that the stream's last sequence is the one that the sink expects. So
+//! a frame is stored once and directly behind its predecessor, or not at all, however often it is
+//! sent and however late it arrives. After any doubt the sink asks the stream's leader for the last
+//! frame, and goes on behind it. A new sink first appends empty frames of the next *incarnation*,
+//! which make every condition of an earlier sink false.
 //!
-//! A sink has several frames in flight, whose conditions name sequences that it predicts. So a sink
-//! begins with as many empty frames as its predecessor may have in flight, in one atomic batch.
+//! A sink has several frames in flight, and predicts the sequences that their conditions name. Its
+//! successor therefore begins with as many empty frames as may be in flight, in one atomic batch.
 //!
-//! Nothing rests on message ids, or on the server's window for duplicates. [`frames`] describes the
-//! bytes to programs in other languages.
+//! Nothing relies on message ids or on the server's deduplication window. [`frames`] describes the
+//! bytes for programs in other languages.
 //!
-//! # Where a reader is, and what can go
+//! # Reading positions, and trimming
 //!
-//! A source keeps no note: its ring's position says where it goes on, and [`Progress`] how far it
-//! is behind. A [`NamedConsumer`] notes at the server what a program has done with, and [`trim`]
-//! removes what all named consumers have acknowledged.
+//! A source keeps no record of its own: the ring's position says where it goes on, and [`Progress`]
+//! how far it lags. A [`NamedConsumer`] records at the server which events a program has finished
+//! with, and [`trim`] removes those that all named consumers have acknowledged.
 //!
-//! # What survives what
+//! # Durability
 //!
-//! [`Durability`] lists it. By default JetStream acknowledges before it syncs to disk.
+//! [`Durability`] lists which failures an acknowledged event survives. By default JetStream
+//! acknowledges before it syncs to disk.
 //!
-//! # Memory, and an engine that is away
+//! # Memory and outages
 //!
-//! The sink holds the frames in flight ([`Sink::window`]) and two more. Everything else waits in
-//! the ring. While the engine is away the ring fills, and its producers wait by their own strategy,
-//! unless [`Sink::outage`] says otherwise.
+//! The sink holds the frames in flight ([`Sink::window`]) and two more. All other events wait in
+//! the ring. During an outage of the engine the ring fills, and its producers wait by their own
+//! strategy unless [`Sink::outage`] says otherwise.
 //!
-//! A server that has lost the others of its cluster may stay connected to its clients, and can
-//! store nothing. A sink or source without success for 4 s leaves it for another one that it knows:
-//! by [`Server::or_at`], or from the server itself. A source without a message for 10 s asks the
-//! stream's leader for the next one, because such a server does not say that there are more.
+//! A server that is cut off from its cluster may keep its clients connected although it can store
+//! nothing. After 4 s without success, a sink or source moves to another server that it knows from
+//! [`Server::or_at`] or from the server itself. Such a server does not say that further messages
+//! exist either, so a source without a message for 10 s asks the stream's leader for the next one.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![forbid(unsafe_code)]
 

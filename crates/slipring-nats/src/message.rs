@@ -1,19 +1,20 @@
-//! Messages of a stream: a frame, or a single event whose description is in the message's headers.
+//! Messages of a stream: frames, and single events that the message's headers describe.
 //!
-//! A program in another language reads single events without decoding a frame. The header
-//! [`DESCRIPTION`] then has, separated by blanks: the layout's version (1), the journal's number,
-//! the ring's number, the incarnation, the sink's number, the type's fingerprint, the position
-//! behind the message before, the event's position, the number of events (1; 0 for a begin
-//! message), and the CRC-32 of the text before it, without the blank, and of the payload. The
-//! numbers of journal, ring, sink and type, and the checksum, are hexadecimal.
+//! A program in another language can read single events without decoding a frame. Their header
+//! [`DESCRIPTION`] has these values, separated by blanks: the layout's version (1), the journal's
+//! number, the ring's number, the incarnation, the sink's number, the type's fingerprint, the
+//! position behind the previous message, the event's position, the number of events (1; 0 for a
+//! begin message), and a CRC-32. The CRC-32 covers the text in front of it without the separating
+//! blank, and the payload. The numbers of journal, ring, sink and type and the checksum are
+//! hexadecimal.
 
 use std::fmt::Write as _;
 
 use crate::frame::{Bad, Events, Header, Id, is_hex};
 
-/// The header that describes a single event.
+/// Name of the header that describes a single event.
 pub const DESCRIPTION: &str = "Slipring";
-/// The header that has a single event's position, for programs that need no more.
+/// Name of the header with a single event's position, for programs that need no more.
 pub const POSITION: &str = "Slipring-Position";
 
 /// Returns the description of a message with the event `payload`.
@@ -36,7 +37,7 @@ pub fn describe(header: &Header, payload: &[u8]) -> String {
     line
 }
 
-/// Returns the description in a block of headers.
+/// Finds the description in a block of headers.
 pub fn description(headers: &str) -> Option<&str> {
     headers.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -44,7 +45,8 @@ pub fn description(headers: &str) -> Option<&str> {
     })
 }
 
-/// Returns what a message says of its events, and the events. `description`: that in its headers.
+/// Returns a message's header and its events. `description`: the value of its header
+/// [`DESCRIPTION`], if it has one.
 pub fn read<'p>(description: Option<&str>, payload: &'p [u8]) -> Result<(Header, Events<'p>), Bad> {
     let Some(line) = description else {
         let (header, payload) = Header::read(payload)?;

@@ -1,8 +1,8 @@
-//! The runtime of a sink's or a source's thread.
+//! The runtime and the thread of a sink or a source.
 //!
 //! Invariants
 //! - I1: no call blocks or ends a runtime on a thread that is itself in a runtime. So the library's
-//!   calls work from tasks, too, which then block.
+//!   calls also work from tasks, which they block.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::errors::Error;
 
-/// A runtime with one thread at a time. Its drop waits for no task.
+/// A runtime that runs on one thread at a time. Its drop waits for no task.
 pub struct Background(Option<Runtime>);
 
 impl Background {
@@ -20,7 +20,7 @@ impl Background {
         Ok(Background(Some(builder.enable_all().build().map_err(Error::System)?)))
     }
 
-    /// Runs `future` to its end on a thread of its own, which this call waits for (I1).
+    /// Runs `future` to its end on a thread of its own, and waits for that thread (I1).
     pub fn run<T: Send>(
         &self,
         future: impl Future<Output = Result<T, Error>> + Send,
@@ -33,7 +33,7 @@ impl Background {
         })
     }
 
-    /// Runs `future` to its end on this thread, which is in no runtime.
+    /// Runs `future` to its end on this thread, which must be in no runtime.
     pub fn run_here<T>(&self, future: impl Future<Output = T>) -> T {
         self.0.as_ref().expect("only the drop takes the runtime").block_on(future)
     }
@@ -47,15 +47,15 @@ impl Drop for Background {
     }
 }
 
-/// The thread on which a sink or a source runs, and what it ended with.
+/// The thread of a sink or a source, and its result.
 pub struct RunThread {
     name: &'static str,
-    /// `None` once a call has waited for the thread.
+    /// `None` after a call has waited for the thread.
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl RunThread {
-    /// Runs `body` on a thread of this name.
+    /// Starts a thread of this name that runs `body`.
     pub fn spawn(
         name: &'static str,
         body: impl FnOnce() -> Result<(), Error> + Send + 'static,
@@ -81,8 +81,8 @@ impl RunThread {
         true
     }
 
-    /// Waits for the thread, if no call has done so, and returns what it ended with. A panic of the
-    /// thread is an error at the position that `position` returns.
+    /// Waits for the thread, unless an earlier call has done so, and returns its result. A panic of
+    /// the thread becomes an error at the position that `position` returns.
     pub fn join(&mut self, position: impl FnOnce() -> u64) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|panic| {
@@ -92,7 +92,7 @@ impl RunThread {
     }
 }
 
-/// Returns a panic's message.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".into())

@@ -1,4 +1,4 @@
-//! The page for other languages, compared with the code.
+//! Compares the page for other languages with the code.
 
 use std::mem::offset_of;
 

@@ -30,14 +30,14 @@ use crate::runtime::{Background, RunThread, panic_text};
 
 /// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
 ///
-/// A stream belongs to one ring, or to rings that follow each other: each begins at the position
-/// behind the last event of the one before. The sink releases events only after the server has
+/// A stream belongs to one ring, or to a series of rings of which each begins at the position
+/// behind its predecessor's last event. The sink releases events only after the server has
 /// acknowledged them.
 ///
 /// # A ring of threads
 ///
-/// The ring ends with its process, and with it what was not acknowledged. The next one begins where
-/// the stream ends, and the program feeds again from there.
+/// The ring ends with its process, and events that were not acknowledged are lost with it. The next
+/// ring begins where the stream ends, and the program feeds again from there.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -65,15 +65,15 @@ use crate::runtime::{Background, RunThread, panic_text};
 ///
 /// # A ring of processes
 ///
-/// The ring outlives its sink. [`Sink::attach`] goes on where the killed one stopped; no program
-/// feeds again.
+/// The ring outlives its sink. After a sink was killed, [`Sink::attach`] continues at the position
+/// where it stopped, and no event has to be fed again.
 #[derive(Clone)]
 pub struct Sink {
     settings: SinkSettings,
 }
 
 impl Sink {
-    /// A sink to the stream `stream` of `server`. The stream exists, unless
+    /// Describes a sink to the stream `stream` of `server`. The stream must exist unless
     /// [`create`](Sink::create) is called.
     ///
     /// Example: [`Sink`].
@@ -100,8 +100,8 @@ impl Sink {
         }
     }
 
-    /// Creates the stream if it does not exist. Its subject is the one that the sink publishes to.
-    /// A stream that exists is not changed: [`StreamSettings`] says which differences are refused.
+    /// Creates the stream if it does not exist, and publishes to its subject. An existing stream is
+    /// not changed: [`StreamSettings`] says which differences are refused.
     ///
     /// Example: [`Sink`].
     pub fn create(mut self, settings: StreamSettings) -> Sink {
@@ -109,7 +109,7 @@ impl Sink {
         self
     }
 
-    /// The subject that frames go to, and begin messages. Unless called: the stream's only subject.
+    /// Sets the subject of frames and begin messages. Default: the stream's only subject.
     ///
     /// Example: [`Sink`].
     pub fn subject(mut self, subject: impl Into<String>) -> Sink {
@@ -117,7 +117,7 @@ impl Sink {
         self
     }
 
-    /// What the sink does while the engine is away. [`Outage::Wait`] unless called.
+    /// Sets what the sink does during an outage of the engine. Default: [`Outage::Wait`].
     ///
     /// Example: [`Sink`].
     pub fn outage(mut self, outage: Outage) -> Sink {
@@ -125,8 +125,8 @@ impl Sink {
         self
     }
 
-    /// Refuses a stream whose acknowledged events survive less. Unless called, the sink takes each
-    /// stream, and tells what holds ([`OpenSink::durability`]).
+    /// Refuses a stream whose acknowledged events survive fewer failures. By default the sink
+    /// accepts every stream, and reports its durability ([`OpenSink::durability`]).
     ///
     /// [`Durability::Power`] needs [`check_power`](Sink::check_power) or
     /// [`confirm_power`](Sink::confirm_power).
@@ -137,8 +137,8 @@ impl Sink {
         self
     }
 
-    /// Asks all servers whether they sync before they acknowledge (`sync_interval: always`), by a
-    /// user of their system account.
+    /// Asks all servers whether they sync before they acknowledge (`sync_interval: always`).
+    /// `system` logs in as a user of their system account.
     ///
     /// Example: [`Sink`].
     pub fn check_power(mut self, system: Server) -> Sink {
@@ -146,8 +146,7 @@ impl Sink {
         self
     }
 
-    /// Says that the operator knows that all servers sync before they acknowledge. Nothing checks
-    /// it.
+    /// Declares that all servers sync before they acknowledge. Nothing checks the operator's word.
     ///
     /// Example: [`Sink`].
     pub fn confirm_power(mut self) -> Sink {
@@ -155,15 +154,16 @@ impl Sink {
         self
     }
 
-    /// Greatest number of frames in flight, 1 to 256. 8 unless called. The sink holds so many
+    /// Sets the greatest number of frames in flight, 1 to 256. Default: 8. The sink holds this many
     /// frames in memory, and two more.
     ///
-    /// The ring keeps the events of all frames in flight until they are acknowledged. A ring with
-    /// less room than twice the window's frames holds the sink back.
+    /// The ring keeps the events of all frames in flight until they are acknowledged. A ring that
+    /// has room for fewer than twice these frames slows the sink down.
     ///
-    /// On a stream that takes no atomic batches (`allow_atomic`) one frame is in flight, whatever
-    /// was chosen: a later sink needs such a batch to fence several. Batches of single events
-    /// ([`Encoding::messages`]) go one by one, too. [`OpenSink::window`] tells the number.
+    /// On a stream that takes no atomic batches (`allow_atomic`), only one frame is in flight,
+    /// whatever was chosen, because a later sink needs such a batch to fence several. Batches of
+    /// single events ([`Encoding::messages`]) also go one by one. [`OpenSink::window`] returns the
+    /// actual number.
     ///
     /// Example: [`Sink`].
     pub fn window(mut self, frames: usize) -> Sink {
@@ -171,10 +171,10 @@ impl Sink {
         self
     }
 
-    /// Greatest length of a frame, in bytes. 511 KiB unless called, and at most 512 KiB; less if
-    /// the server or the stream takes less. If they take less while the sink runs, it begins anew,
-    /// and divides what it has in flight. Clients read two messages of 511 KiB into a buffer of 1
-    /// MiB.
+    /// Sets the greatest length of a frame, in bytes. Default: 511 KiB, of which clients read two
+    /// messages into a buffer of 1 MiB. The limit is 512 KiB, or less if the server or the stream
+    /// takes less. If either limit shrinks while the sink runs, the sink begins anew, and divides
+    /// the frames that it has in flight.
     ///
     /// Example: [`Sink`].
     pub fn max_frame(mut self, bytes: usize) -> Sink {
@@ -182,8 +182,8 @@ impl Sink {
         self
     }
 
-    /// How long the oldest event of a frame waits for more events while other frames are in flight.
-    /// One millisecond unless called. An event that finds no frame in flight does not wait.
+    /// Sets how long the oldest event of a frame waits for more events while other frames are in
+    /// flight. Default: one millisecond. An event that finds no frame in flight does not wait.
     ///
     /// Example: [`Sink`].
     pub fn linger(mut self, time: Duration) -> Sink {
@@ -191,8 +191,8 @@ impl Sink {
         self
     }
 
-    /// How long the sink waits for an acknowledgement before it asks the engine what it has. Five
-    /// seconds unless called.
+    /// Sets how long the sink waits for an acknowledgement before it asks the engine for the
+    /// stream's end. Default: five seconds.
     ///
     /// Example: [`Sink`].
     pub fn ack_timeout(mut self, time: Duration) -> Sink {
@@ -200,15 +200,16 @@ impl Sink {
         self
     }
 
-    /// The position at which a new ring begins if the stream cannot tell: it is unused, or
-    /// [emptied](Error::Emptied). 0 unless called, and no position if it is emptied.
+    /// Sets the position at which a new ring begins if the stream cannot tell it, because it is
+    /// unused or [emptied](Error::Emptied). Default: 0 for an unused stream, and no position for an
+    /// emptied one.
     ///
-    /// It is behind each position that an earlier ring's events had, as far as you know: behind
-    /// what sinks counted as acknowledged ([`Counters::acknowledged`]), or further on. A stream
-    /// that ends before it has lost events, and is refused ([`Error::LostAcknowledged`]). So a
-    /// program that notes the position finds a loss that the server does not know of. If the
-    /// stream's last messages are gone and it ends right here, they had no events, by your word: an
-    /// administrator has removed a message of another program, for instance.
+    /// The position must be behind every event of the earlier rings that you know of: at the count
+    /// of acknowledged positions ([`Counters::acknowledged`]) or further on. A stream that ends
+    /// before it has lost events, and is refused ([`Error::LostAcknowledged`]). A program that
+    /// records the position thus detects a loss that the server does not know of. If the stream's
+    /// last messages are gone and the stream ends exactly here, your call declares that they had no
+    /// events: an administrator may have removed a message of another program, for instance.
     ///
     /// Example: [`Sink::journal`].
     pub fn resume_at(mut self, seq: u64) -> Sink {
@@ -216,15 +217,15 @@ impl Sink {
         self
     }
 
-    /// The number of the journal, as [`OpenSink::journal`] or a source's
-    /// [`Progress::journal`](crate::Progress::journal) tells it. A stream with another number is
+    /// Sets the number of the journal, as [`OpenSink::journal`] or a source's
+    /// [`Progress::journal`](crate::Progress::journal) returns it. A stream with another number is
     /// refused ([`Error::OtherJournal`]). An unused or [emptied](Error::Emptied) stream gets this
-    /// one; unless called, it gets a new number, and a source that has read the earlier one ends.
+    /// number. By default it gets a new one, which ends a source that has read the earlier journal.
     ///
     /// Under one number a position has one event. So a stream without messages gets the number only
-    /// if [`resume_at`](Sink::resume_at) names the right position, too. A sink that was killed may
-    /// have stored more events than it counted, and a source may have read them: the right position
-    /// is behind all of these.
+    /// if [`resume_at`](Sink::resume_at) names the right position as well. A killed sink may have
+    /// stored more events than it counted, and a source may have read them: the right position is
+    /// behind all of these.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -235,12 +236,12 @@ impl Sink {
     /// let orders = || Encoding::<u64>::plain("order", 1);
     ///
     /// let open = sink().open(orders())?;
-    /// let number = open.journal(); // to be noted
+    /// let number = open.journal(); // the program records it
     /// let (mut tx, orders_in) = slipring::unicast(8, || 0)?;
     /// let running = open.start(orders_in)?;
     /// tx.publish(|slot| *slot = 7)?;
     /// tx.close();
-    /// let next = running.join()?.acknowledged; // to be noted
+    /// let next = running.join()?.acknowledged; // this as well
     /// # let mut client = slipring_nats_server::Client::connect(nats.port(), None)?;
     /// # client.purge("ORDERS", slipring_nats_server::Purge::All)?;
     ///
@@ -254,18 +255,18 @@ impl Sink {
         self
     }
 
-    /// Goes on although the stream has lost acknowledged positions, or may have
-    /// ([`Error::LostAcknowledged`]), or all of its messages ([`Error::Emptied`]). A stream that
-    /// never had a message is none that has lost some: a ring that has released positions goes on
-    /// in it, whether this is called or not.
+    /// Continues although the stream has lost acknowledged positions, or may have lost some
+    /// ([`Error::LostAcknowledged`]), or has lost all of its messages ([`Error::Emptied`]). A
+    /// stream that never had a message has lost none: a ring that has released positions continues
+    /// in it with or without this call.
     ///
-    /// A ring that is there goes on at the first position that it has not released, and the stream
-    /// tells a hole. A new ring goes on at [`resume_at`](Sink::resume_at), or behind what the
-    /// stream still has. Both go on under a new number of the journal: their events may have
-    /// positions that lost ones had, also lost ones of another ring. They keep the number only if
-    /// [`journal`](Sink::journal) names it, and the position is behind the stream's end.
+    /// An existing ring continues at the first position that it has not released, and the stream
+    /// declares a hole. A new ring continues at [`resume_at`](Sink::resume_at), or behind the last
+    /// event that the stream still has. Both continue under a new number of the journal, because
+    /// their events may take positions of lost ones, even of another ring. They keep the number
+    /// only if [`journal`](Sink::journal) names it and the position is behind the stream's end.
     ///
-    /// It counts when the sink begins. A running sink ends with the error.
+    /// The call matters only when the sink begins. A running sink ends with the error.
     ///
     /// Example: [`Sink::attach`].
     pub fn accept_loss(mut self) -> Sink {
@@ -273,11 +274,11 @@ impl Sink {
         self
     }
 
-    /// Waits this long for a server when the sink begins: while none answers, or the one that does
-    /// has no JetStream yet. Unless called, [`open`](Sink::open) and [`attach`](Sink::attach) end
-    /// at once, with what is wrong. `Duration::MAX`: as long as it takes.
+    /// Waits up to this long for a server when the sink begins, while none answers or none has
+    /// JetStream yet. By default [`open`](Sink::open) and [`attach`](Sink::attach) fail at once
+    /// with the error. `Duration::MAX`: waits as long as it takes.
     ///
-    /// [`Sink::outage`] concerns a sink that has begun.
+    /// [`Sink::outage`] applies to a sink that has begun.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -297,24 +298,24 @@ impl Sink {
         self
     }
 
-    /// Connects, checks the stream, and takes it over, for a ring that is made next. A sink that
-    /// ran before on the same stream ends as [`Error::Fenced`]. While the servers of a cluster
-    /// elect a leader, it waits for up to 15 s.
+    /// Connects, checks the stream, and takes it over for a ring that is made next. An earlier sink
+    /// of the stream ends with [`Error::Fenced`]. While the servers of a cluster elect a leader,
+    /// the call waits for up to 15 s.
     ///
     /// Example: [`Sink`].
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server, the stream, its last message, the options or
-    /// an event that is too large.
+    /// Every [`Error`] about the server, the stream, its last message, the options, or an event
+    /// that is too large.
     pub fn open<E: Send + 'static>(self, encoding: Encoding<E>) -> Result<OpenSink<E>, Error> {
         let start = self.start(false, self.settings.resume_at);
         self.open_at(encoding, Id::random(), start)
     }
 
-    /// Takes the stream over for a ring that is there, and goes on behind the last event that the
-    /// stream has of it. Events that the stream has already are released, not sent again.
+    /// Takes the stream over for an existing ring, and continues behind the ring's last event in
+    /// the stream. Events that the stream already has are released, not sent again.
     ///
-    /// `epoch` is the ring's own number, which stays the same as long as the ring does:
+    /// `epoch` is the ring's own number, which stays the same for the ring's lifetime:
     /// `slipring_shm::Attached::id`.
     ///
     /// ```
@@ -343,7 +344,7 @@ impl Sink {
     /// ```
     ///
     /// # Errors
-    /// As [`Sink::open`]; and [`Error::WrongEpoch`], [`Error::LostAcknowledged`].
+    /// The errors of [`Sink::open`], and [`Error::WrongEpoch`] and [`Error::LostAcknowledged`].
     pub fn attach<S: Stage + 'static>(
         self,
         encoding: Encoding<S::Event>,
@@ -373,7 +374,7 @@ impl Sink {
     }
 }
 
-/// A sink that has taken its stream over, and waits for its ring.
+/// A sink that has taken over its stream and waits for its ring.
 ///
 /// Example: [`Sink`].
 pub struct OpenSink<E> {
@@ -383,14 +384,14 @@ pub struct OpenSink<E> {
 }
 
 impl<E: Send + 'static> OpenSink<E> {
-    /// Returns the position at which the ring must begin: behind the stream's last event.
+    /// Returns the position at which the ring must begin, which is behind the stream's last event.
     ///
     /// Example: [`Sink`].
     pub fn next_seq(&self) -> u64 {
         self.opened.point.next
     }
 
-    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    /// Returns the number of the journal, which all rings of a stream's series share.
     ///
     /// Example: [`Sink::journal`].
     pub fn journal(&self) -> [u8; 16] {
@@ -404,16 +405,16 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.durability
     }
 
-    /// Returns in what an existing stream differs from the settings of [`Sink::create`], one text
-    /// for each setting. SinkSettings of which the stream has less than was asked for are refused
-    /// before ([`StreamSettings`]).
+    /// Returns how an existing stream differs from the settings of [`Sink::create`], one text for
+    /// each setting. A stream that has less than was asked for is refused earlier
+    /// ([`StreamSettings`]).
     ///
     /// Example: [`Sink::wait_for_server`].
     pub fn remarks(&self) -> &[String] {
         &self.opened.stream.remarks
     }
 
-    /// Returns a value that looks at the sink while it runs.
+    /// Returns a handle that observes the sink while it runs.
     ///
     /// Example: [`OpenSink::run`].
     pub fn watch(&self) -> Watch {
@@ -427,7 +428,7 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.window as usize
     }
 
-    /// Starts the sink on a thread of its own, `slipring-sink`.
+    /// Starts the sink on a thread of its own, named `slipring-sink`.
     ///
     /// Example: [`Sink`].
     ///
@@ -439,7 +440,7 @@ impl<E: Send + 'static> OpenSink<E> {
         self.spawn(stage)
     }
 
-    /// Runs the sink on this thread until the ring's end: in a stage of a chain, for instance.
+    /// Runs the sink on this thread until the ring ends, for example in a stage of a chain.
     ///
     /// ```
     /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -457,15 +458,16 @@ impl<E: Send + 'static> OpenSink<E> {
     ///     .read_by("journal", |orders| sink.run(orders).map(drop))
     ///     .feed(0..1000, |slot, order| *slot = order)?;
     /// assert_eq!(watch.counters().events, 1000);
-    /// watch.stop(); // it has ended already
+    /// watch.stop(); // without effect: the sink has ended
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// What the sink ended with, and [`Error::WrongEpoch`] as of [`start`](OpenSink::start).
+    /// The error that the sink ended with, and [`Error::WrongEpoch`] as for
+    /// [`start`](OpenSink::start).
     ///
     /// # Panics
-    /// Panics on a thread that runs the tasks of a runtime of tokio, which must not be blocked.
+    /// Panics on a thread that runs tasks of a tokio runtime, because that thread must not block.
     pub fn run(mut self, mut stage: impl Stage<Event = E>) -> Result<Counters, Error> {
         self.check_start(&stage)?;
         self.opened.name = stage.name();
@@ -491,7 +493,7 @@ impl<E: Send + 'static> OpenSink<E> {
         let body = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| runtime.run_here(run.run())));
             shared.change(|counters| counters.state = State::Ended);
-            // The stage's handle goes first: what waits for it learns of the end at once.
+            // The stage's handle is dropped first, so that its waiters learn of the end at once.
             drop(run);
             drop(runtime);
             ended.unwrap_or_else(|panic| {

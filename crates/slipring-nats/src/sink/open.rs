@@ -1,4 +1,4 @@
-//! A sink that has a connection, has checked its stream, and has taken it over.
+//! Opening a sink: it connects, checks its stream, and takes the stream over.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use crate::nats::stream::{Stream, Writes};
 use crate::nats::{Connection, Fault, Patience, REQUEST, power};
 use crate::resume::{self, Losses, Party, Point, Start};
 
-/// Time within which the takeover succeeds or fails.
+/// Time limit of a takeover.
 const TAKEOVER: Duration = Duration::from_secs(15);
-/// Number of the begin message.
+/// Append number of the begin messages.
 pub const BEGIN: u64 = u64::MAX;
-/// Bytes that the server may count of a message beside its payload and the stream's name: headers,
-/// and their frame.
+/// Bytes that the server may count for a message beside its payload and the stream's name: the
+/// headers and their framing.
 const MESSAGE_OVERHEAD: usize = 256;
 
-/// All that a running sink needs beside its ring.
+/// The state of a running sink, apart from its ring.
 pub struct Opened<E> {
     pub connection: Connection,
     pub publisher: Publisher,
@@ -68,7 +68,7 @@ impl<E> Opened<E> {
         let publisher = publisher.map_err(|fault| connection.failed(&stream.name, fault))?;
         let point =
             Point { expected: 0, after: 0, next: 0, ring: epoch, incarnation: 0, messages: 0 };
-        // Without atomic batches a later sink could not pass several messages in flight
+        // Without atomic batches, a later sink could not fence several messages in flight
         // (resume::I2).
         let several = stream.atomic && !encoding.is_messages();
         let window = if several { settings.window as u32 } else { 1 };
@@ -90,7 +90,7 @@ impl<E> Opened<E> {
         Ok(opened)
     }
 
-    /// Returns what the header of each message says, but for its positions.
+    /// Returns the header that all messages share, except for their positions.
     pub fn template(&self) -> Header {
         self.template_at(&self.point)
     }
@@ -110,7 +110,8 @@ impl<E> Opened<E> {
         }
     }
 
-    /// Notes the greatest message that the stream takes now, and with it what the server takes.
+    /// Takes over the current size limits of the stream and the server. `max_message`: that of the
+    /// stream, in bytes.
     pub fn learn_limit(&mut self, max_message: u64) -> Result<(), Error> {
         self.stream.max_message = max_message;
         let Opened { connection, stream, settings, encoding, .. } = self;
@@ -118,8 +119,8 @@ impl<E> Opened<E> {
         Ok(())
     }
 
-    /// Begins: publishes a message without events, of the next incarnation. From then on the server
-    /// refuses what an earlier sink has in flight.
+    /// Publishes the begin messages, which have no events and the next incarnation. From then on
+    /// the server refuses the messages that an earlier sink has in flight.
     async fn take_over(&mut self, mut start: Start, time: Duration) -> Result<(), Error> {
         let until = Instant::now().checked_add(time);
         let name = self.stream.name.clone();
@@ -135,8 +136,9 @@ impl<E> Opened<E> {
             }
             self.connection.leave_in_time(asking).await;
             self.publisher.begin_attempt();
-            // An earlier sink may append as fast as it can, so the time between the question and
-            // the begin message is short.
+            // An earlier sink may be appending at full speed, so little time should pass between
+            // this
+            // request and the begin messages.
             let tail = match attempt % 4 == 0 || losses.are_told() {
                 true => self.connection.tail(&name).await,
                 false => self.connection.quick_tail(&name).await,
@@ -157,7 +159,7 @@ impl<E> Opened<E> {
                 self.point = Point { expected: tail.last_sequence, ..point };
                 return self.check_before(&point).await;
             }
-            // A stream may begin at any sequence (first_seq). No sink was in an unused one.
+            // A stream may begin at any sequence (first_seq), and an unused one never had a sink.
             let mut begins = tail;
             if tail.last.is_none() && tail.last_sequence > 0 {
                 match self.connection.is_unused(&name, tail.last_sequence).await {
@@ -186,12 +188,12 @@ impl<E> Opened<E> {
                 if tail.last.is_some_and(|(_, last)| last.window > 1) {
                     return Err(self.no_longer_atomic());
                 }
-                point.messages = 1; // no sink has more in flight on such a stream
+                point.messages = 1; // no sink has more in flight there
             }
             self.point = point;
             let begin = self.begin_message(&point);
             let sent = self.publisher.send(&self.connection, BEGIN, &begin, point.expected);
-            let patience = self.settings.ack_timeout.min(REQUEST); // then it asks whether it has begun
+            let patience = self.settings.ack_timeout.min(REQUEST); // then it asks again
             match tokio::time::timeout(patience, sent).await {
                 Ok(Ok(())) => begun = Some(point),
                 Ok(Err(Fault::Away(reason) | Fault::Refused { why: reason, .. })) => {
@@ -224,14 +226,14 @@ impl<E> Opened<E> {
         Err(Error::Away { waited: asking.elapsed(), why })
     }
 
-    /// Checks that the messages in front of the begin message at `point` follow each other, as far
-    /// as the sink before may have had them in flight at once.
+    /// Checks that the messages in front of the begin messages at `point` are contiguous, as far
+    /// back as the previous sink may have had them in flight at once.
     async fn check_before(&mut self, point: &Point) -> Result<(), Error> {
         if point.messages <= 1 || self.settings.accept_loss {
             return Ok(());
         }
         let name = &self.stream.name;
-        // The first of them follows the message in front of it, too.
+        // The first of them must follow its predecessor as well.
         let from = point.expected.saturating_sub(point.messages.into());
         let asking = Instant::now();
         loop {
@@ -251,10 +253,10 @@ impl<E> Opened<E> {
         Error::WrongStream { stream: self.stream.name.clone(), wrong: vec![wrong.into()] }
     }
 
-    /// Returns the begin messages: as many as the sink before may have in flight (resume::I2).
+    /// Returns the begin messages, as many as the previous sink may have in flight (resume::I2).
     pub fn begin_message(&self, point: &Point) -> Body {
         let header = self.template_at(point);
-        // The first one tells the hole, if there is one.
+        // The first one declares the hole, if there is one.
         let rest = self.without_events(&Header { after: header.first, ..header });
         let mut messages = vec![rest; point.messages as usize];
         if let Some(first) = messages.first_mut() {
@@ -275,8 +277,8 @@ impl<E> Opened<E> {
         Single { subject, description: None, payload: frame.into() }
     }
 
-    /// Takes a new connection in place of one that the client library has given up. Returns why
-    /// there is none.
+    /// Replaces a connection that the client library has given up. Returns the reason if that fails
+    /// and a later attempt may succeed.
     pub async fn reconnect(
         &mut self,
         opened: Result<Connection, Error>,
@@ -299,7 +301,7 @@ impl<E> Opened<E> {
     }
 }
 
-/// Connects, and checks the stream or makes it.
+/// Connects, and checks or creates the stream.
 async fn connect(settings: &SinkSettings, batches: bool) -> Result<(Connection, Stream), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     step!("sink-connected");
@@ -315,7 +317,7 @@ async fn connect(settings: &SinkSettings, batches: bool) -> Result<(Connection, 
     }
 }
 
-/// Returns the greatest length of a frame, and refuses events that do not fit into one.
+/// Returns the greatest length of a frame. Fails if events do not fit into it.
 fn max_frame<E>(
     connection: &Connection,
     stream: &Stream,
@@ -340,7 +342,7 @@ fn max_frame<E>(
     Ok(limit)
 }
 
-/// Returns the subject of frames and begin messages: the chosen one, or the stream's.
+/// Returns the subject of frames and begin messages: the chosen one, or that of the stream.
 fn subject(stream: &Stream, settings: &SinkSettings, messages: bool) -> Result<String, Error> {
     if let Some(subject) = &settings.subject {
         return Ok(subject.clone());
@@ -360,7 +362,7 @@ fn subject(stream: &Stream, settings: &SinkSettings, messages: bool) -> Result<S
     }
 }
 
-/// Returns the durability that holds, and refuses one that is less than asked for.
+/// Returns the actual durability. Fails if it is less than required.
 async fn durability(stream: &Stream, settings: &SinkSettings) -> Result<Durability, Error> {
     let holds = if stream.in_memory || stream.asynchronous {
         Durability::Memory

@@ -1,12 +1,13 @@
-//! The loop of a sink, on its own thread.
+//! The loop of a sink.
 //!
 //! Invariants
-//! - I1: the sink releases events only after the acknowledgement of their unit, or after the engine
-//!   has named their unit as stored. (Events that it drops on request are the exception.)
-//! - I2: in doubt, the sink sends nothing until it has asked the engine (`run/doubt.rs`).
-//! - I3: while units are in flight, no waker is armed at the ring: a publication then costs the
-//!   producer no more than with a stage that polls. The loop polls the ring at each answer, and at
-//!   least once in the linger time.
+//! - I1: the sink releases events only after their unit was acknowledged, or after the engine's
+//!   answer to a doubt has shown it as stored. Events that the sink drops on request are the
+//!   exception.
+//! - I2: a sink in doubt sends nothing until it has asked the engine (`run/doubt.rs`).
+//! - I3: while units are in flight, no waker is armed at the ring, so that a publication costs the
+//!   producer no more than with a polling stage. The loop polls the ring at each answer, and at
+//!   least once per linger time.
 
 mod anew;
 mod doubt;
@@ -34,51 +35,50 @@ use crate::nats::{Fault, Notice, REQUEST};
 use crate::resume::{Begun, Point};
 use crate::runtime::panic_text;
 
-/// Time between two looks at the ring while the engine is away.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the ring is polled while the engine is away.
+const POLL: Duration = Duration::from_millis(20);
 
-/// A running sink.
+/// A running sink, which owns its ring's stage.
 pub struct SinkRun<S: Stage> {
     stage: S,
     opened: Opened<S::Event>,
     begun: Begun,
-    /// The sequence that the next append expects.
+    /// Sequence that the next append expects.
     expected: u64,
-    /// Where the sink begins anew, while it waits for the acknowledgement (`run/anew.rs`).
+    /// Point at which the sink begins anew, until that is acknowledged (`run/anew.rs`).
     anew: Option<Point>,
     filling: Filling,
-    /// Units that are full, and for which the window has no room yet.
+    /// Full units for which the window has no room yet.
     ready: VecDeque<Unit>,
     window: Window,
     shared: LiveCounters,
     stop: Arc<Stop>,
-    /// Whether events were dropped, so that the stream may have to tell a hole at the end.
+    /// Whether events were dropped, so that the stream may need a hole at the end.
     hole: bool,
-    /// Whether the ring has ended, and all its events were taken.
+    /// Whether the ring has ended and all of its events were taken.
     ended: bool,
-    /// Start of the current time without an acknowledgement, and what the last attempt came back
-    /// with.
+    /// Start of the current outage, and the reason why the last attempt failed.
     outage: Option<(Instant, String)>,
     /// Pause before the next attempt.
     pause: Duration,
-    /// Before this moment the ring is not asked again: a process of it has died.
+    /// Time of the ring's next poll, after the death of one of its processes.
     not_before: Option<Instant>,
-    /// When the lag was counted.
+    /// Time of the last count of the lag.
     counted: Instant,
     scratch: Vec<u8>,
-    /// Greatest event of varying size so far, in bytes.
+    /// Length of the largest event of varying size so far, in bytes.
     largest: usize,
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 enum Woken {
     /// There may be something to do.
-    Look,
+    Poll,
     Answer(u64, AppendAnswer),
     Doubt(String),
 }
 
-/// What is in doubt, and what the sink does until it is not.
+/// The kind of a doubt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     Lost,
@@ -126,7 +126,7 @@ impl<S: Stage> SinkRun<S> {
         &self.opened.settings
     }
 
-    /// Publishes until the ring's end.
+    /// Publishes until the ring ends.
     pub async fn run(&mut self) -> Result<(), Error> {
         self.pass_over_stored()?;
         loop {
@@ -136,7 +136,7 @@ impl<S: Stage> SinkRun<S> {
             let mut sent = Ok(());
             if !self.ready.is_empty() && self.window.len() < self.opened.window as usize {
                 sent = self.send().await;
-                tokio::task::yield_now().await; // the client writes it while this task copies others
+                tokio::task::yield_now().await; // lets the client write it
             }
             if sent.is_ok() {
                 self.fill()?;
@@ -162,14 +162,14 @@ impl<S: Stage> SinkRun<S> {
                 continue;
             }
             match self.wait().await {
-                Woken::Look => {}
+                Woken::Poll => {}
                 Woken::Answer(number, outcome) => self.answer(number, outcome).await?,
                 Woken::Doubt(why) => self.resolve(Doubt::Lost, why).await?,
             }
         }
     }
 
-    /// Releases the events of a surviving ring that the engine has already.
+    /// Releases the events of a surviving ring that the engine already has.
     fn pass_over_stored(&mut self) -> Result<(), Error> {
         let next = self.opened.point.next;
         while self.stage.next() < next {
@@ -180,7 +180,7 @@ impl<S: Stage> SinkRun<S> {
                     self.stage.release(next);
                     step!("sink-passed-over");
                 }
-                // The engine has positions that the ring has not published.
+                // The engine has positions that the ring never published.
                 Err(BatchError::Unavailable | BatchError::Wait(WaitError::Closed)) => {
                     return Err(Error::WrongEpoch { ring: self.stage.next(), stream: next });
                 }
@@ -190,7 +190,7 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Takes events from the ring, as long as there is room for them.
+    /// Takes events from the ring while there is room for them.
     fn fill(&mut self) -> Result<(), Error> {
         if self.not_before.is_some_and(|moment| Instant::now() < moment) {
             return Ok(());
@@ -211,14 +211,14 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Notes what the ring says instead of lending events. Fails if no event will come any more,
-    /// and not all were lent.
+    /// Handles the ring's reason for lending no events. Fails if the ring has ended before all of
+    /// its events were lent.
     fn ring_ended(&mut self, error: Taken) -> Result<(), Error> {
         match error {
             Taken::Failed(error) => return Err(error),
             Taken::Ring(BatchError::Wait(WaitError::Closed)) => self.ended = true,
             Taken::Ring(BatchError::Wait(WaitError::PeerDead(_))) => {
-                self.not_before = Some(Instant::now() + LOOK);
+                self.not_before = Some(Instant::now() + POLL);
             }
             Taken::Ring(BatchError::Wait(WaitError::WaitsForItself(_))) => {}
             Taken::Ring(error @ BatchError::Wait(_)) => return Err(ring_error(error)),
@@ -227,7 +227,7 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Takes some events that are available, and seals units that are full.
+    /// Takes some of the available events, and seals full units.
     fn take(&mut self) -> Result<usize, Taken> {
         let SinkRun { stage, opened, filling, ready, scratch, largest, .. } = self;
         let (encoding, limit) = (&mut opened.encoding, opened.max_frame);
@@ -261,7 +261,7 @@ impl<S: Stage> SinkRun<S> {
                         let encoded = encode(encoding, filling, ready, event, seq, scratch, limit);
                         refused = encoded.err();
                         *largest = (*largest).max(scratch.len());
-                        // Events may be as long as frames, and the window has no room for many.
+                        // An event may fill a frame, and the window has no room for many.
                         if refused.is_some() || ready.len() > sealed {
                             Break(())
                         } else {
@@ -291,7 +291,7 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Sends what is to be sent now: full units, and one that is not full if it is time for it.
+    /// Sends full units, and the unit that is being filled if it is due.
     async fn send(&mut self) -> Result<(), Fault> {
         if self.anew.is_some() {
             return Ok(());
@@ -312,7 +312,8 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Sends a unit for the first time. It is in the window then, whether the call failed or not.
+    /// Sends a unit for the first time. The unit is in the window afterwards, even if the call
+    /// fails.
     async fn send_unit(&mut self, mut unit: Unit) -> Result<(), Fault> {
         unit.sent = Instant::now();
         self.begun.sent = unit.end;
@@ -338,12 +339,12 @@ impl<S: Stage> SinkRun<S> {
         }
         let full = self.window.len() >= self.opened.window as usize && !self.ready.is_empty();
         let idle = self.window.is_empty() && self.filling.is_empty() && !self.ended;
-        let look = match self.not_before {
+        let poll = match self.not_before {
             Some(moment) => Some(moment),
             None if idle || full || self.ended => None,
             None => Some(now + linger), // I3
         };
-        let until = look.into_iter().chain(oldest).min();
+        let until = poll.into_iter().chain(oldest).min();
         let armed = idle && self.not_before.is_none();
         if armed {
             self.count_lag();
@@ -362,7 +363,7 @@ impl<S: Stage> SinkRun<S> {
         let woken = tokio::select! {
             biased;
             notice = connection.notices.recv() => match notice {
-                Some(Notice::Connected) => Woken::Look,
+                Some(Notice::Connected) => Woken::Poll,
                 Some(Notice::Disconnected) => {
                     self.shared.change(|counters| counters.reconnects += 1);
                     Woken::Doubt("the connection is lost".into())
@@ -373,9 +374,9 @@ impl<S: Stage> SinkRun<S> {
                 Some((number, outcome)) => Woken::Answer(number, outcome),
                 None => Woken::Doubt("the connection is closed".into()),
             },
-            () = self.stop.notified() => Woken::Look,
-            () = ring, if armed => Woken::Look,
-            () = pause => Woken::Look,
+            () = self.stop.notified() => Woken::Poll,
+            () = ring, if armed => Woken::Poll,
+            () = pause => Woken::Poll,
         };
         if armed {
             self.stage.disarm();
@@ -383,10 +384,10 @@ impl<S: Stage> SinkRun<S> {
         woken
     }
 
-    /// Counts how far the engine is behind the ring, now and then: a look at all published events
-    /// takes cache lines from the producer.
+    /// Counts the engine's lag behind the ring, at intervals: counting the published events takes
+    /// cache lines from the producer.
     fn count_lag(&mut self) {
-        if self.counted.elapsed() < LOOK && !self.window.is_empty() {
+        if self.counted.elapsed() < POLL && !self.window.is_empty() {
             return;
         }
         self.counted = Instant::now();
@@ -425,7 +426,7 @@ impl<S: Stage> SinkRun<S> {
                 self.count_lag();
                 Ok(())
             }
-            // A refusal of a later one follows from what happened to the oldest.
+            // The refusal of a later append follows from the fate of the oldest.
             AppendAnswer::WrongLastSequence
                 if self.window.oldest().is_some_and(|unit| unit.number != number) =>
             {
@@ -443,7 +444,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the events of a unit that the engine has stored.
+    /// Releases the events of a stored unit. `answered`: whether an acknowledgement said so, and
+    /// not the answer to a doubt.
     fn acknowledge(&mut self, unit: Unit, answered: bool) {
         self.begun.acknowledged = unit.end;
         step!("sink-acknowledged");
@@ -465,7 +467,7 @@ impl<S: Stage> SinkRun<S> {
     }
 }
 
-/// Why no event was taken.
+/// The reason why no event was taken.
 enum Taken {
     Ring(BatchError),
     Failed(Error),
@@ -478,7 +480,7 @@ fn ring_error(error: BatchError) -> Error {
     }
 }
 
-/// Ends a call that the client library holds up, because its buffer is full.
+/// Limits the time of a send, which the client library delays while its buffer is full.
 async fn in_time(sending: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
     match tokio::time::timeout(REQUEST, sending).await {
         Ok(sent) => sent,
@@ -486,15 +488,15 @@ async fn in_time(sending: impl Future<Output = Result<(), Fault>>) -> Result<(),
     }
 }
 
-/// Why an event was not encoded.
+/// The reason why an event was not encoded.
 enum Refused {
-    /// It needs a message of so many bytes.
+    /// The event needs a message of this length, in bytes.
     TooLarge(u64),
-    /// The stream has no such subject.
+    /// The stream does not take the event's subject.
     Subject(String),
 }
 
-/// Encodes an event of varying size, or one that becomes a message of its own.
+/// Encodes an event of varying size, or one with a message of its own.
 fn encode<E>(
     encoding: &mut Encoding<E>,
     filling: &mut Filling,

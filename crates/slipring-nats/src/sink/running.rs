@@ -1,4 +1,4 @@
-//! A sink at work, as other threads see it.
+//! The handles through which other threads observe and end a running sink.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Stop {
     }
 }
 
-/// Looks at a sink, and can end it, from any thread. [`OpenSink::watch`](crate::OpenSink::watch)
+/// Observes a sink from any thread, and can end it. [`OpenSink::watch`](crate::OpenSink::watch)
 /// returns it.
 ///
 /// Example: [`OpenSink::run`](crate::OpenSink::run).
@@ -55,7 +55,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
+    /// Returns the sink's current counts. Takes a lock that the sink holds for a few stores at a
+    /// time.
     ///
     /// Example: [`OpenSink::run`](crate::OpenSink::run).
     pub fn counters(&self) -> Counters {
@@ -63,8 +64,8 @@ impl Watch {
     }
 
     /// Asks the sink to end now, without waiting for acknowledgements. It ends with
-    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
-    /// processes.
+    /// [`Error::Stopped`], which fails a ring of threads. In a ring of processes, another sink can
+    /// take its place.
     ///
     /// Example: [`OpenSink::run`](crate::OpenSink::run).
     pub fn stop(&self) {
@@ -78,9 +79,9 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// A sink that publishes.
+/// A running sink.
 ///
-/// Dropping it lets the sink go on: it ends with its ring.
+/// Dropping the handle does not stop the sink, which ends with its ring.
 ///
 /// Example: [`Sink`](crate::Sink).
 pub struct RunningSink {
@@ -92,7 +93,8 @@ pub struct RunningSink {
 }
 
 impl RunningSink {
-    /// Returns the sink's counts at this moment. Costs a lock that the sink holds for a few stores.
+    /// Returns the sink's current counts. Takes a lock that the sink holds for a few stores at a
+    /// time.
     ///
     /// Example: [`Sink`](crate::Sink).
     pub fn counters(&self) -> Counters {
@@ -106,7 +108,7 @@ impl RunningSink {
         self.durability
     }
 
-    /// Returns in what an existing stream differs from the settings of
+    /// Returns how an existing stream differs from the settings of
     /// [`Sink::create`](crate::Sink::create), as [`OpenSink::remarks`](crate::OpenSink::remarks)
     /// does.
     ///
@@ -115,7 +117,7 @@ impl RunningSink {
         &self.remarks
     }
 
-    /// Returns the number of the journal, which all rings that follow each other on a stream share.
+    /// Returns the number of the journal, which all rings of a stream's series share.
     ///
     /// Example: [`Sink::journal`](crate::Sink::journal).
     pub fn journal(&self) -> [u8; 16] {
@@ -130,35 +132,35 @@ impl RunningSink {
     }
 
     /// Asks the sink to end now, without waiting for acknowledgements. It ends with
-    /// [`Error::Stopped`], which fails a ring of threads; another sink takes the place in a ring of
-    /// processes.
+    /// [`Error::Stopped`], which fails a ring of threads. In a ring of processes, another sink can
+    /// take its place.
     ///
     /// Example: [`Sink`](crate::Sink).
     pub fn stop(&self) {
         self.watch.stop();
     }
 
-    /// Waits for the sink's end, which is that of its ring, and returns its last counts.
+    /// Waits until the sink ends with its ring, and returns its last counts.
     ///
-    /// While the engine is away and the ring is closed, this waits until the engine is back, unless
-    /// [`Sink::outage`](crate::Sink::outage) says otherwise. [`RunningSink::join_by`] has a
-    /// deadline.
+    /// If the ring is closed during an outage of the engine, the call waits until the engine is
+    /// back, unless [`Sink::outage`](crate::Sink::outage) says otherwise. [`RunningSink::join_by`]
+    /// has a deadline.
     ///
     /// Example: [`Sink`](crate::Sink).
     ///
     /// # Errors
-    /// What the sink ended with.
+    /// The error that the sink ended with.
     pub fn join(mut self) -> Result<Counters, Error> {
         self.ended().map(|()| self.watch.counters())
     }
 
-    /// Waits as [`RunningSink::join`] does, but at most until `deadline`. `None`: the sink still
-    /// runs, and can be stopped or waited for again.
+    /// Waits like [`RunningSink::join`], but at most until `deadline`. `None`: the sink still runs,
+    /// and can be stopped or waited for again.
     ///
     /// Example: [`Sink`](crate::Sink).
     ///
     /// # Errors
-    /// What the sink ended with. A later call returns no error.
+    /// The error that the sink ended with. A later call returns no error.
     pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Counters>, Error> {
         if !self.thread.is_finished_by(deadline) {
             return Ok(None);
@@ -166,7 +168,7 @@ impl RunningSink {
         self.ended().map(|()| Some(self.watch.counters()))
     }
 
-    /// Waits for the thread, if no call has done so.
+    /// Waits for the thread, unless an earlier call has done so.
     fn ended(&mut self) -> Result<(), Error> {
         self.thread.join(|| self.watch.counters().acknowledged)
     }

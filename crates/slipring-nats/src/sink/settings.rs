@@ -8,30 +8,30 @@ use crate::nats::Server;
 use crate::nats::stream::StreamSettings;
 use crate::nats::subject::is_subject;
 
-/// What a sink does while the engine is away, or the stream is full.
+/// Policy of a sink while the engine is away or the stream is full.
 ///
-/// The time begins when the sink notices: at once if the connection ends or the server refuses, and
-/// otherwise with the first acknowledgement that is late
-/// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers
-/// questions, and acknowledges nothing: it counts as away. A loss in a cluster is asked about for
-/// 12 s before it counts, so a shorter time ends with [`Error::Away`].
+/// The time starts when the sink notices the outage: at once if the connection ends or the server
+/// refuses, and otherwise at the first late acknowledgement
+/// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers requests
+/// but acknowledges nothing, and counts as away. In a cluster the sink asks about a loss for 12 s
+/// before it counts, so a shorter time ends with [`Error::Away`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
-    /// It waits. The ring fills, and the producers then wait by their own strategy.
+    /// The sink waits. The ring fills, and its producers then wait by their own strategy.
     #[default]
     Wait,
-    /// It waits this long, and then ends with [`Error::Away`] or [`Error::Full`], which fails the
-    /// graph.
+    /// The sink waits this long, and then ends with [`Error::Away`] or [`Error::Full`], which fails
+    /// the graph.
     FailAfter(Duration),
-    /// It waits this long, and from then on drops the ring's events and counts them. The next frame
-    /// tells the hole. Frames that were in flight are kept.
+    /// The sink waits this long, and then drops and counts the ring's events until the engine is
+    /// back. The next frame declares the hole. Frames that were in flight are kept.
     ///
-    /// A ring of processes whose sink has dropped events and then died needs
+    /// If the sink of a ring of processes dies after it has dropped events, its successor needs
     /// [`Sink::accept_loss`](crate::Sink::accept_loss).
     DropAfter(Duration),
 }
 
-/// What an acknowledged event survives. Each level survives what the levels before it do.
+/// Failures that an acknowledged event survives. Each level includes the lower ones.
 ///
 /// | failure | `Memory` | `Process` | `Power` |
 /// |---|---|---|---|
@@ -41,22 +41,22 @@ pub enum Outage {
 /// | one of three replicas' machines loses power | kept | kept, unless it becomes the leader before it has caught up | kept |
 /// | all replicas' machines lose power at once | **lost** | **up to 2 minutes lost** | kept |
 /// | the only replica's disk is lost | **lost** | **lost** | **lost** |
-/// | the stream's last messages are damaged, cut off or deleted | **lost**, and named | **lost**, and named | **lost**, and named |
-/// | the server comes back with an earlier state: a copy of its disk, an index made anew from what is left | **lost** | **lost** | **lost** |
+/// | the stream's last messages are damaged, cut off or deleted | **lost**, and reported | **lost**, and reported | **lost**, and reported |
+/// | the server comes back with an earlier state: a copy of its disk, an index rebuilt from the rest | **lost** | **lost** | **lost** |
 ///
-/// In the last case the server's last sequence is an earlier one, too, and no sink that begins can
-/// know that there was more. A running sink, a surviving ring
-/// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more than the stream, and a new
-/// ring whose program has noted the position ([`Sink::resume_at`](crate::Sink::resume_at)) name it
-/// as [`Error::LostAcknowledged`]. Without any of them, a new ring begins where the stream ends,
-/// and its events get the positions of the lost ones.
+/// In the last case the server's last sequence goes back as well, so a new sink cannot know that
+/// the stream had more. A running sink, a surviving ring ([`Sink::attach`](crate::Sink::attach)), a
+/// source whose ring has more than the stream, and a new ring whose program has recorded the
+/// position ([`Sink::resume_at`](crate::Sink::resume_at)) report the loss as
+/// [`Error::LostAcknowledged`]. Without any of them, a new ring begins where the stream ends, and
+/// its events get the positions of the lost ones.
 ///
-/// JetStream acknowledges before it syncs to disk: it syncs each 2 minutes (`sync_interval`) unless
-/// told otherwise. Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
+/// JetStream acknowledges before it syncs to disk, and by default it syncs every 2 minutes
+/// (`sync_interval`). Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"
 /// (2025); nats-server issue 7564.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The stream is in memory, or is written after its acknowledgements (`persist_mode: async`).
+    /// The stream is in memory, or is written after the acknowledgement (`persist_mode: async`).
     Memory,
     /// The server has handed the event to its operating system.
     #[default]
@@ -87,7 +87,7 @@ pub struct SinkSettings {
 }
 
 impl SinkSettings {
-    /// Refuses options without a meaning.
+    /// Refuses options that make no sense.
     pub fn check(&self) -> Result<(), Error> {
         let refused = |what: &str| Err(Error::Option { what: what.into() });
         if !(1..=MAX_WINDOW as usize).contains(&self.window) {

@@ -1,14 +1,15 @@
-//! The ring's side of a sink: a handle that reads each event and releases late.
+//! The ring's side of a sink: a handle that reads each event and releases it later.
 
 use std::ops::ControlFlow;
 use std::task::Waker;
 
 use slipring::{BatchError, Consumer, Every, Layout, Reading, Seated, Waitable};
 
-/// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph, or one of a
-/// segment (`slipring_shm::Reader`).
+/// A stage's handle that a sink can own: a [`Reader`](slipring::Reader) of a graph or of a segment
+/// (`slipring_shm::Reader`).
 ///
-/// A sink is a required stage: the ring waits for it. So it takes no subscription of a tap.
+/// The ring waits for a sink, which is a required stage. A sink therefore accepts no subscription
+/// to a tap.
 pub trait Stage: sealed::Sealed + Send {
     /// The events of the ring.
     type Event: Send + 'static;
@@ -16,10 +17,11 @@ pub trait Stage: sealed::Sealed + Send {
     fn name(&self) -> String;
     #[doc(hidden)]
     fn next(&self) -> u64;
-    /// Returns the number of events that are available now, beyond the held ones.
+    /// Returns the number of events that are available now, without the held ones.
     #[doc(hidden)]
     fn known(&mut self) -> Result<usize, BatchError>;
-    /// Shows up to `max` events, but none behind one at which `each` breaks, and holds them.
+    /// Shows up to `max` events to `each`, stops behind the first at which it breaks, and holds the
+    /// shown events.
     #[doc(hidden)]
     fn hold(
         &mut self,

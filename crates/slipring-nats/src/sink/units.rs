@@ -1,9 +1,8 @@
-//! What a sink appends: units of events, being filled, and in flight.
+//! The units that a sink appends: one that is being filled, and those in flight.
 //!
 //! Invariants
-//! - I1: units follow each other: `after` of each is the end of the one before it.
-//! - I2: the window has the units in the order in which they were sent, and none that is
-//!   acknowledged.
+//! - I1: units are contiguous: `after` of each is the end of its predecessor.
+//! - I2: the window has the units in the order in which they were sent, and no acknowledged one.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,7 +13,7 @@ use crate::frame::{HEADER, Header, LENGTH};
 use crate::message;
 use crate::nats::publish::{Body, Single};
 
-/// Greatest number of single events that the server stores together.
+/// Greatest number of single events in a batch.
 pub const BATCH: usize = 1000;
 
 /// Bytes of the headers of a message with a single event, at most.
@@ -22,21 +21,21 @@ pub const MESSAGE_HEADERS: usize = 512;
 
 /// An append: a frame, or a batch of single events.
 pub struct Unit {
-    /// Number of the append, under which its answer comes.
+    /// Number of the append, which its answer repeats.
     pub number: u64,
-    /// The position behind the last event.
+    /// Position behind the last event.
     pub end: u64,
     pub events: u64,
     pub body: Body,
-    /// When it was handed to the client, the last time.
+    /// Time at which the unit was last handed to the client.
     pub sent: Instant,
 }
 
 /// Events that are not sent yet.
 pub struct Filling {
-    /// What each header says, but for the positions.
+    /// Header of each unit, except for the positions.
     pub template: Header,
-    /// The position behind the last event of the unit before.
+    /// Position behind the last event of the previous unit.
     after: u64,
     first: u64,
     count: u32,
@@ -48,12 +47,12 @@ pub struct Filling {
     /// Greatest length of a unit, in bytes.
     max: usize,
     next_number: u64,
-    /// Buffers of acknowledged frames, to be filled again.
+    /// Buffers of acknowledged frames, for later units.
     spare: Vec<Vec<u8>>,
 }
 
 impl Filling {
-    /// Nothing yet, behind position `after`.
+    /// Returns an empty unit behind position `after`.
     pub fn new(template: Header, after: u64, max: usize) -> Filling {
         Filling {
             template,
@@ -79,51 +78,51 @@ impl Filling {
         self.max = max;
     }
 
-    /// Whether what it has is longer than a unit may be.
+    /// Returns whether the unit has become longer than allowed, because the limit fell.
     pub fn is_long(&self) -> bool {
         self.count != 0 && self.bytes.len() > self.max
     }
 
-    /// Goes on behind position `after`, by other headers. It is empty.
+    /// Continues behind position `after` with other headers. The unit must be empty.
     pub fn begin_again(&mut self, template: Header, after: u64) {
         (self.template, self.after) = (template, after);
     }
 
-    /// When the first event was taken from the ring.
+    /// Returns when the first event was taken from the ring.
     pub fn taken(&self) -> Instant {
         self.taken
     }
 
-    /// The position behind the last event.
+    /// Returns the position behind the last event.
     #[inline]
     pub fn end(&self) -> u64 {
         if self.count == 0 { self.after } else { self.first + u64::from(self.count) }
     }
 
-    /// Number of events of `size` bytes for which there is room.
+    /// Returns the number of events of `size` bytes for which there is room.
     pub fn room(&self, size: usize) -> usize {
         let used = self.bytes.len().max(HEADER);
         self.max.saturating_sub(used) / size.max(1)
     }
 
-    /// Whether an event at `seq` does not follow the last one directly.
+    /// Returns whether there is a hole between the last event and one at `seq`.
     #[inline]
     pub fn is_behind_hole(&self, seq: u64) -> bool {
         self.count != 0 && seq != self.end()
     }
 
-    /// Whether a frame has no room for an event of varying size with `length` bytes.
+    /// Returns whether the frame has no room for an event of varying size with `length` bytes.
     pub fn is_full_for(&self, length: usize) -> bool {
         self.count != 0 && self.bytes.len() + LENGTH + length > self.max
     }
 
-    /// Whether a batch has no room for a message of `length` bytes.
+    /// Returns whether the batch has no room for a message of `length` bytes.
     pub fn is_full_for_single(&self, length: usize) -> bool {
         self.singles.len() >= BATCH
             || (!self.singles.is_empty() && self.singles_length + length > self.max)
     }
 
-    /// Begins with the event at `seq`, if it is the first.
+    /// Counts the event at `seq`, which may be the first.
     #[inline]
     fn begin(&mut self, seq: u64) {
         if self.count == 0 {
@@ -133,7 +132,7 @@ impl Filling {
         self.count += 1;
     }
 
-    /// Returns where the bytes of the event at `seq` go.
+    /// Returns the buffer to which the bytes of the event at `seq` are appended.
     #[inline] // called for each event, from the crate that makes the ring
     pub fn plain(&mut self, seq: u64) -> &mut Vec<u8> {
         self.begin_frame(seq);
@@ -162,7 +161,7 @@ impl Filling {
         self.bytes.resize(HEADER, 0);
     }
 
-    /// Adds an event that becomes a message of its own.
+    /// Adds an event as a message of its own.
     pub fn single(&mut self, seq: u64, subject: String, event: &[u8]) {
         let after = self.end();
         self.begin(seq);
@@ -174,7 +173,7 @@ impl Filling {
         self.singles.push(Single { subject, description, payload });
     }
 
-    /// Ends the unit, and begins another behind it.
+    /// Ends the unit, and begins the next one behind it.
     pub fn seal(&mut self) -> Unit {
         let (end, events) = (self.end(), u64::from(self.count));
         let body = if self.singles.is_empty() {
@@ -193,7 +192,7 @@ impl Filling {
         Unit { number, end, events, body, sent: self.taken }
     }
 
-    /// Returns a unit without events, which tells that the ring had none up to position `end`.
+    /// Returns a unit without events that declares a hole up to position `end`.
     pub fn seal_hole(&mut self, end: u64, message: impl FnOnce(&Header) -> Single) -> Unit {
         let header = Header { after: self.after, first: end, count: 0, ..self.template };
         let body = Body::Batch(vec![message(&header)]);
@@ -203,7 +202,7 @@ impl Filling {
         Unit { number, end, events: 0, body, sent: Instant::now() }
     }
 
-    /// Takes the buffer of a frame back, if the client is done with it.
+    /// Takes back the buffer of a frame, if the client has no more use for it.
     pub fn recycle(&mut self, body: Body) {
         if let Body::Frame(frame) = body
             && self.spare.len() < 4
@@ -214,7 +213,7 @@ impl Filling {
     }
 }
 
-/// Units that are sent and not acknowledged, the oldest first.
+/// The units that are sent and not acknowledged, the oldest first.
 #[derive(Default)]
 pub struct Window {
     units: VecDeque<Unit>,

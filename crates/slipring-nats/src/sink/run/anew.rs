@@ -1,12 +1,13 @@
-//! What a sink does when the server or the stream takes less than before: it divides its frames
-//! anew.
+//! Beginning anew: a sink divides its frames after the server or the stream has lowered its size
+//! limit.
 //!
 //! Invariants
 //! - I1: frames that were sent are divided only behind begin messages of the sink's own next
-//!   incarnation, of which it knows that they are stored. There are as many of them as the sink may
-//!   have frames in flight, so no condition of the frames before holds any more (resume::I2).
-//! - I2: nothing is sent behind begin messages that may not be stored. Another sink could take
-//!   their sequences, and what follows would be stored behind its begin messages.
+//!   incarnation, after these were acknowledged. There are as many of them as the sink may have
+//!   frames in flight, so they make the condition of every earlier frame false (resume::I2).
+//! - I2: nothing is sent behind begin messages before these are acknowledged. Another sink could
+//!   take their sequences, and the frames behind them would then be stored behind the other sink's
+//!   begin messages.
 
 use std::time::Instant;
 
@@ -21,8 +22,8 @@ use crate::sink::stage::Stage;
 use crate::sink::units::{MESSAGE_HEADERS, Unit};
 
 impl<S: Stage> SinkRun<S> {
-    /// Notes how long messages of the stream can be now, and divides what was not sent yet, if it
-    /// is longer. Returns whether frames in flight are.
+    /// Takes over the current size limit, and divides unsent frames that exceed it. Returns whether
+    /// frames in flight exceed it, too.
     pub(super) fn fit(&mut self, max_message: u64) -> Result<bool, Error> {
         self.opened.learn_limit(max_message)?;
         let limit = self.opened.max_frame;
@@ -49,7 +50,7 @@ impl<S: Stage> SinkRun<S> {
         Ok(())
     }
 
-    /// Divides all frames, behind the sink's begin messages of the incarnation `incarnation`.
+    /// Divides all frames, behind the sink's begin messages of incarnation `incarnation`.
     pub(super) fn began_anew(&mut self, incarnation: u64) -> Result<(), Error> {
         step!("sink-begun-again");
         (self.anew, self.begun.incarnation) = (None, incarnation);
@@ -64,7 +65,7 @@ impl<S: Stage> SinkRun<S> {
         self.divide(units, self.begun.acknowledged)
     }
 
-    /// Takes the units that were not sent.
+    /// Takes the unsent units.
     fn unsent(&mut self) -> Vec<Unit> {
         if !self.filling.is_empty() {
             self.ready.push_back(self.filling.seal());
@@ -72,8 +73,8 @@ impl<S: Stage> SinkRun<S> {
         self.ready.drain(..).collect()
     }
 
-    /// Divides the frames of `units` behind position `after`. A hole at the ring's end is told when
-    /// all else is stored.
+    /// Divides the frames of `units` behind position `after`. Units without events are left out: a
+    /// hole at the ring's end is declared again once all events are stored.
     fn divide(&mut self, units: Vec<Unit>, after: u64) -> Result<(), Error> {
         let (template, limit) = (self.opened.template(), self.opened.max_frame);
         self.filling.begin_again(template, after);
@@ -82,7 +83,7 @@ impl<S: Stage> SinkRun<S> {
             let frame = match unit.body {
                 Body::Frame(frame) => frame,
                 Body::Batch(_) if unit.events > 0 => {
-                    self.ready.push_back(unit); // each event has a message of its own
+                    self.ready.push_back(unit); // has one message for each event
                     continue;
                 }
                 Body::Batch(_) => continue,
@@ -108,7 +109,7 @@ impl<S: Stage> SinkRun<S> {
     }
 }
 
-/// Refuses an event that does not fit into a message of the length `limit`.
+/// Refuses a unit with an event that does not fit into a message of `limit` bytes.
 fn check(unit: &Unit, limit: usize) -> Result<(), Error> {
     let fits = |needs: usize| match needs <= limit {
         true => Ok(()),

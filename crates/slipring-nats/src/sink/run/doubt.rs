@@ -1,10 +1,11 @@
-//! What a sink does in doubt: it asks the engine where to go on.
+//! A sink in doubt: it asks the engine where to continue.
 //!
 //! Invariants
 //! - I1: nothing is sent between the doubt and the engine's answer.
-//! - I2: the units of the window are sent again as they were, or behind begin messages of the next
-//!   incarnation: see `resume`, and `run/anew.rs`.
-//! - I3: while the sink asks or waits, it looks at the ring, at the deadline and at a call to stop.
+//! - I2: the units of the window are sent again unchanged, or behind begin messages of the next
+//!   incarnation (`resume`, `run/anew.rs`).
+//! - I3: while the sink asks or waits, it keeps checking the ring, the deadline and the request to
+//!   stop.
 
 use std::ops::ControlFlow::Continue;
 use std::task::Poll;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use slipring::{BatchError, WaitError};
 
-use super::{Doubt, LOOK, SinkRun, Taken, in_time};
+use super::{Doubt, POLL, SinkRun, Taken, in_time};
 use crate::counters::State;
 use crate::errors::Error;
 use crate::nats::{Connection, Fault, Notice};
@@ -23,12 +24,12 @@ use crate::sink::stage::Stage;
 
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Time that the engine has to name the stream's end, and to show what is behind the last
+/// Time that the engine has to return the stream's end and the messages behind the last
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
 
 impl<S: Stage> SinkRun<S> {
-    /// Asks the engine where to go on, until it says so, and sends the rest of the window again
+    /// Asks the engine until it says where to continue, and sends the rest of the window again
     /// (I2).
     pub(super) async fn resolve(&mut self, mut doubt: Doubt, why: String) -> Result<(), Error> {
         step!("sink-in-doubt");
@@ -45,14 +46,14 @@ impl<S: Stage> SinkRun<S> {
             self.anew = None;
             self.opened.publisher.begin_attempt();
             self.rest(doubt).await?;
-            // A stream is as full for the next server.
+            // The stream would be just as full at another server.
             if doubt == Doubt::Lost && self.opened.connection.is_to_leave(since) {
                 let requests = self.opened.connection.requests();
                 self.watching(doubt, async move { requests.leave().await }).await?;
             }
             let ended = match self.ask(doubt).await? {
                 Asked::Later(why) => {
-                    doubt = Doubt::Lost; // whether the stream is full is not known any more
+                    doubt = Doubt::Lost; // the stream may have room by now
                     let denied = self.opened.connection.denied();
                     let why = denied.map_or(why, |denied| denied.to_string());
                     self.shared.change(|counters| counters.last_doubt.clone_from(&why));
@@ -92,7 +93,7 @@ impl<S: Stage> SinkRun<S> {
             };
             match sent {
                 Ok(()) => {
-                    // Without units in flight nothing is left to be acknowledged.
+                    // Without units in flight, no acknowledgement will end the outage.
                     let (outage, state) = match self.window.is_empty() {
                         true => (None, State::Publishing),
                         false => (self.outage.take().map(|(_, why)| (since, why)), state),
@@ -115,7 +116,7 @@ impl<S: Stage> SinkRun<S> {
         self.watching(doubt, tokio::time::sleep(pause)).await
     }
 
-    /// Waits for `asking`, and keeps an eye on the ring and the deadline meanwhile.
+    /// Waits for `asking`, and checks the ring and the deadline meanwhile (I3).
     async fn watching<T>(
         &mut self,
         doubt: Doubt,
@@ -123,10 +124,10 @@ impl<S: Stage> SinkRun<S> {
     ) -> Result<T, Error> {
         let mut asking = std::pin::pin!(asking);
         loop {
-            self.look_at_ring()?;
+            self.check_ring()?;
             self.count_lag();
             let drops = self.check_outage(doubt)?;
-            // Producers do not wait for a sink that drops their events.
+            // A sink that drops events takes them as they come, so that producers do not wait.
             let armed = drops && !self.ended && self.not_before.is_none();
             let stage = &mut self.stage;
             let ring = std::future::poll_fn(|context| {
@@ -137,7 +138,7 @@ impl<S: Stage> SinkRun<S> {
                 answer = &mut asking => Some(answer),
                 () = self.stop.notified() => None,
                 () = ring, if armed => None,
-                () = tokio::time::sleep(LOOK) => None,
+                () = tokio::time::sleep(POLL) => None,
             };
             if armed {
                 self.stage.disarm();
@@ -148,8 +149,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Ends the sink, or drops events, if the engine has been away for as long as the user allows.
-    /// Returns whether it drops.
+    /// Ends the sink or drops events after the outage that the user allows. Returns whether it
+    /// drops.
     fn check_outage(&mut self, doubt: Doubt) -> Result<bool, Error> {
         let Some((since, why)) = &self.outage else { return Ok(false) };
         let waited = since.elapsed();
@@ -163,7 +164,7 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Drops the events that the ring has, so that its producers do not wait.
+    /// Drops the ring's events, so that its producers do not wait.
     fn drop_events(&mut self) -> Result<(), Error> {
         let mut dropped = 0;
         let end = loop {
@@ -180,9 +181,9 @@ impl<S: Stage> SinkRun<S> {
         end
     }
 
-    /// Fails if the ring has ended otherwise than by its producers' close, or the user asked to
-    /// stop.
-    fn look_at_ring(&mut self) -> Result<(), Error> {
+    /// Fails if the ring has ended other than by its producers' close, or the user has asked the
+    /// sink to stop.
+    fn check_ring(&mut self) -> Result<(), Error> {
         if self.stop.is_asked() {
             return Err(Error::Stopped);
         }
@@ -239,7 +240,7 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the units that the engine has, as it names its end. Returns whether there were any.
+    /// Releases the units that the stream has up to its end `end`. Returns whether there were any.
     fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
         let before = self.begun.acknowledged;
         while self.window.oldest().is_some_and(|unit| unit.end <= end) {
@@ -250,7 +251,7 @@ impl<S: Stage> SinkRun<S> {
         if self.begun.acknowledged == end {
             Ok(before != end)
         } else {
-            // The stream ends in the middle of a unit, which no append of this sink can have left.
+            // The stream ends within a unit, and no append of this sink can have left it so.
             Err(Error::WrongEpoch { ring: self.begun.acknowledged, stream: end })
         }
     }
@@ -270,10 +271,9 @@ impl<S: Stage> SinkRun<S> {
     }
 }
 
-/// What the engine says, or why it says nothing.
+/// The engine's answer to a doubt, or the reason why there is none.
 enum Asked {
-    /// The stream's end, and the greatest message that the stream takes, in bytes (0: as the
-    /// server).
+    /// The stream's end, and its size limit for messages, in bytes (0: that of the server).
     End(resume::Tail, u64),
     Failed(Error),
     Later(String),
