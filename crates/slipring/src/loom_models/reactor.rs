@@ -13,7 +13,7 @@ use loom::thread;
 use super::processes::Segment;
 use super::task::block_on;
 use super::*;
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed, Weak};
 use crate::ring::reactors::{Reactors, Watched};
 use crate::segment::OnDeath;
@@ -44,7 +44,7 @@ impl Watched for Site {
 
 impl Site {
     fn new() -> Arc<Site> {
-        let queue = WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())));
+        let queue = WaitQueue::between_processes(MaybeMapped::new(Line::new(QueueState::new())));
         let site = Arc::new(Site {
             queues: [queue],
             progress: AtomicU64::new(0),

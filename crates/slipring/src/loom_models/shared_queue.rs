@@ -8,7 +8,7 @@
 use loom::thread;
 
 use super::*;
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed};
 use crate::wait::queue::{WaitQueue, notify};
 use crate::wait::queue_state::QueueState;
@@ -17,7 +17,7 @@ use crate::wait::queue_state::QueueState;
 #[test]
 fn loom_a_sleeper_of_another_process() {
     explore(10, None, || {
-        let queue = WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())));
+        let queue = WaitQueue::between_processes(MaybeMapped::new(Line::new(QueueState::new())));
         let shared = Arc::new(([queue], AtomicU64::new(0)));
         let asleep_at = shared.clone();
         let sleeping = thread::spawn(move || {

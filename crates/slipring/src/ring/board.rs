@@ -8,7 +8,7 @@
 //! - I1: the parts of a board have the sizes that the plan of its ring asks for, and hold their
 //!   first values before the first handle exists.
 
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, array};
 use crate::ring::counters::CounterWords;
 use crate::ring::peers::Peers;
@@ -25,21 +25,21 @@ const PARTICIPANT: u32 = 1;
 /// The words that the handles of a ring share.
 pub(crate) struct Board {
     /// The word of each line of the plan.
-    pub(crate) lines: Shared<[Line<AtomicU64>]>,
+    pub(crate) lines: MaybeMapped<[Line<AtomicU64>]>,
     /// The seats of all parties.
-    pub(crate) seats: Shared<[Line<Seat>]>,
+    pub(crate) seats: MaybeMapped<[Line<Seat>]>,
     /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
-    pub(crate) cells: Box<[Shared<[AtomicU64]>]>,
+    pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
     /// The number by which this process owns seats.
     pub(crate) participant: u32,
-    pub(crate) status: Shared<Line<StatusWords>>,
+    pub(crate) status: MaybeMapped<Line<StatusWords>>,
     pub(crate) queues: Box<[WaitQueue]>,
     /// Whether each notification of this process executes a fence; see [`Waits`].
     ///
     /// [`Waits`]: crate::ring::waits::Waits
     pub(crate) always_fences: bool,
     /// The record of the graph's failure, which other processes read; `None`: there are none.
-    pub(crate) failure: Option<Shared<FailureRecord>>,
+    pub(crate) failure: Option<MaybeMapped<FailureRecord>>,
     /// The other processes; `None`: there are none.
     pub(crate) peers: Option<Peers>,
     pub(crate) counters: CounterWords,
@@ -71,9 +71,9 @@ impl Board {
         Some(Board {
             lines: array(plan.lines, word)?.into(),
             seats: seats.into(),
-            cells: plan.stages.iter().map(|_| Shared::from(Box::default())).collect(),
+            cells: plan.stages.iter().map(|_| MaybeMapped::from(Box::default())).collect(),
             participant: PARTICIPANT,
-            status: Shared::new(Line::new(StatusWords::default())),
+            status: MaybeMapped::new(Line::new(StatusWords::default())),
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
             always_fences: false,
             failure: None,

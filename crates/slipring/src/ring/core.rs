@@ -10,8 +10,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
+use crate::base::maybe_mapped::Mapping;
 use crate::base::panics::{drop_contained, panic_message};
-use crate::base::shared::Mapping;
 use crate::base::sync::{Relaxed, Statistic, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;

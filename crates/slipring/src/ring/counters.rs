@@ -18,7 +18,7 @@
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use crate::base::shared::{Mapping, Shared};
+use crate::base::maybe_mapped::{Mapping, MaybeMapped};
 use crate::base::sync::{Line, Relaxed, Statistic, array};
 use crate::errors::{Latency, Turns};
 use crate::ring::plan::Plan;
@@ -73,11 +73,11 @@ pub(crate) struct Party {
 
 /// The words of the counters of a graph's parties.
 pub(crate) struct CounterWords {
-    parties: Shared<[Line<Party>]>,
+    parties: MaybeMapped<[Line<Party>]>,
     /// Time waited, in nanoseconds, for each pair of parties, ordered by the waiting party and then
     /// by the awaited party. Each party writes to lines of its own, so that the flushes of two
     /// parties do not contend.
-    waited: Shared<[Line<[Statistic; PER_LINE]>]>,
+    waited: MaybeMapped<[Line<[Statistic; PER_LINE]>]>,
 }
 
 impl CounterWords {
@@ -120,8 +120,8 @@ impl CounterWords {
         // SAFETY: the caller's promise; a line of counters consists of atomic words.
         unsafe {
             Some(CounterWords {
-                parties: Shared::mapped_slice(parties, first, mapping),
-                waited: Shared::mapped_slice(waited, times, mapping),
+                parties: MaybeMapped::mapped_slice(parties, first, mapping),
+                waited: MaybeMapped::mapped_slice(waited, times, mapping),
             })
         }
     }

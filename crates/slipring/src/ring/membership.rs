@@ -20,7 +20,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use crate::base::edge;
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, AtomicUsize, Line, Relaxed, may_die, twin};
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
@@ -79,9 +79,9 @@ pub(crate) struct Membership {
     /// pool.
     alive: Box<[AtomicUsize]>,
     /// The seats of all parties.
-    pub(crate) seats: Shared<[Line<Seat>]>,
+    pub(crate) seats: MaybeMapped<[Line<Seat>]>,
     /// The cells of each stage, one per slot: empty, unless the stage is a pool of a segment.
-    pub(crate) cells: Box<[Shared<[AtomicU64]>]>,
+    pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
     /// The number by which this process owns seats.
     pub(crate) participant: u32,
     /// Number of each pool's orphans, indexed by stage. An orphan is counted after it is left, and
@@ -95,8 +95,8 @@ impl Membership {
     /// `cells`. `participant` is the number of this process.
     pub(crate) fn new(
         plan: &Plan,
-        seats: Shared<[Line<Seat>]>,
-        cells: Box<[Shared<[AtomicU64]>]>,
+        seats: MaybeMapped<[Line<Seat>]>,
+        cells: Box<[MaybeMapped<[AtomicU64]>]>,
         participant: u32,
     ) -> Membership {
         let stages = &plan.stages;

@@ -9,8 +9,8 @@
 use std::hash::{Hash, Hasher};
 
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::panics::Contained;
-use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, Relaxed, array};
 
 /// Shard id of an event that no shard owns.
@@ -152,7 +152,7 @@ impl Hasher for Mixer {
 /// The shard ids of a stage, one per slot, and the partitioner that computes these ids.
 pub(crate) struct ShardIds<E> {
     partitioner: Contained<Partitioner<E>>,
-    ids: Shared<[AtomicU32]>,
+    ids: MaybeMapped<[AtomicU32]>,
 }
 
 impl<E> ShardIds<E> {
@@ -164,13 +164,13 @@ impl<E> ShardIds<E> {
         capacity: usize,
     ) -> Option<ShardIds<E>> {
         let ids = array(capacity, |_| AtomicU32::new(NO_SHARD))?;
-        Some(ShardIds::over(partitioner, Shared::from(ids)))
+        Some(ShardIds::over(partitioner, MaybeMapped::from(ids)))
     }
 
     /// Uses `ids`, one for each slot.
     pub(crate) fn over(
         partitioner: Contained<Partitioner<E>>,
-        ids: Shared<[AtomicU32]>,
+        ids: MaybeMapped<[AtomicU32]>,
     ) -> ShardIds<E> {
         ShardIds { partitioner, ids }
     }

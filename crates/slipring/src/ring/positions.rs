@@ -2,7 +2,7 @@
 //! The plan decides on which line each position lies.
 //!
 //! All accesses to the words of positions go through [`Positions`]. The words lie on the heap or in
-//! memory that other processes map, too ([`Shared`]). The plan is a parameter of the methods,
+//! memory that other processes map, too ([`MaybeMapped`]). The plan is a parameter of the methods,
 //! because the plan never changes and each process can hold its own copy of the plan.
 //!
 //! Invariants
@@ -25,7 +25,7 @@
 //!   start.
 
 use crate::base::edge;
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed, may_die, twin};
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
 use crate::ring::spec::Delivery;
@@ -33,12 +33,12 @@ use crate::ring::words::{ClaimWord, IDLE, PoolWord, SeatedClaim, ahead, bound_ah
 
 /// The shared positions of a ring.
 pub(crate) struct Positions {
-    lines: Shared<[Line<AtomicU64>]>,
+    lines: MaybeMapped<[Line<AtomicU64>]>,
 }
 
 impl Positions {
     /// Makes the positions whose words are `lines`.
-    pub(crate) fn over(lines: Shared<[Line<AtomicU64>]>) -> Positions {
+    pub(crate) fn over(lines: MaybeMapped<[Line<AtomicU64>]>) -> Positions {
         Positions { lines }
     }
 

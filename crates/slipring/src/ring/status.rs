@@ -9,8 +9,8 @@
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::name::Name;
-use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, may_die, twin};
 use crate::errors::{Cause, Failure, WaitError};
 
@@ -154,11 +154,11 @@ impl FailureRecord {
 
 /// The status of a graph says whether the graph runs, and how the graph ended.
 pub(crate) struct Status {
-    words: Shared<Line<StatusWords>>,
+    words: MaybeMapped<Line<StatusWords>>,
     failure: Mutex<Option<Failure>>,
     /// The record of the failure that other processes read, and the names of the parties; `None`:
     /// the graph has one process.
-    record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
+    record: Option<(MaybeMapped<FailureRecord>, Box<[Name]>)>,
     /// All bits that the status may have. Another bit is damage: no stage may wait for an event
     /// then, because the ring takes no producer.
     known: u32,
@@ -169,8 +169,8 @@ impl Status {
     /// Makes the status of a graph that runs. `many_producers` says whether the graph has several
     /// producers. The new status has no deadline if the given deadline is beyond the clock's range.
     pub(crate) fn new(
-        words: Shared<Line<StatusWords>>,
-        record: Option<(Shared<FailureRecord>, Box<[Name]>)>,
+        words: MaybeMapped<Line<StatusWords>>,
+        record: Option<(MaybeMapped<FailureRecord>, Box<[Name]>)>,
         many_producers: bool,
         deadline: Option<Duration>,
     ) -> Status {

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 
 use super::declaration::{Declaration, StageDeclaration, StageDelivery};
 use super::participant::Participant;
+use crate::base::maybe_mapped::{Mapping, MaybeMapped};
 use crate::base::panics::Contained;
-use crate::base::shared::{Mapping, Shared};
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
 use crate::ring::board::Board;
@@ -98,9 +98,9 @@ impl Areas {
     ///
     /// # Safety
     /// The areas are those of the declaration that `plan` was made from.
-    unsafe fn seats(&self, plan: &Plan) -> Shared<[Line<Seat>]> {
+    unsafe fn seats(&self, plan: &Plan) -> MaybeMapped<[Line<Seat>]> {
         // SAFETY: the caller's promise.
-        unsafe { Shared::mapped_slice(self.seats, plan.seats(), &self.mapping) }
+        unsafe { MaybeMapped::mapped_slice(self.seats, plan.seats(), &self.mapping) }
     }
 
     /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes
@@ -123,7 +123,7 @@ impl Areas {
             // those of the sharded stages before.
             let ids = unsafe {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
-                Shared::mapped_slice(first.cast(), capacity, &self.mapping)
+                MaybeMapped::mapped_slice(first.cast(), capacity, &self.mapping)
             };
             let partitioner = partitioner(shards, (key_offset, key_length));
             Some(ShardIds::over(Contained::new(partitioner), ids))
@@ -147,19 +147,19 @@ impl Areas {
             // SAFETY: the caller's promise: there are `plan.queues` states.
             let state = unsafe { self.queues.cast::<Line<QueueState>>().add(number) };
             // SAFETY: as above; the states lie in the mapping.
-            WaitQueue::between_processes(unsafe { Shared::mapped(state, mapping.clone()) })
+            WaitQueue::between_processes(unsafe { MaybeMapped::mapped(state, mapping.clone()) })
         };
         let mut pools = 0;
         let cells = plan.stages.iter().map(|stage| {
             if !matches!(stage.delivery, Delivery::Pool { .. }) {
-                return Shared::from(Box::default());
+                return MaybeMapped::from(Box::default());
             }
             pools += 1;
             // SAFETY: the caller's promise: each pool has `plan.capacity` cells, which lie behind
             // those of the pools before.
             unsafe {
                 let first = self.cells.cast::<AtomicU64>().add((pools - 1) * plan.capacity);
-                Shared::mapped_slice(first.cast(), plan.capacity, mapping)
+                MaybeMapped::mapped_slice(first.cast(), plan.capacity, mapping)
             }
         });
         let cells = cells.collect();
@@ -171,14 +171,17 @@ impl Areas {
         // SAFETY: the caller's promise, for each area.
         unsafe {
             Some(Board {
-                lines: Shared::mapped_slice(self.lines, plan.lines, mapping),
+                lines: MaybeMapped::mapped_slice(self.lines, plan.lines, mapping),
                 seats: self.seats(plan),
                 cells,
                 participant: participant.number,
-                status: Shared::mapped(self.status.cast::<Line<StatusWords>>(), mapping.clone()),
+                status: MaybeMapped::mapped(
+                    self.status.cast::<Line<StatusWords>>(),
+                    mapping.clone(),
+                ),
                 queues: (0..plan.queues).map(queue).collect(),
                 always_fences: participant.always_fences,
-                failure: Some(Shared::mapped(self.failure.cast(), mapping.clone())),
+                failure: Some(MaybeMapped::mapped(self.failure.cast(), mapping.clone())),
                 peers: Some(Peers {
                     on_death: on_death.chain([declaration.producer_on_death]).collect(),
                     notice: participant.notice,
@@ -202,8 +205,8 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
     let plan = declaration.plan()?;
     // SAFETY: the caller's promise.
     let (lines, queues, seats) = unsafe {
-        let lines: Shared<[Line<AtomicU64>]> =
-            Shared::mapped_slice(areas.lines, plan.lines, &areas.mapping);
+        let lines: MaybeMapped<[Line<AtomicU64>]> =
+            MaybeMapped::mapped_slice(areas.lines, plan.lines, &areas.mapping);
         let queues = areas.queues.cast::<Line<QueueState>>();
         (lines, queues, areas.seats(&plan))
     };

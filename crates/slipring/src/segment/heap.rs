@@ -9,7 +9,7 @@ use super::areas::{Areas, begin};
 use super::declaration::Declaration;
 use super::participant::Participant;
 use super::ring::SegmentRing;
-use crate::base::shared::Mapping;
+use crate::base::maybe_mapped::Mapping;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Statistic};
 use crate::ring::core::{WatchedEvents, watched_events};
 use crate::ring::memory::Pages;

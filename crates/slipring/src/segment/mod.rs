@@ -12,8 +12,9 @@
 //! - I1: all processes of a segment make their rings from equal declarations, so that lines, queues
 //!   and seats mean the same to all.
 //! - I2: a process makes the handle of a stage or producer only while it owns that party's seat.
-//! - I3: every area stays mapped, where it is, while its [`Mapping`](crate::base::shared::Mapping)
-//!   lives. Each ring and each handle keeps the mapping.
+//! - I3: every area stays mapped, where it is, while its
+//!   [`Mapping`](crate::base::maybe_mapped::Mapping) lives. Each ring and each handle keeps the
+//!   mapping.
 
 #![doc(hidden)]
 
@@ -81,7 +82,7 @@ pub use ring::{
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::available_memory::{Bytes, check as check_memory};
-pub use crate::base::shared::Mapping;
+pub use crate::base::maybe_mapped::Mapping;
 pub use crate::consumer::markers::sealed::{Access, Delivery};
 pub use crate::producer::sealed::Sharing;
 pub use crate::ring::partition::shard_of_bytes;

@@ -35,9 +35,9 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// `queue.rs` imports `edge`, `shared`, `sync` and `system` from `super`, because `queue_model.rs`
-// replaces `edge`, `sync` and `system`.
-use crate::base::{edge, shared, sync, system};
+// `queue.rs` imports these from `super`, because `queue_model.rs` replaces `edge`, `sync` and
+// `system`.
+use crate::base::{edge, maybe_mapped, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;
 pub(crate) use full_ring::FullRing;

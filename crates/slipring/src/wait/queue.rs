@@ -12,10 +12,10 @@ use std::time::Duration;
 // The imports below begin with `super`, because `queue_model.rs` compiles this file a second time,
 // for a simulated machine.
 use super::edge::announced;
+use super::maybe_mapped::MaybeMapped;
 use super::queue_state::{
     BARRIER_PAUSE, FENCED, LONGEST_PAUSE, QUIET, QueueState, SLEEPER, quiet_after,
 };
-use super::shared::Shared;
 use super::shared_queue;
 #[cfg(not(slipring_loom))]
 use super::sync::AtomicU64;
@@ -129,7 +129,7 @@ pub(super) struct Sleepers {
 /// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's
 ///   handles keep the ring alive.
 pub(crate) struct WaitQueue {
-    state: Shared<Line<QueueState>>,
+    state: MaybeMapped<Line<QueueState>>,
     /// Whether the queue may become quiet: whether membarrier was available when the queue was
     /// created.
     can_be_quiet: bool,
@@ -150,7 +150,7 @@ impl WaitQueue {
         let sleepers =
             Sleepers { threads: 0, wake_ups: 0, tasks: Vec::new(), spare_buffer: Vec::new() };
         WaitQueue {
-            state: Shared::new(Line::new(QueueState::new())),
+            state: MaybeMapped::new(Line::new(QueueState::new())),
             can_be_quiet,
             created: Instant::now(),
             sleepers: Mutex::new(sleepers),
@@ -160,7 +160,7 @@ impl WaitQueue {
     }
 
     /// Makes this process's view of a queue that the processes of a segment share.
-    pub(crate) fn between_processes(state: Shared<Line<QueueState>>) -> WaitQueue {
+    pub(crate) fn between_processes(state: MaybeMapped<Line<QueueState>>) -> WaitQueue {
         WaitQueue { state, between_processes: true, ..WaitQueue::with_quiet(true) }
     }
 

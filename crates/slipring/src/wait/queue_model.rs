@@ -59,10 +59,10 @@ use queue_state::{FENCED, QUIET};
 use reactor::Reactor;
 use sync::{AtomicU64, Relaxed};
 
-use crate::base::shared;
+use crate::base::maybe_mapped;
 
 /// The data that the threads of a model share.
-struct Shared {
+struct ModelData {
     queues: Vec<WaitQueue>,
     /// Indices of the queues that a publication notifies; a publication notifies all queues of the
     /// model.
@@ -86,9 +86,9 @@ impl Wake for Woken {
     }
 }
 
-impl Shared {
-    fn new(queues: usize, notifiers: usize, publications: u8) -> Shared {
-        Shared {
+impl ModelData {
+    fn new(queues: usize, notifiers: usize, publications: u8) -> ModelData {
+        ModelData {
             queues: (0..queues).map(|_| WaitQueue::new()).collect(),
             notifies: (0..queues).collect(),
             progress: (0..notifiers).map(|_| AtomicU64::new(0)).collect(),
@@ -180,57 +180,57 @@ impl Shared {
 type Explored = Result<usize, String>;
 
 fn two_notifiers(twin: &'static str) -> Explored {
-    let shared = Shared::new(1, 2, 2);
+    let data = ModelData::new(1, 2, 2);
     let threads = vec![
-        ("first notifier", shared.publishes(0)),
-        ("second notifier", shared.publishes(1)),
-        ("sleeper", shared.sleeps(0, 0)),
+        ("first notifier", data.publishes(0)),
+        ("second notifier", data.publishes(1)),
+        ("sleeper", data.sleeps(0, 0)),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores one notifier and two sleepers. The second sleeper's first sleep has a time limit.
 fn two_sleepers(twin: &'static str) -> Explored {
-    let shared = Shared::new(1, 1, 2);
+    let data = ModelData::new(1, 1, 2);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("first sleeper", shared.sleeps(0, 0)),
-        ("second sleeper", shared.sleeps(0, 1)),
+        ("notifier", data.publishes(0)),
+        ("first sleeper", data.sleeps(0, 0)),
+        ("second sleeper", data.sleeps(0, 1)),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores a notifier, a task with two wakers, and a task that polls once and disarms.
 fn two_tasks(twin: &'static str) -> Explored {
-    let shared = Shared::new(1, 1, 2);
+    let data = ModelData::new(1, 1, 2);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("task", shared.polls(0)),
-        ("disarming task", shared.polls_and_disarms(0)),
+        ("notifier", data.publishes(0)),
+        ("task", data.polls(0)),
+        ("disarming task", data.polls_and_disarms(0)),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores publications that notify two queues, each with one sleeper.
 fn two_queues(twin: &'static str) -> Explored {
-    let shared = Shared::new(2, 1, 2);
+    let data = ModelData::new(2, 1, 2);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("first sleeper", shared.sleeps(0, 0)),
-        ("second sleeper", shared.sleeps(1, 0)),
+        ("notifier", data.publishes(0)),
+        ("first sleeper", data.sleeps(0, 0)),
+        ("second sleeper", data.sleeps(1, 0)),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores a sleeper and a task on a system that can refuse barriers.
 fn refused_barriers(twin: &'static str) -> Explored {
-    let shared = Shared::new(1, 1, 2);
+    let data = ModelData::new(1, 1, 2);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("sleeper", shared.sleeps(0, 0)),
-        ("task", shared.polls(0)),
+        ("notifier", data.publishes(0)),
+        ("sleeper", data.sleeps(0, 0)),
+        ("task", data.polls(0)),
     ];
-    Model { refuses: true, ..shared.model(threads) }.explore(twin)
+    Model { refuses: true, ..data.model(threads) }.explore(twin)
 }
 
 /// Explores a model and asserts that it reaches at least `least` states.

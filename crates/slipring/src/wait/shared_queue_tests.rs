@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::queue_tests::{BOUND, Race, make_quiet, notify, soaks, word};
-use crate::base::shared::Shared;
+use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed};
 use crate::base::system::register_for_barriers_of_processes;
 use crate::wait::queue::WaitQueue;
@@ -17,7 +17,7 @@ use crate::wait::shared_queue;
 
 /// A queue that processes could share, on the heap.
 fn on_the_heap() -> WaitQueue {
-    WaitQueue::between_processes(Shared::new(Line::new(QueueState::new())))
+    WaitQueue::between_processes(MaybeMapped::new(Line::new(QueueState::new())))
 }
 
 /// Whether this process takes part in barriers of processes. Without them, no queue becomes quiet.
@@ -191,7 +191,7 @@ mod processes {
         /// Returns a queue over a state that lies in this mapping.
         fn queue(self: &Arc<Self>, state: fn(&Words) -> &Line<QueueState>) -> WaitQueue {
             // SAFETY: the `Arc` keeps the mapping, and all processes change it by atomic accesses.
-            let state = unsafe { Shared::mapped(state(self.words()).into(), self.clone()) };
+            let state = unsafe { MaybeMapped::mapped(state(self.words()).into(), self.clone()) };
             WaitQueue::between_processes(state)
         }
     }

@@ -7,10 +7,11 @@
 
 use super::explore::{Model, Program};
 use super::machine::wait_for_others;
+use super::maybe_mapped::MaybeMapped;
 use super::queue::{self, WaitQueue};
 use super::queue_state::{EPOCH, FENCED, QUIET, QueueState, SLEEPER};
 use super::sync::{AtomicU64, Line, Relaxed, Statistic};
-use super::{Explored, Shared, shared};
+use super::{Explored, ModelData};
 use crate::wait::queue_tests::soaks;
 
 /// Epoch of a queue whose next wake-up begins again at epoch 0.
@@ -18,9 +19,9 @@ const LAST_EPOCH: u64 = EPOCH.wrapping_neg();
 /// All bits of an epoch but the lowest.
 const ALL_BUT_ONE_BIT: u64 = LAST_EPOCH << 1;
 
-impl Shared {
+impl ModelData {
     /// Returns the data of a model with one queue, whose state word begins as `word`.
-    pub(super) fn between_processes(word: u64, notifiers: usize, publications: u8) -> Shared {
+    pub(super) fn between_processes(word: u64, notifiers: usize, publications: u8) -> ModelData {
         let state = QueueState {
             word: AtomicU64::new(word),
             restless: AtomicU64::new(0),
@@ -28,8 +29,12 @@ impl Shared {
             quiet_after: Statistic::new(0),
             notified_at: Statistic::new(0),
         };
-        let queue = WaitQueue::between_processes(shared::Shared::new(Line::new(state)));
-        Shared { queues: vec![queue], notifies: vec![0], ..Shared::new(0, notifiers, publications) }
+        let queue = WaitQueue::between_processes(MaybeMapped::new(Line::new(state)));
+        ModelData {
+            queues: vec![queue],
+            notifies: vec![0],
+            ..ModelData::new(0, notifiers, publications)
+        }
     }
 
     /// Returns the [`Program`] of a notifier that a successor can replace at any step. Each call
@@ -87,40 +92,40 @@ pub(super) fn publications() -> u8 {
 
 /// Explores one sleeper and two notifiers.
 fn two_notifiers(start: u64, publications: u8, refuses: bool, twin: &'static str) -> Explored {
-    let shared = Shared::between_processes(start, 2, publications);
+    let data = ModelData::between_processes(start, 2, publications);
     let threads = vec![
-        ("first notifier", shared.publishes(0)),
-        ("second notifier", shared.publishes(1)),
-        ("sleeper", shared.sleeps(0, 0)),
+        ("first notifier", data.publishes(0)),
+        ("second notifier", data.publishes(1)),
+        ("sleeper", data.sleeps(0, 0)),
     ];
-    Model { refuses, ..shared.model(threads) }.explore(twin)
+    Model { refuses, ..data.model(threads) }.explore(twin)
 }
 
 /// Explores two sleepers and one notifier. The second sleeper's first sleep has a time limit.
 fn two_sleepers(start: u64, publications: u8, twin: &'static str) -> Explored {
-    let shared = Shared::between_processes(start, 1, publications);
+    let data = ModelData::between_processes(start, 1, publications);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("first sleeper", shared.sleeps(0, 0)),
-        ("second sleeper", shared.sleeps(0, 1)),
+        ("notifier", data.publishes(0)),
+        ("first sleeper", data.sleeps(0, 0)),
+        ("second sleeper", data.sleeps(0, 1)),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores a sleeper and its notifier, a second sleeper that dies as soon as it is announced, and
 /// a second notifier that stores no progress. In the soak, the second sleeper goes on, and polls
 /// once.
 fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
-    let shared = Shared::between_processes(start, 1, 1);
-    let second = if soaks { shared.polls_once() } else { shared.announces() };
+    let data = ModelData::between_processes(start, 1, 1);
+    let second = if soaks { data.polls_once() } else { data.announces() };
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("second notifier", shared.notifies_once()),
+        ("notifier", data.publishes(0)),
+        ("second notifier", data.notifies_once()),
         ("second sleeper", second),
-        ("sleeper", shared.sleeps(0, 0)),
+        ("sleeper", data.sleeps(0, 0)),
     ];
     // If the second sleeper dies after the last notification, its announcement is left.
-    let model = shared.model(threads);
+    let model = data.model(threads);
     if soaks { model.explore(twin) } else { Model { end: None, ..model }.explore(twin) }
 }
 
@@ -128,28 +133,28 @@ fn four_threads(start: u64, soaks: bool, twin: &'static str) -> Explored {
 /// sleepers die; the notifier may die, too, if `notifier_dies`. `limits` sleeps of each thread may
 /// end by their limit.
 fn deaths(start: u64, publications: u8, notifier_dies: bool, deaths: u8, limits: u8) -> Explored {
-    let shared = Shared::between_processes(start, 1, publications);
+    let data = ModelData::between_processes(start, 1, publications);
     let threads = vec![
-        ("first sleeper", shared.sleeps(0, 0)),
-        ("second sleeper", shared.sleeps(0, 0)),
-        ("notifier", shared.continues(0)),
-        ("last notifier", shared.notifies_last()),
+        ("first sleeper", data.sleeps(0, 0)),
+        ("second sleeper", data.sleeps(0, 0)),
+        ("notifier", data.continues(0)),
+        ("last notifier", data.notifies_last()),
     ];
     // A dead sleeper has no successor. A dead notifier's successor goes on with its publications.
     let mut mortal = vec![None, None, Some(0)];
     mortal.truncate(if notifier_dies { 3 } else { 2 });
-    Model { mortal, deaths, limits, ..shared.model(threads) }.explore("")
+    Model { mortal, deaths, limits, ..data.model(threads) }.explore("")
 }
 
 /// Explores a notifier, a sleeper that polls once, and a sleeper, with epochs of one bit.
 fn one_bit(start: u64, limits: u8, twin: &'static str) -> Explored {
-    let shared = Shared::between_processes(start, 1, 2);
+    let data = ModelData::between_processes(start, 1, 2);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("second sleeper", shared.polls_once()),
-        ("sleeper", shared.sleeps(0, 0)),
+        ("notifier", data.publishes(0)),
+        ("second sleeper", data.polls_once()),
+        ("sleeper", data.sleeps(0, 0)),
     ];
-    Model { not_kept: ALL_BUT_ONE_BIT, limits, ..shared.model(threads) }.explore(twin)
+    Model { not_kept: ALL_BUT_ONE_BIT, limits, ..data.model(threads) }.explore(twin)
 }
 
 /// Returns `start`, or in a usual run a fenced start: from a quiet start, the large models take

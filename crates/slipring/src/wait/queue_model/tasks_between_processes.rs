@@ -9,10 +9,10 @@ use super::explore::Program;
 use super::queue_state::{FENCED, QUIET};
 use super::reactor::Task;
 use super::sync::Relaxed;
-use super::{Explored, Shared};
+use super::{Explored, ModelData};
 use crate::wait::queue_tests::soaks;
 
-impl Shared {
+impl ModelData {
     /// Returns the [`Program`] of the thread that sleeps for the tasks. The thread lingers, so that
     /// it may sleep in the queue before a task comes.
     fn sleeps_for_tasks(&self) -> Program<'_> {
@@ -74,25 +74,25 @@ impl Shared {
 
 /// Explores a task, its thread, and a notifier.
 fn task(start: u64, publications: u8, twin: &'static str) -> Explored {
-    let shared = Shared::between_processes(start, 1, publications);
+    let data = ModelData::between_processes(start, 1, publications);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("task", shared.polls_a_shared_queue()),
-        ("thread", shared.sleeps_for_tasks()),
+        ("notifier", data.publishes(0)),
+        ("task", data.polls_a_shared_queue()),
+        ("thread", data.sleeps_for_tasks()),
     ];
-    shared.model(threads).explore(twin)
+    data.model(threads).explore(twin)
 }
 
 /// Explores a task, a task that goes away, their thread, and a notifier.
 fn a_task_goes(start: u64) -> Explored {
-    let shared = Shared::between_processes(start, 1, 1);
+    let data = ModelData::between_processes(start, 1, 1);
     let threads = vec![
-        ("notifier", shared.publishes(0)),
-        ("task", shared.polls_a_shared_queue()),
-        ("other task", shared.polls_and_leaves()),
-        ("thread", shared.sleeps_for_tasks()),
+        ("notifier", data.publishes(0)),
+        ("task", data.polls_a_shared_queue()),
+        ("other task", data.polls_and_leaves()),
+        ("thread", data.sleeps_for_tasks()),
     ];
-    shared.model(threads).explore("")
+    data.model(threads).explore("")
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! and writes the words is the same in both cases, because it knows an address only.
 //!
 //! Invariants
-//! - I1: the address is valid and unchanged while the [`Shared`] lives. A value on the heap is
-//!   owned by its [`Shared`] alone. For a value in a mapping, the [`Shared`] holds a reference that
-//!   keeps the memory mapped.
+//! - I1: the address is valid and unchanged while the [`MaybeMapped`] lives. A value on the heap is
+//!   owned by its [`MaybeMapped`] alone. For a value in a mapping, the [`MaybeMapped`] holds a
+//!   reference that keeps the memory mapped.
 //! - I2: a shared value consists of atomic words and locks, so any thread may use it through `&T`
 //!   while other threads, or other processes, use it.
 
@@ -19,57 +19,58 @@ use super::sync::Arc;
 pub type Mapping = Arc<dyn std::any::Any + Send + Sync>;
 
 /// A value that other threads, or other processes, use at the same time.
-pub(crate) struct Shared<T: ?Sized> {
+pub(crate) struct MaybeMapped<T: ?Sized> {
     at: NonNull<T>,
     /// What keeps the memory mapped; `None`: the value lies on the heap and belongs to this
-    /// `Shared`.
+    /// `MaybeMapped`.
     mapping: Option<Mapping>,
 }
 
-// SAFETY: a `Shared` is used as a `Box<T>` and as a `&T`. A value in a mapping is never dropped.
-unsafe impl<T: ?Sized + Send + Sync> Send for Shared<T> {}
+// SAFETY: a `MaybeMapped` is used as a `Box<T>` and as a `&T`. A value in a mapping is never
+// dropped.
+unsafe impl<T: ?Sized + Send + Sync> Send for MaybeMapped<T> {}
 // SAFETY: as above.
-unsafe impl<T: ?Sized + Send + Sync> Sync for Shared<T> {}
+unsafe impl<T: ?Sized + Send + Sync> Sync for MaybeMapped<T> {}
 
-impl<T> Shared<T> {
+impl<T> MaybeMapped<T> {
     /// Places a value on the heap.
-    pub(crate) fn new(value: T) -> Shared<T> {
-        Shared::from(Box::new(value))
+    pub(crate) fn new(value: T) -> MaybeMapped<T> {
+        MaybeMapped::from(Box::new(value))
     }
 }
 
-impl<T: ?Sized> From<Box<T>> for Shared<T> {
-    fn from(value: Box<T>) -> Shared<T> {
-        // The `Shared` keeps a raw pointer, because a `Box` that moves would claim sole access to a
-        // value to which other threads have pointers.
-        Shared { at: NonNull::from(Box::leak(value)), mapping: None }
+impl<T: ?Sized> From<Box<T>> for MaybeMapped<T> {
+    fn from(value: Box<T>) -> MaybeMapped<T> {
+        // The `MaybeMapped` keeps a raw pointer, because a `Box` that moves would claim sole access
+        // to a value to which other threads have pointers.
+        MaybeMapped { at: NonNull::from(Box::leak(value)), mapping: None }
     }
 }
 
-impl<T: ?Sized> Shared<T> {
+impl<T: ?Sized> MaybeMapped<T> {
     /// Refers to a value in a mapping.
     ///
     /// # Safety
     /// `at` points to a valid `T` as long as `mapping` lives. Other threads and processes change
     /// that memory only by atomic accesses of the sizes of the words of `T`.
-    pub(crate) unsafe fn mapped(at: NonNull<T>, mapping: Mapping) -> Shared<T> {
-        Shared { at, mapping: Some(mapping) }
+    pub(crate) unsafe fn mapped(at: NonNull<T>, mapping: Mapping) -> MaybeMapped<T> {
+        MaybeMapped { at, mapping: Some(mapping) }
     }
 }
 
-impl<T> Shared<[T]> {
+impl<T> MaybeMapped<[T]> {
     /// Refers to an array of `len` values in a mapping.
     ///
     /// # Safety
-    /// As for [`Shared::mapped`], for each value of the array.
+    /// As for [`MaybeMapped::mapped`], for each value of the array.
     pub(crate) unsafe fn mapped_slice(first: NonNull<u8>, len: usize, mapping: &Mapping) -> Self {
         let all = NonNull::slice_from_raw_parts(first.cast(), len);
         // SAFETY: the caller's promise.
-        unsafe { Shared::mapped(all, mapping.clone()) }
+        unsafe { MaybeMapped::mapped(all, mapping.clone()) }
     }
 }
 
-impl<T: ?Sized> Deref for Shared<T> {
+impl<T: ?Sized> Deref for MaybeMapped<T> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
@@ -78,10 +79,10 @@ impl<T: ?Sized> Deref for Shared<T> {
     }
 }
 
-impl<T: ?Sized> Drop for Shared<T> {
+impl<T: ?Sized> Drop for MaybeMapped<T> {
     fn drop(&mut self) {
         if self.mapping.is_none() {
-            // SAFETY: I1: the value was leaked by `from`, and belongs to this `Shared`.
+            // SAFETY: I1: the value was leaked by `from`, and belongs to this `MaybeMapped`.
             drop(unsafe { Box::from_raw(self.at.as_ptr()) });
         }
     }
@@ -101,18 +102,19 @@ mod tests {
             }
         }
         let drops = AtomicU64::new(0);
-        drop(Shared::new(Dropped(&drops)));
+        drop(MaybeMapped::new(Dropped(&drops)));
         assert_eq!(drops.load(Relaxed), 1);
-        let of_slice: Shared<[Dropped]> =
-            Shared::from(vec![Dropped(&drops), Dropped(&drops)].into_boxed_slice());
+        let of_slice: MaybeMapped<[Dropped]> =
+            MaybeMapped::from(vec![Dropped(&drops), Dropped(&drops)].into_boxed_slice());
         assert_eq!(of_slice.len(), 2);
         drop(of_slice);
         assert_eq!(drops.load(Relaxed), 3);
         let memory: Mapping = Arc::new([const { AtomicU64::new(0) }; 2]);
         let words: &[AtomicU64; 2] = memory.downcast_ref().unwrap();
         // SAFETY: the `Arc` keeps the words.
-        let mapped =
-            unsafe { Shared::<[AtomicU64]>::mapped(NonNull::from(&words[..]), memory.clone()) };
+        let mapped = unsafe {
+            MaybeMapped::<[AtomicU64]>::mapped(NonNull::from(&words[..]), memory.clone())
+        };
         assert_eq!(Arc::strong_count(&memory), 2);
         mapped[1].store(7, Relaxed);
         drop(mapped);
