@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::place::{Sequential, sealed};
+use super::scope::{Sequential, sealed};
 use crate::base::fault::Outcome;
 use crate::base::panics::Contained;
 use crate::consumer::handle::Consumer;
@@ -43,7 +43,7 @@ pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     pub(super) after: Vec<usize>,
     /// Inside a fan-out: indices of the last stages of the fan-out's branches.
     pub(super) ends: Vec<usize>,
-    place: PhantomData<P>,
+    scope: PhantomData<P>,
 }
 
 /// Everything that a chain has declared so far.
@@ -117,7 +117,7 @@ impl<'env, E, L: Layout> Chain<'env, E, L> {
             declared: Box::new(declared),
             after: Vec::new(),
             ends: Vec::new(),
-            place: PhantomData,
+            scope: PhantomData,
         }
     }
 }
@@ -166,7 +166,7 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
     }
 }
 
-impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Calls a closure that declares stages. Every stage that the closure declares comes after the
     /// stages in `after`.
     pub(super) fn nested(
@@ -179,7 +179,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             declared,
             after: after.to_vec(),
             ends: Vec::new(),
-            place: PhantomData,
+            scope: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
             // The closure has returned a chain that it was not given.

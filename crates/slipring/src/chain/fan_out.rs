@@ -2,12 +2,12 @@
 //! parallel.
 
 use super::declare::Chain;
-use super::place::{Branch, FanOut, sealed};
+use super::scope::{Branch, FanOut, sealed};
 use crate::live::tap::Tap;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery};
 
-impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Adds stages that run in parallel: each of the stages sees every event, and none waits for
     /// the others.
     ///

@@ -10,11 +10,11 @@ mod declare;
 mod fan_out;
 mod inline;
 mod options;
-mod place;
 mod pools;
+mod scope;
 mod stages;
 mod start;
 
 pub use declare::{Chain, ring};
 pub use inline::Inline;
-pub use place::{Branch, FanOut, MayWrite, Sequential};
+pub use scope::{Branch, FanOut, MayWrite, Sequential};

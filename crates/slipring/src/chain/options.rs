@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::declare::Chain;
-use super::place::{Sequential, sealed};
+use super::scope::{Sequential, sealed};
 use crate::base::panics::Contained;
 use crate::live::monitor::Monitor;
 use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
@@ -233,7 +233,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     }
 }
 
-impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Changes the last declared stage. If no stage is declared, records the mistake that `missing`
     /// returns; otherwise records a mistake that `change` returns.
     fn edit_last(

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use super::declare::{Chain, MakeRunners};
-use super::place::{MayWrite, sealed};
+use super::scope::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::base::panics::Contained;
 use crate::consumer::markers::sealed as markers;
@@ -13,7 +13,7 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::run::handlers::{ReadEach, WriteEach};
 
-impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Adds a pool that reads: each event goes to one of `workers` workers. Each worker has a
     /// thread of its own.
     ///

@@ -1,7 +1,7 @@
 //! Stages with a single handler that sees every event.
 
 use super::declare::Chain;
-use super::place::{MayWrite, sealed};
+use super::scope::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::consumer::handle::{Reader, Writer};
 use crate::observe::mirror::Mirror;
@@ -13,7 +13,7 @@ use crate::run::handlers::{
     ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
 };
 
-impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
     /// Adds a stage whose handler reads every event. The handler also gets each event's position.
     ///
     /// ```

@@ -1,12 +1,10 @@
 //! Handles that change or watch a graph while it runs: taps, pools, monitors.
 //!
-//! The module `place` records the graph and the stage to which a tap, a pool handle or a monitor
-//! refers. The module `ring` holds the atomic words that taps, pool handles and monitors share with
-//! a graph.
+//! Each of them finds its graph by a `StageRef`, and works on the atomic words of the room `ring`.
 
 #[cfg(feature = "metrics")]
 mod export;
 pub(crate) mod monitor;
-mod place;
 pub(crate) mod pool;
+mod stage_ref;
 pub(crate) mod tap;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::errors::{BuildError, Report};
-use crate::live::place::Place;
+use crate::live::stage_ref::StageRef;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 
@@ -27,12 +27,12 @@ use crate::ring::slots::{Interleaved, Layout};
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub struct Monitor<E, L: Layout = Interleaved> {
-    place: Place<E, L>,
+    stage_ref: StageRef<E, L>,
 }
 
 impl<E, L: Layout> Clone for Monitor<E, L> {
     fn clone(&self) -> Self {
-        Monitor { place: self.place.clone() }
+        Monitor { stage_ref: self.stage_ref.clone() }
     }
 }
 
@@ -47,20 +47,20 @@ impl<E, L: Layout> Monitor<E, L> {
     ///
     /// Example: [`Monitor`].
     pub fn new() -> Self {
-        Monitor { place: Place::unbound() }
+        Monitor { stage_ref: StageRef::unbound() }
     }
 
     pub(crate) fn of(core: &Owner<E, L>) -> Self {
-        Monitor { place: Place::bound(core, 0) }
+        Monitor { stage_ref: StageRef::bound(core, 0) }
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(super) fn place(&self) -> &Place<E, L> {
-        &self.place
+    pub(super) fn stage_ref(&self) -> &StageRef<E, L> {
+        &self.stage_ref
     }
 
     pub(crate) fn bind(&self, core: &Owner<E, L>) -> Result<(), BuildError> {
-        self.place.bind(core, 0)
+        self.stage_ref.bind(core, 0)
     }
 
     /// Returns a report of the graph. `None`: the graph has not started, or is gone.
@@ -93,7 +93,7 @@ impl<E, L: Layout> Monitor<E, L> {
     ///
     /// Example: [`Monitor`].
     pub fn report(&self) -> Option<Report> {
-        self.place.find().ok().map(|(core, _)| core.report())
+        self.stage_ref.find().ok().map(|(core, _)| core.report())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::consumer::handle::Consumer;
 use crate::consumer::local_worker::LocalWorkerPosition;
 use crate::consumer::markers::{Reading, Shared, Writing};
 use crate::errors::{BuildError, SubscribeError};
-use crate::live::place::Place;
+use crate::live::stage_ref::StageRef;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Access;
@@ -44,7 +44,7 @@ use crate::ring::spec::Access;
 /// ```
 #[doc(alias = "WorkerPool")]
 pub struct Pool<E, A, L: Layout = Interleaved> {
-    place: Place<E, L>,
+    stage_ref: StageRef<E, L>,
     /// Number of workers that the pool has room for at a time.
     room: usize,
     access: PhantomData<fn() -> A>,
@@ -52,7 +52,7 @@ pub struct Pool<E, A, L: Layout = Interleaved> {
 
 impl<E, A, L: Layout> Clone for Pool<E, A, L> {
     fn clone(&self) -> Self {
-        Pool { place: self.place.clone(), ..*self }
+        Pool { stage_ref: self.stage_ref.clone(), ..*self }
     }
 }
 
@@ -73,7 +73,7 @@ impl<E, L: Layout> Pool<E, Reading, L> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn reading(room: usize) -> Self {
-        Pool { place: Place::unbound(), room, access: PhantomData }
+        Pool { stage_ref: StageRef::unbound(), room, access: PhantomData }
     }
 }
 
@@ -84,7 +84,7 @@ impl<E, L: Layout> Pool<E, Writing, L> {
     ///
     /// Example: [`Pool::reading`].
     pub fn writing(room: usize) -> Self {
-        Pool { place: Place::unbound(), room, access: PhantomData }
+        Pool { stage_ref: StageRef::unbound(), room, access: PhantomData }
     }
 }
 
@@ -104,7 +104,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// Returns the handle of the pool `stage` of a ring.
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let room = core.control.plan.stages[stage].delivery.room();
-        Pool { place: Place::bound(core, stage), room, access: PhantomData }
+        Pool { stage_ref: StageRef::bound(core, stage), room, access: PhantomData }
     }
 
     /// Number of workers that the pool has room for at a time.
@@ -113,8 +113,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(super) fn place(&self) -> &Place<E, L> {
-        &self.place
+    pub(super) fn stage_ref(&self) -> &StageRef<E, L> {
+        &self.stage_ref
     }
 
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
@@ -129,7 +129,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
                 problem: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),
             });
         }
-        self.place.bind(core, stage)
+        self.stage_ref.bind(core, stage)
     }
 
     /// Adds a worker to the pool. The worker takes its share of the events from now on.
@@ -146,7 +146,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// # Errors
     /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
     pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
-        let (core, stage) = self.place.find()?;
+        let (core, stage) = self.stage_ref.find()?;
         core.control.check_running()?;
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();

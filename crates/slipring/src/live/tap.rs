@@ -26,7 +26,7 @@ use crate::consumer::markers::{Joined, Reading};
 use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::SequentialPosition;
 use crate::errors::{BuildError, SubscribeError};
-use crate::live::place::Place;
+use crate::live::stage_ref::StageRef;
 use crate::ring::core::Core;
 use crate::ring::membership::ask_to_leave;
 use crate::ring::owner::Owner;
@@ -88,14 +88,14 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// ```
 #[doc(alias = "FanOut")]
 pub struct Tap<E, L: Layout = Interleaved> {
-    place: Place<E, L>,
+    stage_ref: StageRef<E, L>,
     name: Option<std::sync::Arc<str>>,
     room: usize,
 }
 
 impl<E, L: Layout> Clone for Tap<E, L> {
     fn clone(&self) -> Self {
-        Tap { place: self.place.clone(), name: self.name.clone(), room: self.room }
+        Tap { stage_ref: self.stage_ref.clone(), name: self.name.clone(), room: self.room }
     }
 }
 
@@ -111,7 +111,7 @@ impl<E, L: Layout> Tap<E, L> {
     ///
     /// Example: [`Tap`].
     pub fn new() -> Self {
-        Tap { place: Place::unbound(), name: None, room: 16 }
+        Tap { stage_ref: StageRef::unbound(), name: None, room: 16 }
     }
 
     /// Creates a tap with a name of its own, for errors and reports.
@@ -155,7 +155,7 @@ impl<E, L: Layout> Tap<E, L> {
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
         Tap {
-            place: Place::bound(core, stage),
+            stage_ref: StageRef::bound(core, stage),
             name: Some(plan.name.as_str().into()),
             room: plan.delivery.room(),
         }
@@ -163,7 +163,7 @@ impl<E, L: Layout> Tap<E, L> {
 
     /// Binds the tap to the stage where it was declared.
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
-        self.place.bind(core, stage)
+        self.stage_ref.bind(core, stage)
     }
 }
 
@@ -204,7 +204,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     ///
     /// `?` converts a [`SubscribeError`] into a [`WaitError`](crate::WaitError).
     pub fn subscribe(&self, start: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
-        let (core, stage) = self.place.find()?;
+        let (core, stage) = self.stage_ref.find()?;
         join(&core, stage, start)
     }
 }
@@ -445,8 +445,8 @@ mod tests {
         let look = || {
             inside
                 .borrow_mut()
-                .extend([tap.place.find().unwrap().0, monitor.place().find().unwrap().0]);
-            inside.borrow_mut().push(pool.place().find().unwrap().0);
+                .extend([tap.stage_ref.find().unwrap().0, monitor.stage_ref().find().unwrap().0]);
+            inside.borrow_mut().push(pool.stage_ref().find().unwrap().0);
             Ok::<_, Fault>(())
         };
         for run in 0..3 {
@@ -462,7 +462,7 @@ mod tests {
                 matches!(error.kind(), ErrorKind::EventDrop(message) if message == "an event's drop"),
                 "{run}: {error}"
             );
-            assert!(tap.place.find().is_err());
+            assert!(tap.stage_ref.find().is_err());
             if run != 1 {
                 leave(inside.take());
             }
@@ -480,11 +480,11 @@ mod tests {
         let ring = graph.build().unwrap();
         let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
         drop(ring);
-        let (core, stage) = tap.place.find().unwrap();
+        let (core, stage) = tap.stage_ref.find().unwrap();
         let late = join::<_, _, false>(&core, stage, StartAt::Now).unwrap();
         drop((tx, rx));
         let again = Owner::of(&core).expect("the member owns the ring");
         drop((again, late));
-        assert!(Owner::of(&core).is_none() && tap.place.find().is_err());
+        assert!(Owner::of(&core).is_none() && tap.stage_ref.find().is_err());
     }
 }

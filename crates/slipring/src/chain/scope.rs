@@ -12,17 +12,18 @@ pub struct FanOut(());
 pub struct Branch(());
 
 pub(super) mod sealed {
-    pub trait Place {
+    /// The part of a chain in which the next stage is declared.
+    pub trait ChainScope {
         /// Whether successive declarations declare parallel stages.
         const SIDE_BY_SIDE: bool;
     }
-    impl Place for super::Sequential {
+    impl ChainScope for super::Sequential {
         const SIDE_BY_SIDE: bool = false;
     }
-    impl Place for super::FanOut {
+    impl ChainScope for super::FanOut {
         const SIDE_BY_SIDE: bool = true;
     }
-    impl Place for super::Branch {
+    impl ChainScope for super::Branch {
         const SIDE_BY_SIDE: bool = false;
     }
 }
