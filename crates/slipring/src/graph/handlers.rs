@@ -28,7 +28,7 @@ use crate::run::handlers::{
 use crate::run::hooks::Hooks;
 use crate::run::launch::{Built, Done, feeding};
 use crate::run::runner::{MakePosition, run_by_each, run_by_one};
-use crate::run::threads::{Caller, Shared, shared_thread_name};
+use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 
 /// The handlers of a built graph's stages, which the library runs: on a thread for each stage,
 /// worker and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
@@ -404,7 +404,7 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         let planned = ring.threads.shared;
         let shared = match caller {
             Caller::Helps => planned,
-            Caller::Leaves => Shared { started: planned.count(), caller: false },
+            Caller::Leaves => SharedThreads { started: planned.count(), caller: false },
         };
         hooks.places = ring.threads.places.clone();
         let has_handles = ring.has_lent_handles();

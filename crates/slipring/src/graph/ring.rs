@@ -24,7 +24,7 @@ use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::{self, Delivery, StageSpec};
 use crate::run::placement::{Assigned, Bound, bind};
-use crate::run::threads::Shared;
+use crate::run::threads::SharedThreads;
 use crate::wait::HandleLearner;
 
 /// A built graph, which exchanges keys for handles, takes handlers for the others
@@ -47,7 +47,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 /// What a ring knows of the threads that will run its stages.
 pub(super) struct RingThreads {
     /// The threads that the handlers' stages share, if they share threads.
-    pub(super) shared: Shared,
+    pub(super) shared: SharedThreads,
     /// Where the threads run, if the graph has a placement.
     pub(super) places: Option<Assigned>,
 }

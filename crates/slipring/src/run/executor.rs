@@ -51,7 +51,7 @@ use crate::wait::HandleLearner;
 
 /// The entries of stages that share threads.
 pub(crate) struct Executor<'env> {
-    entries: Box<[Line<Place<'env>>]>,
+    entries: Box<[Line<ScheduledEntry<'env>>]>,
     /// For each entry, the entries of the stages that directly follow its stage.
     followers: Box<[Box<[usize]>]>,
     /// The stage of each entry.
@@ -73,8 +73,8 @@ pub(crate) struct Executor<'env> {
     threads: Mutex<usize>,
 }
 
-/// The place of an entry.
-struct Place<'env> {
+/// An entry, with the marks of the threads that run it.
+struct ScheduledEntry<'env> {
     /// The entry; `None`: it has ended.
     entry: InTurns<Option<Entry<'env>>>,
     /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the
@@ -134,7 +134,7 @@ impl<'env> Executor<'env> {
                 .map(|runner| {
                     let entry = InTurns::new(Some(Entry::new(runner)));
                     let (calls, home) = (AtomicU32::new(0), Statistic::new(u64::MAX));
-                    Line::new(Place { entry, calls, home })
+                    Line::new(ScheduledEntry { entry, calls, home })
                 })
                 .collect(),
             stage,
@@ -278,7 +278,7 @@ impl<'env> Executor<'env> {
     /// Handles a batch of an entry, and gives the turn back.
     fn turn(&self, supervisor: Supervisor<'_, 'env>, mut taken: Taken<'_, 'env>) -> Done {
         let entry = taken.entry;
-        let Place { calls, home, .. } = &*self.entries[entry];
+        let ScheduledEntry { calls, home, .. } = &*self.entries[entry];
         calls.store(1, Relaxed);
         home.store(supervisor.thread as u64, Relaxed);
         self.step(supervisor, &mut taken);

@@ -8,7 +8,7 @@ use super::hooks::{Hooks, OnStart};
 use super::placement::{Assigned, Bound};
 use super::runner::BoxedRunner;
 use super::thread::StageThread;
-use super::threads::{Shared, shared_thread_name};
+use super::threads::{SharedThreads, shared_thread_name};
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
 use crate::base::sync::whole;
@@ -55,7 +55,7 @@ impl<'env> Groups<'env> {
     pub(crate) fn into_threads(
         mut self,
         plan: &Plan,
-        shared: Shared,
+        shared: SharedThreads,
         hooks: &Hooks<'env>,
     ) -> (Vec<PlannedThread<'env>>, Option<Arc<Executor<'env>>>) {
         let (mut threads, mut runners_of_all) = (Vec::new(), Vec::new());

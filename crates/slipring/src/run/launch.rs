@@ -11,7 +11,7 @@ use super::executor::Executor;
 use super::groups::{Groups, Handoff, PlannedThread, ThreadBegin, Work};
 use super::hooks::Hooks;
 use super::placement::{Assigned, Bound};
-use super::threads::Shared;
+use super::threads::SharedThreads;
 use crate::base::fault::Fault;
 use crate::base::name::PRODUCER;
 use crate::base::panics::{Contained, drop_contained, panic_message};
@@ -48,7 +48,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     pub(crate) fn new(
         core: Owner<E, L>,
         groups: Groups<'env>,
-        shared: Shared,
+        shared: SharedThreads,
         hooks: Hooks<'env>,
     ) -> Self {
         let (threads, executor) = groups.into_threads(&core.control.plan, shared, &hooks);

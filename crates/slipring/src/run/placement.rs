@@ -15,7 +15,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::threads::{Shared, shared_thread_name};
+use super::threads::{SharedThreads, shared_thread_name};
 use crate::base::fault::Fault;
 use crate::base::name::PRODUCER;
 use crate::base::panics::{Contained, drop_contained, panic_message};
@@ -168,7 +168,7 @@ pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 pub(crate) fn assign(
     placement: &dyn Placement,
     specs: &[StageSpec],
-    shared: Shared,
+    shared: SharedThreads,
     settings: &mut Settings,
 ) -> Result<Assigned, BuildError> {
     // Before the names are made: a pool of too many workers has as many names.
@@ -182,7 +182,7 @@ pub(crate) fn assign(
 }
 
 /// Returns the names of a graph's threads, as [`Placement::assign`] gets them.
-fn thread_names(specs: &[StageSpec], shared: Shared) -> Result<Vec<String>, BuildError> {
+fn thread_names(specs: &[StageSpec], shared: SharedThreads) -> Result<Vec<String>, BuildError> {
     let mut names = vec![PRODUCER.to_owned()];
     let mut known: HashSet<String> = names.iter().cloned().collect();
     let mut threads_of_several: Vec<&ThreadChoice> = Vec::new();

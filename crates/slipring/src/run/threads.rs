@@ -51,14 +51,14 @@ pub(crate) enum Caller {
 
 /// The threads of an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shared {
+pub(crate) struct SharedThreads {
     /// Number of threads to start.
     pub(crate) started: usize,
     /// Whether the calling thread is one more of them.
     pub(crate) caller: bool,
 }
 
-impl Shared {
+impl SharedThreads {
     /// Returns the number of threads that run the stages.
     pub(crate) fn count(self) -> usize {
         self.started + usize::from(self.caller)
@@ -71,7 +71,7 @@ impl Threads {
         self,
         specs: &mut [StageSpec],
         caller: Caller,
-    ) -> Result<Shared, BuildError> {
+    ) -> Result<SharedThreads, BuildError> {
         let count = match self {
             Threads::Auto => wait::cores(),
             Threads::Count(0) => {
@@ -91,8 +91,8 @@ impl Threads {
         let count = count.min(runners);
         // One thread always runs stages, whatever the calling thread is busy with.
         let shared = match caller {
-            Caller::Helps if count > 1 => Shared { started: count - 1, caller: true },
-            _ => Shared { started: count, caller: false },
+            Caller::Helps if count > 1 => SharedThreads { started: count - 1, caller: true },
+            _ => SharedThreads { started: count, caller: false },
         };
         let choice = ThreadChoice::Shared(shared.started);
         specs.iter_mut().filter(shares).for_each(|spec| spec.thread = choice.clone());
