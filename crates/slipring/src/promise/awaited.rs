@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::handover::{Outcome, WaiterHalf};
+use super::handover::{Settlement, WaiterHalf};
 use super::sleep::Sleep;
 use super::sleeper::Sleeper;
 use crate::base::panics::{Contained, drop_contained};
@@ -201,10 +201,10 @@ impl<T> Awaited<T> {
     #[inline]
     fn take_settled(&mut self) -> Result<Option<T>, AwaitError> {
         let half = self.half.as_ref().ok_or(AwaitError::Taken)?;
-        match half.outcome() {
+        match half.settlement() {
             None => Ok(None),
-            Some(Outcome::Broken) => Err(AwaitError::Broken),
-            Some(Outcome::Fulfilled) => {
+            Some(Settlement::Broken) => Err(AwaitError::Broken),
+            Some(Settlement::Fulfilled) => {
                 self.asked = None;
                 Ok(self.half.take().and_then(WaiterHalf::leave))
             }
@@ -225,7 +225,7 @@ impl<T> Awaited<T> {
     /// As for [`try_take`](Awaited::try_take), without the move.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.half.as_ref().is_none_or(|half| half.outcome().is_some())
+        self.half.as_ref().is_none_or(|half| half.settlement().is_some())
             || self.asked.as_ref().is_some_and(Asked::is_over)
     }
 
@@ -338,7 +338,7 @@ impl<T> Awaited<T> {
         asked.expire();
         asked.keeps_task();
         let asked = &*asked;
-        let ready = &mut || half.outcome().is_some() || asked.is_over();
+        let ready = &mut || half.settlement().is_some() || asked.is_over();
         // If the system refused the barrier that a sleeper needs, the task polls again.
         if asked.arm(context.waker(), ready) {
             context.waker().wake_by_ref();
@@ -385,12 +385,12 @@ impl<T> Future for Awaited<T> {
 
 impl<T> fmt::Debug for Awaited<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let outcome = self.half.as_ref().map(WaiterHalf::outcome);
+        let outcome = self.half.as_ref().map(WaiterHalf::settlement);
         let state = match outcome {
             None => "taken",
             Some(None) => "pending",
-            Some(Some(Outcome::Fulfilled)) => "fulfilled",
-            Some(Some(Outcome::Broken)) => "broken",
+            Some(Some(Settlement::Fulfilled)) => "fulfilled",
+            Some(Some(Settlement::Broken)) => "broken",
         };
         f.debug_struct("Awaited").field("state", &state).finish()
     }

@@ -114,7 +114,7 @@ impl<V> Guarded<V> {
 
 /// The end of a settled promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Settlement {
     Fulfilled,
     Broken,
 }
@@ -242,12 +242,12 @@ impl<T> WaiterHalf<T> {
 
     /// Returns how the promise was settled; `None`: it is not settled yet.
     #[inline]
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn settlement(&self) -> Option<Settlement> {
         let word = settled::see(&self.handover().word);
         if word & FULFILLED != 0 {
-            Some(Outcome::Fulfilled)
+            Some(Settlement::Fulfilled)
         } else if word & BROKEN != 0 {
-            Some(Outcome::Broken)
+            Some(Settlement::Broken)
         } else {
             None
         }

@@ -30,7 +30,7 @@ impl<'a, T> Sleep<'a, T> {
 
     /// Returns whether the promise is settled, or its graph has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.half.outcome().is_some() || self.asked.is_some_and(Asked::is_over)
+        self.half.settlement().is_some() || self.asked.is_some_and(Asked::is_over)
     }
 
     /// Parks the thread, unless `ready` returns `true`. The promise's half has the thread.
