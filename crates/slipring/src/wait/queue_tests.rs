@@ -59,7 +59,7 @@ pub(super) struct Race {
 }
 
 #[derive(Default, Debug)]
-pub(super) struct Outcome {
+pub(super) struct RaceCounts {
     pub(super) rounds: u64,
     /// Number of rounds that began with a quiet queue.
     pub(super) quiet: u64,
@@ -79,7 +79,7 @@ const STORES: u64 = 40;
 impl Race {
     /// Runs at most `rounds` rounds, at most for `time`, and at most until a wake-up is lost. If
     /// `barrier` is `false`, the sleeper omits its barrier.
-    pub(super) fn run(queue: WaitQueue, rounds: u64, time: Duration, barrier: bool) -> Outcome {
+    pub(super) fn run(queue: WaitQueue, rounds: u64, time: Duration, barrier: bool) -> RaceCounts {
         let word = || Line::new(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
         let ballast = (0..lines).map(|_| Line::new(Statistic::new(0))).collect();
@@ -87,10 +87,10 @@ impl Race {
         std::thread::scope(|scope| {
             scope.spawn(|| race.run_notifier());
             BARRIER_OMITTED.set(!barrier);
-            let outcome = race.run_sleeper(rounds, time);
+            let counts = race.run_sleeper(rounds, time);
             BARRIER_OMITTED.set(false);
             race.asked.store(OVER, Release);
-            outcome
+            counts
         })
     }
 
@@ -112,15 +112,15 @@ impl Race {
         polls < 8192
     }
 
-    fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
+    fn run_sleeper(&self, rounds: u64, time: Duration) -> RaceCounts {
         let began = Instant::now();
-        let mut outcome = Outcome::default();
+        let mut counts = RaceCounts::default();
         // The sleeper adjusts the delay before its poll until half of its polls see the notifier's
         // answer.
         let mut delay = 500u64;
         for round in 1..=rounds {
-            outcome.rounds = round;
-            outcome.quiet += u64::from(make_quiet(&self.queue));
+            counts.rounds = round;
+            counts.quiet += u64::from(make_quiet(&self.queue));
             self.queue.fenced_notifies().store(UNNOTIFIED, Relaxed);
             self.asked.store(round, Release);
             // The delay loop ends at about the time when the notifier's store to `answered` reaches
@@ -141,13 +141,13 @@ impl Race {
                 true => delay.saturating_sub(1),
                 false => delay + u64::from(together),
             };
-            outcome.unseen += u64::from(!saw);
-            outcome.lost += u64::from(!saw && !notified);
-            if outcome.lost != 0 || (round % 64 == 0 && began.elapsed() > time) {
+            counts.unseen += u64::from(!saw);
+            counts.lost += u64::from(!saw && !notified);
+            if counts.lost != 0 || (round % 64 == 0 && began.elapsed() > time) {
                 break;
             }
         }
-        outcome
+        counts
     }
 
     fn run_notifier(&self) {
@@ -258,10 +258,10 @@ fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
         true => (2_000_000, Duration::from_secs(60)),
         false => (20_000, Duration::from_secs(3)),
     };
-    let outcome = Race::run(WaitQueue::new(), rounds, time, true);
-    println!("{outcome:?}");
-    assert_eq!(outcome.lost, 0, "{outcome:?}");
-    assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
+    let counts = Race::run(WaitQueue::new(), rounds, time, true);
+    println!("{counts:?}");
+    assert_eq!(counts.lost, 0, "{counts:?}");
+    assert_eq!(counts.quiet, if WaitQueue::new().can_be_quiet() { counts.rounds } else { 0 });
 }
 
 /// Shows that a sleeper without the membarrier can lose a wake-up.
@@ -274,9 +274,9 @@ fn without_the_barrier_the_race_loses_a_wake_up() {
         println!("skipped: the race needs membarrier and two cores");
         return;
     }
-    let outcome = Race::run(WaitQueue::new(), u64::MAX, Duration::from_secs(120), false);
-    println!("{outcome:?}");
-    assert_eq!(outcome.lost, 1, "the missing barrier lost no wake-up: {outcome:?}");
+    let counts = Race::run(WaitQueue::new(), u64::MAX, Duration::from_secs(120), false);
+    println!("{counts:?}");
+    assert_eq!(counts.lost, 1, "the missing barrier lost no wake-up: {counts:?}");
 }
 
 /// A waker that counts its wake-ups.

@@ -61,9 +61,9 @@ fn in_a_race_between_processes_the_sleeper_or_the_notifier_sees_the_other() {
         true => (2_000_000, Duration::from_secs(60)),
         false => (20_000, Duration::from_secs(3)),
     };
-    let outcome = Race::run(on_the_heap(), rounds, time, true);
-    println!("{outcome:?}");
-    assert_eq!((outcome.lost, outcome.quiet), (0, outcome.rounds), "{outcome:?}");
+    let counts = Race::run(on_the_heap(), rounds, time, true);
+    println!("{counts:?}");
+    assert_eq!((counts.lost, counts.quiet), (0, counts.rounds), "{counts:?}");
 }
 
 /// Shows that a sleeper without the membarrier can lose a wake-up.
@@ -74,9 +74,9 @@ fn without_the_barrier_of_processes_the_race_loses_a_wake_up() {
         println!("skipped: the race needs membarrier and two cores");
         return;
     }
-    let outcome = Race::run(on_the_heap(), u64::MAX, Duration::from_secs(120), false);
-    println!("{outcome:?}");
-    assert_eq!(outcome.lost, 1, "the missing barrier lost no wake-up: {outcome:?}");
+    let counts = Race::run(on_the_heap(), u64::MAX, Duration::from_secs(120), false);
+    println!("{counts:?}");
+    assert_eq!(counts.lost, 1, "the missing barrier lost no wake-up: {counts:?}");
 }
 
 /// Whatever the words hold, no call panics and every call ends.
