@@ -18,7 +18,7 @@ fn limit() -> Duration {
 }
 
 /// State shared by a test and its watchdog.
-struct Shared {
+struct TestState {
     /// Barrier between the watchdog's start and the test's, so that a test that counts allocations
     /// does not count the watchdog's.
     started: Barrier,
@@ -29,7 +29,7 @@ struct Shared {
 
 /// A running watchdog, which ends on drop.
 pub struct Watched {
-    shared: Arc<Shared>,
+    state: Arc<TestState>,
     watchdog: Option<JoinHandle<()>>,
 }
 
@@ -39,18 +39,18 @@ pub struct Watched {
 #[must_use = "the watchdog ends when this is dropped"]
 pub fn watched() -> Watched {
     let (name, at) = (thread::current().name().unwrap_or("a test").to_owned(), Location::caller());
-    let shared = Arc::new(Shared {
+    let state = Arc::new(TestState {
         started: Barrier::new(2),
         over: Mutex::new(false),
         changed: Condvar::new(),
     });
     let watchdog = thread::Builder::new().spawn({
-        let shared = shared.clone();
+        let state = state.clone();
         move || {
             let limit = limit();
-            let over = shared.over.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.started.wait();
-            let waited = shared.changed.wait_timeout_while(over, limit, |over| !*over);
+            let over = state.over.lock().unwrap_or_else(PoisonError::into_inner);
+            state.started.wait();
+            let waited = state.changed.wait_timeout_while(over, limit, |over| !*over);
             if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
                 // Directly to stderr, because the test harness holds back printed text until the
                 // test ends.
@@ -65,15 +65,15 @@ pub fn watched() -> Watched {
     // A child process whose threads are refused has no watchdog; its parent has one.
     let watchdog = watchdog.ok();
     if watchdog.is_some() {
-        shared.started.wait();
+        state.started.wait();
     }
-    Watched { shared, watchdog }
+    Watched { state, watchdog }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        *self.shared.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.shared.changed.notify_one();
+        *self.state.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.state.changed.notify_one();
         let _ = self.watchdog.take().map(JoinHandle::join);
     }
 }

@@ -8,7 +8,7 @@ use slipring::{
     ShardWriter, ShardWriterKey, Single, WaitError, Writer, WriterKey,
 };
 
-use crate::shape::{Ev, Kind, Shape, after_write};
+use crate::shape::{Ev, Shape, StageKind, after_write};
 
 /// A key of any kind.
 pub enum AnyKey {
@@ -81,14 +81,14 @@ pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
     for (i, stage) in shape.0.iter().enumerate() {
         let name = Shape::name(i);
         keys.push(Some(match stage.kind {
-            Kind::Reader => AnyKey::Reader(graph.reader(&name)),
-            Kind::Writer => AnyKey::Writer(graph.writer(&name)),
-            Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
-            Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
-            Kind::ShardReader => {
+            StageKind::Reader => AnyKey::Reader(graph.reader(&name)),
+            StageKind::Writer => AnyKey::Writer(graph.writer(&name)),
+            StageKind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
+            StageKind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
+            StageKind::ShardReader => {
                 AnyKey::ShardReader(graph.shard_reader(&name, stage.workers, E::key))
             }
-            Kind::ShardWriter => {
+            StageKind::ShardWriter => {
                 AnyKey::ShardWriter(graph.shard_writer(&name, stage.workers, E::key))
             }
         }));

@@ -14,7 +14,7 @@ use slipring::{ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
 use crate::handles::{AnyHandle, AnyRing, Ask, Ends, Finish, TestLayout, Tx, declare, with_tx};
 use crate::model::{Claimed, End, Model};
-use crate::shape::{Dice, Ev, Kind, Shape, Stage};
+use crate::shape::{Dice, Ev, Shape, Stage, StageKind};
 use crate::threads;
 
 /// The fate of a claim.
@@ -52,18 +52,20 @@ struct Case {
     ops: Vec<Op>,
 }
 
-fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![4 => Just(Kind::Reader), 2 => Just(Kind::PoolReader), 1 => Just(Kind::Writer), 1 => Just(Kind::PoolWriter)]
+fn kinds() -> impl Strategy<Value = StageKind> {
+    prop_oneof![4 => Just(StageKind::Reader), 2 => Just(StageKind::PoolReader), 1 => Just(StageKind::Writer), 1 => Just(StageKind::PoolWriter)]
 }
 
 /// Generates shapes whose stages come after stages of smaller numbers.
 fn forward_shapes() -> impl Strategy<Value = Shape> {
     prop::collection::vec((kinds(), 1..=3usize, any::<u8>(), any::<u8>()), 0..=6).prop_map(
         |stages| {
-            let stage = |(i, (kind, workers, some, others)): (usize, (Kind, usize, u8, u8))| {
-                let after = (0..i).filter(|earlier| some & others & (1 << earlier) != 0).collect();
-                Stage { kind, workers, after }
-            };
+            let stage =
+                |(i, (kind, workers, some, others)): (usize, (StageKind, usize, u8, u8))| {
+                    let after =
+                        (0..i).filter(|earlier| some & others & (1 << earlier) != 0).collect();
+                    Stage { kind, workers, after }
+                };
             Shape(stages.into_iter().enumerate().map(stage).collect())
         },
     )
@@ -210,27 +212,27 @@ fn check_case<L: TestLayout>(case: &Case) {
     let (ring, tx, handles) =
         AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
     let model = Model::new(&case.shape, case.capacity, case.many, case.start);
-    let mut run = Run::new((ring, tx, handles), model);
+    let mut checked = CheckedRing::new((ring, tx, handles), model);
     for op in &case.ops {
-        run.step(op);
-        run.check_positions();
+        checked.step(op);
+        checked.check_positions();
     }
-    run.finish();
+    checked.finish();
 }
 
 /// A ring, and the oracle's state of it.
-struct Run<L: TestLayout> {
+struct CheckedRing<L: TestLayout> {
     ring: AnyRing<L>,
     producers: Vec<Option<Tx<L>>>,
     handles: Vec<Vec<Option<AnyHandle<L>>>>,
     model: Model,
 }
 
-impl<L: TestLayout> Run<L> {
-    fn new((ring, tx, handles): Ends<L>, model: Model) -> Run<L> {
+impl<L: TestLayout> CheckedRing<L> {
+    fn new((ring, tx, handles): Ends<L>, model: Model) -> CheckedRing<L> {
         let handles =
             handles.into_iter().map(|stage| stage.into_iter().map(Some).collect()).collect();
-        Run { ring, producers: vec![Some(tx)], handles, model }
+        CheckedRing { ring, producers: vec![Some(tx)], handles, model }
     }
 
     /// Returns the producer that a number selects, if any is alive.

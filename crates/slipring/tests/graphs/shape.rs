@@ -53,7 +53,7 @@ impl Dice {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StageKind {
     Reader,
     Writer,
     PoolReader,
@@ -63,16 +63,17 @@ pub enum Kind {
     ShardWriter,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::PoolReader, Kind::PoolWriter];
+impl StageKind {
+    pub const ALL: [StageKind; 4] =
+        [StageKind::Reader, StageKind::Writer, StageKind::PoolReader, StageKind::PoolWriter];
     pub fn writes(self) -> bool {
-        matches!(self, Kind::Writer | Kind::PoolWriter | Kind::ShardWriter)
+        matches!(self, StageKind::Writer | StageKind::PoolWriter | StageKind::ShardWriter)
     }
     pub fn is_pool(self) -> bool {
-        matches!(self, Kind::PoolReader | Kind::PoolWriter)
+        matches!(self, StageKind::PoolReader | StageKind::PoolWriter)
     }
     pub fn is_sharded(self) -> bool {
-        matches!(self, Kind::ShardReader | Kind::ShardWriter)
+        matches!(self, StageKind::ShardReader | StageKind::ShardWriter)
     }
     /// Returns the number of handles of a stage with this number of workers.
     pub fn handles(self, workers: usize) -> usize {
@@ -82,7 +83,7 @@ impl Kind {
 
 #[derive(Clone)]
 pub struct Stage {
-    pub kind: Kind,
+    pub kind: StageKind,
     /// Number of workers of a pool, or of shards.
     pub workers: usize,
     pub after: Vec<usize>,
@@ -203,7 +204,7 @@ impl Shape {
         let stages = 1 + dice.below(most as u64) as usize;
         let shape = (0..stages).map(|i| Stage {
             // Readers are more frequent than writers; otherwise most graphs would be chains.
-            kind: Kind::ALL[[0, 0, 0, 1, 2, 2, 3][dice.below(7) as usize]],
+            kind: StageKind::ALL[[0, 0, 0, 1, 2, 2, 3][dice.below(7) as usize]],
             workers: 1 + dice.below(3) as usize,
             after: (0..i).filter(|_| dice.one_in(3)).collect(),
         });
@@ -214,8 +215,8 @@ impl Shape {
     pub fn with_shards(mut self, dice: &mut Dice) -> Shape {
         for stage in self.0.iter_mut().filter(|_| dice.one_in(2)) {
             stage.kind = match stage.kind {
-                Kind::PoolReader => Kind::ShardReader,
-                Kind::PoolWriter => Kind::ShardWriter,
+                StageKind::PoolReader => StageKind::ShardReader,
+                StageKind::PoolWriter => StageKind::ShardWriter,
                 other => other,
             };
         }

@@ -5,7 +5,7 @@ use slipring::{Contiguous, Graph, Interleaved};
 
 use crate::handles::declare;
 use crate::script::{Publication, run, short};
-use crate::shape::{Kind, Shape, Stage};
+use crate::shape::{Shape, Stage, StageKind};
 use crate::threads;
 
 /// Returns every graph of this number of stages of any kind, one per isomorphism class. Each stage
@@ -39,7 +39,7 @@ fn all_shapes(stages: usize) -> Vec<Shape> {
                     .enumerate()
                     .filter(|&(i, pair)| pair.1 == late && edges >> i & 1 == 1);
                 Stage {
-                    kind: Kind::ALL[kind(late)],
+                    kind: StageKind::ALL[kind(late)],
                     workers: 2,
                     after: after.map(|(_, pair)| pair.0).collect(),
                 }
@@ -120,7 +120,7 @@ fn sampled_shapes_deliver_each_event_on_threads() {
 /// Returns shapes with every kind of stage, and with pools directly behind the producers.
 fn around_the_wraps() -> Vec<Shape> {
     let stage = |kind, after: &[usize]| Stage { kind, workers: 2, after: after.to_vec() };
-    use Kind::{PoolReader, PoolWriter, Reader, Writer};
+    use StageKind::{PoolReader, PoolWriter, Reader, Writer};
     vec![
         Shape(vec![stage(Reader, &[])]),
         Shape(vec![stage(Writer, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
@@ -169,7 +169,7 @@ fn publications_longer_than_a_run_are_delivered() {
         return; // a hundred thousand slots take too long
     }
     let stage = |kind, after: &[usize]| Stage { kind, workers: 3, after: after.to_vec() };
-    use Kind::{PoolReader, PoolWriter, Reader, Writer};
+    use StageKind::{PoolReader, PoolWriter, Reader, Writer};
     let shapes = [
         Shape(vec![stage(Reader, &[])]),
         Shape(vec![stage(PoolReader, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),

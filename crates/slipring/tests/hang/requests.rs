@@ -1,8 +1,8 @@
 //! An asker hears of the end of its graph: however a stage fails, wherever the stages run, and
 //! whatever becomes of the promise.
 //!
-//! A stage's order is an event's `kind`: it answers, or ends the graph before it takes the promise,
-//! which then stays in its slot.
+//! An event's `reaction` tells the stage to answer, or to end the graph before it takes the
+//! promise, which then stays in its slot.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::common::{PURPOSE, ends, quiet};
 
 /// The answering stage's reaction to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-enum Kind {
+enum Reaction {
     #[default]
     Answer,
     Fail,
@@ -31,25 +31,25 @@ enum Kind {
 
 #[derive(Default)]
 struct Request {
-    kind: Kind,
+    reaction: Reaction,
     answer: Option<Promise<u64>>,
 }
 
 impl Request {
-    fn fill(kind: Kind) -> impl FnOnce(&mut Request, Promise<u64>) {
-        move |request, answer| *request = Request { kind, answer: Some(answer) }
+    fn fill(reaction: Reaction) -> impl FnOnce(&mut Request, Promise<u64>) {
+        move |request, answer| *request = Request { reaction, answer: Some(answer) }
     }
 
     fn handle(&mut self) -> Result<(), &'static str> {
-        match self.kind {
-            Kind::Answer => {
+        match self.reaction {
+            Reaction::Answer => {
                 if let Some(answer) = self.answer.take() {
                     let _ = answer.fulfil(7);
                 }
             }
-            Kind::Fail => return Err("an error"),
-            Kind::Panic => panic!("a stage {PURPOSE}"),
-            Kind::Ignore => {}
+            Reaction::Fail => return Err("an error"),
+            Reaction::Panic => panic!("a stage {PURPOSE}"),
+            Reaction::Ignore => {}
         }
         Ok(())
     }
@@ -83,22 +83,22 @@ fn assert_failed(result: Result<u64, AwaitError>, stage: &str) {
     }
 }
 
-/// How the asker waits.
+/// An asker's way to wait.
 #[derive(Clone, Copy, Debug)]
-enum How {
+enum AskerWait {
     Thread,
     Task,
     Poll,
 }
 
-const HOWS: [How; 3] = [How::Thread, How::Task, How::Poll];
+const ASKER_WAITS: [AskerWait; 3] = [AskerWait::Thread, AskerWait::Task, AskerWait::Poll];
 
-impl How {
+impl AskerWait {
     fn wait(self, mut answer: Awaited<u64>) -> Result<u64, AwaitError> {
         match self {
-            How::Thread => answer.wait(),
-            How::Task => block_on(answer),
-            How::Poll => loop {
+            AskerWait::Thread => answer.wait(),
+            AskerWait::Task => block_on(answer),
+            AskerWait::Poll => loop {
                 if let Some(value) = answer.try_take()? {
                     break Ok(value);
                 }
@@ -108,9 +108,9 @@ impl How {
     }
 }
 
-/// Where the stages run.
+/// The threads that the stages run on.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum RunsOn {
     Threads,
     Shared(usize),
     Pool,
@@ -118,44 +118,44 @@ enum Place {
     Shards,
 }
 
-const PLACES: [Place; 6] = [
-    Place::Threads,
-    Place::Shared(1),
-    Place::Shared(2),
-    Place::Pool,
-    Place::SharedPool,
-    Place::Shards,
+const RUNS_ON: [RunsOn; 6] = [
+    RunsOn::Threads,
+    RunsOn::Shared(1),
+    RunsOn::Shared(2),
+    RunsOn::Pool,
+    RunsOn::SharedPool,
+    RunsOn::Shards,
 ];
 
-/// Asks requests of these kinds one by one, in a graph with a stage before and a stage behind the
+/// Asks for these reactions one by one, in a graph with a stage before and a stage behind the
 /// answering one. Returns the results, and the failure of the run.
 fn run(
-    place: Place,
+    runs_on: RunsOn,
     wait: Wait,
     on: OnFault,
-    how: How,
-    kinds: &'static [Kind],
+    how: AskerWait,
+    reactions: &'static [Reaction],
 ) -> (Vec<Result<u64, AwaitError>>, Option<String>) {
-    ends(&format!("{place:?}, {wait}, {how:?}, {kinds:?}"), move || {
+    ends(&format!("{runs_on:?}, {wait}, {how:?}, {reactions:?}"), move || {
         let mut results = Vec::new();
         let chain = slipring::ring(4, Request::default).wait(wait).write("before", |_, _| ());
         let handle = |request: &mut Request, _| request.handle();
-        let chain = match place {
-            Place::Threads | Place::Shared(_) => chain.write("answer", handle),
-            Place::Pool | Place::SharedPool => chain.write_pool("answer", 2, |_| handle),
-            Place::Shards => {
-                chain.write_shards("answer", 2, |request| request.kind as u8, |_| handle)
+        let chain = match runs_on {
+            RunsOn::Threads | RunsOn::Shared(_) => chain.write("answer", handle),
+            RunsOn::Pool | RunsOn::SharedPool => chain.write_pool("answer", 2, |_| handle),
+            RunsOn::Shards => {
+                chain.write_shards("answer", 2, |request| request.reaction as u8, |_| handle)
             }
         };
         let chain = chain.on_error(on).on_panic(on).read("behind", |_, _| ());
-        let chain = match place {
-            Place::Shared(threads) => chain.threads(threads),
-            Place::SharedPool => chain.threads(1),
+        let chain = match runs_on {
+            RunsOn::Shared(threads) => chain.threads(threads),
+            RunsOn::SharedPool => chain.threads(1),
             _ => chain,
         };
         let done = chain.run(|producer| {
-            for &kind in kinds {
-                let answer = producer.ask(Request::fill(kind))?;
+            for &reaction in reactions {
+                let answer = producer.ask(Request::fill(reaction))?;
                 results.push(how.wait(answer));
             }
             Ok(())
@@ -167,10 +167,13 @@ fn run(
 #[test]
 fn a_failure_before_the_promise_is_taken_ends_the_wait() {
     let _watched = crate::common::watched();
-    for place in PLACES {
-        for how in HOWS {
-            for kinds in [&[Kind::Answer, Kind::Fail][..], &[Kind::Answer, Kind::Panic]] {
-                let (mut results, error) = run(place, Wait::ADAPTIVE, OnFault::stop(), how, kinds);
+    for runs_on in RUNS_ON {
+        for how in ASKER_WAITS {
+            for reactions in
+                [&[Reaction::Answer, Reaction::Fail][..], &[Reaction::Answer, Reaction::Panic]]
+            {
+                let (mut results, error) =
+                    run(runs_on, Wait::ADAPTIVE, OnFault::stop(), how, reactions);
                 assert_failed(results.pop().unwrap(), "answer");
                 assert_eq!(results, [Ok(7)]);
                 let error = error.unwrap();
@@ -194,7 +197,7 @@ fn every_strategy_hears_of_a_failure() {
                     request.handle()
                 })
                 .run(|producer| {
-                    let answer = producer.ask(Request::fill(Kind::Fail))?;
+                    let answer = producer.ask(Request::fill(Reaction::Fail))?;
                     result = Some(answer.with_wait(of_answer).wait());
                     Ok(())
                 });
@@ -209,12 +212,12 @@ fn every_strategy_hears_of_a_failure() {
 #[test]
 fn a_skip_ends_the_wait_and_not_the_graph() {
     let _watched = crate::common::watched();
-    for place in PLACES {
-        for how in HOWS {
-            let kinds = &[Kind::Fail, Kind::Answer, Kind::Panic, Kind::Answer];
-            let (results, error) = run(place, Wait::ADAPTIVE, OnFault::skip(), how, kinds);
+    for runs_on in RUNS_ON {
+        for how in ASKER_WAITS {
+            let reactions = &[Reaction::Fail, Reaction::Answer, Reaction::Panic, Reaction::Answer];
+            let (results, error) = run(runs_on, Wait::ADAPTIVE, OnFault::skip(), how, reactions);
             let skipped = Err(AwaitError::Skipped);
-            assert_eq!(results, [skipped.clone(), Ok(7), skipped, Ok(7)], "{place:?} {how:?}");
+            assert_eq!(results, [skipped.clone(), Ok(7), skipped, Ok(7)], "{runs_on:?} {how:?}");
             assert_eq!(error, None);
         }
     }
@@ -224,7 +227,7 @@ fn a_skip_ends_the_wait_and_not_the_graph() {
 #[test]
 fn a_later_stage_answers_what_an_earlier_one_has_skipped() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let result = ends(&format!("{how:?}"), move || {
             let mut result = None;
             slipring::ring(4, Request::default)
@@ -232,11 +235,11 @@ fn a_later_stage_answers_what_an_earlier_one_has_skipped() {
                 .on_error(OnFault::skip())
                 .write("answers", |request, _| {
                     thread::sleep(Duration::from_millis(3));
-                    request.kind = Kind::Answer;
+                    request.reaction = Reaction::Answer;
                     request.handle()
                 })
                 .run(|producer| {
-                    let answer = producer.ask(Request::fill(Kind::Fail))?;
+                    let answer = producer.ask(Request::fill(Reaction::Fail))?;
                     result = Some(how.wait(answer));
                     Ok(())
                 })
@@ -250,7 +253,7 @@ fn a_later_stage_answers_what_an_earlier_one_has_skipped() {
 #[test]
 fn a_halt_ends_the_wait() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let result = ends(&format!("{how:?}"), move || {
             let graph = Graph::new(4, Request::default).shared();
             let key = graph.writer("never");
@@ -261,7 +264,7 @@ fn a_halt_ends_the_wait() {
                 thread::sleep(Duration::from_millis(2));
                 other.halt();
             });
-            let result = how.wait(tx.ask(Request::fill(Kind::Answer)).unwrap());
+            let result = how.wait(tx.ask(Request::fill(Reaction::Answer)).unwrap());
             halting.join().unwrap();
             drop(rx);
             result
@@ -273,14 +276,14 @@ fn a_halt_ends_the_wait() {
 #[test]
 fn a_dropped_handle_ends_the_wait() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let result = ends(&format!("{how:?}"), move || {
             let (mut tx, rx) = slipring::unicast(4, Request::default).unwrap();
             let dropping = thread::spawn(move || {
                 thread::sleep(Duration::from_millis(2));
                 drop(rx);
             });
-            let result = how.wait(tx.ask(Request::fill(Kind::Answer)).unwrap());
+            let result = how.wait(tx.ask(Request::fill(Reaction::Answer)).unwrap());
             dropping.join().unwrap();
             result
         });
@@ -302,7 +305,7 @@ fn the_deadline_of_the_graph_ends_the_wait() {
                     let _ = is_done.recv();
                 })
                 .run(|producer| {
-                    let answer = producer.ask(Request::fill(Kind::Answer))?;
+                    let answer = producer.ask(Request::fill(Reaction::Answer))?;
                     result = Some(answer.with_wait(wait).wait());
                     drop(done);
                     Ok(())
@@ -318,11 +321,11 @@ fn the_deadline_of_the_graph_ends_the_wait() {
 #[test]
 fn a_close_ends_the_wait_once_the_stages_have_passed_the_request() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let (before, after) = ends(&format!("a handle that ends, {how:?}"), move || {
             let (mut tx, mut rx) = slipring::unicast(4, Request::default).unwrap();
-            let mut answer = tx.ask(Request::fill(Kind::Ignore)).unwrap();
-            let kept = tx.ask(Request::fill(Kind::Answer)).unwrap();
+            let mut answer = tx.ask(Request::fill(Reaction::Ignore)).unwrap();
+            let kept = tx.ask(Request::fill(Reaction::Answer)).unwrap();
             tx.close();
             // The stage has not passed the requests, and may still answer.
             let before = answer.try_take();
@@ -348,7 +351,7 @@ fn a_thread_hears_of_the_last_release_after_the_close() {
     let _watched = crate::common::watched();
     let result = ends("a handle that stays", || {
         let (mut tx, mut rx) = slipring::unicast(4, Request::default).unwrap();
-        let mut answer = tx.ask(Request::fill(Kind::Ignore)).unwrap();
+        let mut answer = tx.ask(Request::fill(Reaction::Ignore)).unwrap();
         tx.close();
         let (done, is_done) = channel::<()>();
         let stage = thread::spawn(move || {
@@ -408,8 +411,8 @@ fn an_answer_outlives_its_ring() {
                 request.handle()
             })
             .run(|producer| {
-                kept.push(producer.ask(Request::fill(Kind::Answer))?);
-                kept.push(producer.ask(Request::fill(Kind::Fail))?);
+                kept.push(producer.ask(Request::fill(Reaction::Answer))?);
+                kept.push(producer.ask(Request::fill(Reaction::Fail))?);
                 Ok(())
             })
             .unwrap_err();
@@ -440,22 +443,22 @@ fn an_answer_outlives_its_ring() {
 #[test]
 fn all_askers_hear_of_a_failure() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let results = ends(&format!("{how:?}"), move || {
             let (tx, pipeline) = slipring::ring(8, Request::default)
                 .write("answer", |request, _| request.handle())
                 .spawn_shared()
                 .unwrap();
-            let ask = |kind, mut tx: SharedProducer<Request>| {
+            let ask = |reaction, mut tx: SharedProducer<Request>| {
                 thread::spawn(move || {
-                    let answer = tx.ask(Request::fill(kind)).map_err(AwaitError::Wait)?;
+                    let answer = tx.ask(Request::fill(reaction)).map_err(AwaitError::Wait)?;
                     drop(tx);
                     how.wait(answer)
                 })
             };
-            let ignored: Vec<_> = (0..4).map(|_| ask(Kind::Ignore, tx.clone())).collect();
+            let ignored: Vec<_> = (0..4).map(|_| ask(Reaction::Ignore, tx.clone())).collect();
             thread::sleep(Duration::from_millis(2));
-            let failing = ask(Kind::Fail, tx.clone());
+            let failing = ask(Reaction::Fail, tx.clone());
             // The ring stays open: the close would end the waits for requests that have passed.
             let results: Vec<_> =
                 ignored.into_iter().chain([failing]).map(|asker| asker.join().unwrap()).collect();
@@ -481,15 +484,22 @@ fn tasks_hear_of_a_failure() {
             })
             .spawn_shared()
             .unwrap();
-        let ask = |kind| {
+        let ask = |reaction| {
             let mut tx = tx.clone();
             async move {
-                let answer = tx.ask_async(Request::fill(kind)).await.map_err(AwaitError::Wait)?;
+                let answer =
+                    tx.ask_async(Request::fill(reaction)).await.map_err(AwaitError::Wait)?;
                 answer.await
             }
         };
-        let kinds = [Kind::Answer, Kind::Ignore, Kind::Answer, Kind::Fail, Kind::Ignore];
-        let mut tasks: Vec<_> = kinds.map(|kind| Box::pin(ask(kind))).into();
+        let reactions = [
+            Reaction::Answer,
+            Reaction::Ignore,
+            Reaction::Answer,
+            Reaction::Fail,
+            Reaction::Ignore,
+        ];
+        let mut tasks: Vec<_> = reactions.map(|reaction| Box::pin(ask(reaction))).into();
         let mut results = vec![None; tasks.len()];
         block_on(std::future::poll_fn(|context| {
             for (task, result) in tasks.iter_mut().zip(&mut results) {
@@ -517,16 +527,16 @@ fn tasks_hear_of_a_failure() {
 #[test]
 fn an_asker_on_a_single_thread_runs_the_stages() {
     let _watched = crate::common::watched();
-    for how in HOWS {
+    for how in ASKER_WAITS {
         let (results, error) = ends(&format!("{how:?}"), move || {
             let mut results = Vec::new();
             let run = slipring::ring(2, Request::default)
                 .write("before", |_, _| ())
                 .write("answer", |request, _| request.handle())
                 .run_inline(|p| {
-                    for kind in [Kind::Answer, Kind::Answer, Kind::Fail] {
-                        let answer = p.ask(Request::fill(kind))?;
-                        if matches!(how, How::Poll) {
+                    for reaction in [Reaction::Answer, Reaction::Answer, Reaction::Fail] {
+                        let answer = p.ask(Request::fill(reaction))?;
+                        if matches!(how, AskerWait::Poll) {
                             while p.work() != 0 {}
                         }
                         results.push(how.wait(answer));
@@ -555,10 +565,10 @@ fn a_handler_that_waits_for_its_own_answer_is_refused() {
                     chain = chain.threads(threads);
                 }
                 let answer = move |request: &mut Request, _| -> Result<(), Fault> {
-                    if request.kind == Kind::Ignore
+                    if request.reaction == Reaction::Ignore
                         && let Ok(mut producer) = mine.try_recv()
                     {
-                        let answer = producer.ask(Request::fill(Kind::Answer))?;
+                        let answer = producer.ask(Request::fill(Reaction::Answer))?;
                         tell.send(answer.with_wait(wait.clone()).wait())?;
                     }
                     request.handle().map_err(Fault::msg)
@@ -570,7 +580,7 @@ fn a_handler_that_waits_for_its_own_answer_is_refused() {
                     .spawn_shared()
                     .unwrap();
                 own.send(tx.clone()).unwrap();
-                tx.publish(|request| request.kind = Kind::Ignore).unwrap();
+                tx.publish(|request| request.reaction = Reaction::Ignore).unwrap();
                 let result = told.recv().unwrap();
                 drop((tx, own));
                 pipeline.join().unwrap();
@@ -591,8 +601,8 @@ fn a_handler_that_waits_for_its_own_answer_is_refused() {
 fn a_handler_may_wait_for_an_earlier_stage() {
     let _watched = crate::common::watched();
     for threads in [0, 1, 2] {
-        for how in [How::Thread, How::Poll] {
-            if threads == 1 && matches!(how, How::Poll) {
+        for how in [AskerWait::Thread, AskerWait::Poll] {
+            if threads == 1 && matches!(how, AskerWait::Poll) {
                 continue; // no other thread runs the earlier stage
             }
             let result = ends(&format!("{threads} shared threads, {how:?}"), move || {
@@ -603,10 +613,10 @@ fn a_handler_may_wait_for_an_earlier_stage() {
                     chain = chain.threads(threads);
                 }
                 let ask = move |request: &Request, _| -> Result<(), Fault> {
-                    if request.kind == Kind::Ignore
+                    if request.reaction == Reaction::Ignore
                         && let Ok(mut producer) = mine.try_recv()
                     {
-                        tell.send(how.wait(producer.ask(Request::fill(Kind::Answer))?))?;
+                        tell.send(how.wait(producer.ask(Request::fill(Reaction::Answer))?))?;
                     }
                     Ok(())
                 };
@@ -616,7 +626,7 @@ fn a_handler_may_wait_for_an_earlier_stage() {
                     .spawn_shared()
                     .unwrap();
                 own.send(tx.clone()).unwrap();
-                tx.publish(|request| request.kind = Kind::Ignore).unwrap();
+                tx.publish(|request| request.reaction = Reaction::Ignore).unwrap();
                 let result = told.recv().unwrap();
                 drop((tx, own));
                 pipeline.join().unwrap();
@@ -638,7 +648,7 @@ fn a_self_wait_is_found_when_the_last_other_stage_has_passed_the_request() {
             .write("slow", |_, _| thread::sleep(Duration::from_millis(20)))
             .read("asks", move |_, _| -> Result<(), Fault> {
                 if let Ok(mut producer) = mine.try_recv() {
-                    tell.send(producer.ask(Request::fill(Kind::Ignore))?.wait())?;
+                    tell.send(producer.ask(Request::fill(Reaction::Ignore))?.wait())?;
                 }
                 Ok(())
             })
@@ -659,7 +669,7 @@ fn a_self_wait_is_found_when_the_last_other_stage_has_passed_the_request() {
 #[test]
 fn a_helping_asker_hears_of_a_later_publication() {
     let _watched = crate::common::watched();
-    for how in [How::Thread, How::Task] {
+    for how in [AskerWait::Thread, AskerWait::Task] {
         let result = ends(&format!("{how:?}"), move || {
             let mut result = None;
             slipring::ring(8, Request::default)
@@ -676,7 +686,7 @@ fn a_helping_asker_hears_of_a_later_publication() {
                             claim.publish();
                         });
                         is_claimed.recv().unwrap();
-                        let answer = producer.ask(Request::fill(Kind::Answer)).unwrap();
+                        let answer = producer.ask(Request::fill(Reaction::Answer)).unwrap();
                         result = Some(how.wait(answer));
                     });
                     Ok(())
@@ -698,7 +708,7 @@ fn an_askers_deadline_leaves_the_graph_as_it_is() {
             let key = graph.writer("answer");
             let ring = graph.build().unwrap();
             let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
-            let answer = tx.ask(Request::fill(Kind::Answer)).unwrap();
+            let answer = tx.ask(Request::fill(Reaction::Answer)).unwrap();
             let mut answer = answer.with_wait(wait.clone());
             let time = Duration::from_millis(1);
             assert_eq!(answer.wait_for(time), Err(AwaitError::TimedOut));
@@ -721,7 +731,7 @@ fn a_dropped_answer_takes_its_waker_along() {
         fn wake(self: Arc<Self>) {}
     }
     let (mut tx, rx) = slipring::unicast(4, Request::default).unwrap();
-    let mut answer = tx.ask(Request::fill(Kind::Answer)).unwrap();
+    let mut answer = tx.ask(Request::fill(Reaction::Answer)).unwrap();
     let silent = Arc::new(Silent);
     let waker = Waker::from(silent.clone());
     assert!(pin!(&mut answer).poll(&mut Context::from_waker(&waker)).is_pending());
