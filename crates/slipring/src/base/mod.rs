@@ -7,6 +7,8 @@ pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod line;
 pub(crate) mod maybe_mapped;
+#[cfg(all(test, slipring_loom))]
+pub(crate) mod model_hooks;
 pub(crate) mod name;
 pub(crate) mod name_lost;
 pub(crate) mod panics;

@@ -15,6 +15,8 @@ pub(crate) mod machine {
     pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 }
 pub(crate) use super::line::Line;
+#[cfg(all(test, slipring_loom))]
+pub(crate) use super::model_hooks::panicking;
 pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
 #[cfg(not(all(test, slipring_loom)))]
@@ -42,13 +44,12 @@ mod chosen {
         park();
     }
 
-    /// Issues a fence of the model checker. If the fence is `SeqCst`, records the thread for
-    /// [`super::fencing_threads`].
+    /// Issues a fence of the model checker. A model counts the threads that issue `SeqCst` fences.
     #[track_caller]
     pub(crate) fn fence(order: std::sync::atomic::Ordering) {
         #[cfg(test)]
         if !matches!(order, super::Acquire | super::Release | super::AcqRel) {
-            super::note_fence(loom::thread::current().id());
+            crate::base::model_hooks::note_fence();
         }
         loom::sync::atomic::fence(order);
     }
@@ -88,13 +89,13 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
 /// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.
 /// - Outside of models, only `right` is compiled.
-/// - `queue_model::sync` has a macro of the same name and arguments, because the queue model
-///   compiles `queue.rs` against that macro.
+/// - The model of the wait queue compiles `queue.rs` against a macro of the same name and
+///   arguments.
 macro_rules! twin {
     ($name:literal: $right:expr => $wrong:expr) => {{
         #[cfg(all(test, slipring_loom))]
         {
-            if crate::base::sync::twin_is($name) { $wrong } else { $right }
+            if crate::base::model_hooks::twin_is($name) { $wrong } else { $right }
         }
         #[cfg(not(all(test, slipring_loom)))]
         {
@@ -109,70 +110,7 @@ pub(crate) use twin;
 macro_rules! may_die {
     () => {
         #[cfg(all(test, slipring_loom))]
-        crate::loom_models::mortal::step();
+        crate::base::model_hooks::marked_store();
     };
 }
 pub(crate) use may_die;
-
-#[cfg(all(test, slipring_loom))]
-thread_local! {
-    /// Name of the chosen twin; empty: none. All threads of a model share this value, because all
-    /// of them run on one system thread.
-    static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
-}
-
-#[cfg(all(test, slipring_loom))]
-/// Returns whether the running model chose the twin `name`.
-pub(crate) fn twin_is(name: &str) -> bool {
-    TWIN.get() == name
-}
-
-/// Chooses the twin for all models that the calling thread runs after this call.
-#[cfg(all(test, slipring_loom))]
-pub(crate) fn choose_twin(name: &'static str) {
-    TWIN.set(name);
-}
-
-#[cfg(all(test, slipring_loom))]
-thread_local! {
-    /// Threads of the model that issued a `SeqCst` fence since the last call of `fencing_threads`.
-    /// All threads of a model share this value, because all of them run on one system thread.
-    static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-#[cfg(all(test, slipring_loom))]
-fn note_fence(thread: loom::thread::ThreadId) {
-    FENCING.with_borrow_mut(|threads| {
-        if !threads.contains(&thread) {
-            threads.push(thread);
-        }
-    });
-}
-
-/// Returns the number of threads that issued a `SeqCst` fence since the last call.
-/// In the model checker any two `SeqCst` fences synchronise, even if no load sees the other
-/// thread's store. The `SeqCst` fences of a single thread order nothing between threads.
-#[cfg(all(test, slipring_loom))]
-pub(crate) fn fencing_threads() -> usize {
-    FENCING.take().len()
-}
-
-#[cfg(all(test, slipring_loom))]
-loom::thread_local! {
-    /// Whether the current thread of the model is unwinding. The standard library does not know
-    /// whether a model's thread unwinds, because all threads of a model run on one thread of the
-    /// system.
-    static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
-}
-
-/// Returns whether the current thread of the model is unwinding.
-#[cfg(all(test, slipring_loom))]
-pub(crate) fn panicking() -> bool {
-    UNWINDS.with(std::cell::Cell::get)
-}
-
-/// Makes [`panicking`] return `true` on the current thread of the model.
-#[cfg(all(test, slipring_loom))]
-pub(crate) fn unwind() {
-    UNWINDS.with(|unwinds| unwinds.set(true));
-}

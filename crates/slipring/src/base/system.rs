@@ -137,7 +137,7 @@ mod chosen {
         false
     }
     #[cfg(all(test, slipring_loom))]
-    pub(crate) use crate::loom_models::futex::{futex_wait, futex_wake_all};
+    pub(super) use crate::base::model_hooks::{futex_wait, futex_wake_all};
     #[cfg(not(all(test, slipring_loom)))]
     pub(crate) fn futex_wait(_: &AtomicU64, _: u32, limit: Duration) {
         std::thread::sleep(limit.min(Duration::from_millis(1)));

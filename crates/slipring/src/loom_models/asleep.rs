@@ -1,51 +1,22 @@
-//! Keeps a list of the parties (stages and producers) that sleep in a model. A test that expects a
-//! deadlock names the parties that must be asleep. The test passes only if the model ends in a
-//! deadlock and exactly the named parties are asleep.
+//! Compares the parties (stages and producers) that a deadlock leaves asleep with those that a test
+//! names. The test passes only if the model ends in a deadlock, and exactly these are asleep.
 
-use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
+
+use crate::base::model_hooks::sleeping_parties;
 
 /// Text before the list of sleeping parties in a twin's output.
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
-thread_local! {
-    /// Names of the stages and producers that sleep; a name stands in the list once per thread that
-    /// sleeps under that name. All threads of one model share one list, because loom runs these
-    /// threads on a single thread of the system.
-    static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A party's entry in [`PARTIES`]. The drop of the `Asleep` removes the entry.
-pub(crate) struct Asleep(String);
-
-/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` calls `asleep` for
-/// each of its waits; a model calls `asleep` for a sleeping task.
-pub(crate) fn asleep(party: &str) -> Asleep {
-    PARTIES.with_borrow_mut(|parties| parties.push(party.to_owned()));
-    Asleep(party.to_owned())
-}
-
-impl Drop for Asleep {
-    fn drop(&mut self) {
-        PARTIES.with_borrow_mut(|parties| {
-            let at = parties.iter().position(|party| *party == self.0).expect("a listed party");
-            parties.swap_remove(at);
-        });
-    }
-}
-
-/// Installs a panic hook, which prints the list of sleeping parties after this process's first
-/// panic message. The panic hook prints no list after a later panic message, because a later panic
-/// is only a consequence of the first panic.
+/// Installs a panic hook, which prints the sleeping parties after this process's first panic
+/// message. Later panics are only consequences of the first.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         usual(info);
         static FIRST: Once = Once::new();
-        FIRST.call_once(|| {
-            PARTIES.with_borrow(|parties| eprintln!("{ASLEEP}{}", parties.join(", ")))
-        });
+        FIRST.call_once(|| eprintln!("{ASLEEP}{}", sleeping_parties().join(", ")));
     }));
 }
 

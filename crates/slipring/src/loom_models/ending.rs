@@ -7,7 +7,7 @@
 use loom::thread;
 
 use super::*;
-use crate::base::sync::unwind;
+use crate::base::model_hooks::unwind;
 use crate::errors::{Cause, ClaimError, WaitError};
 use Access::{Read, Write};
 

@@ -13,6 +13,7 @@ use loom::thread;
 
 use super::mortal::lives;
 use super::*;
+use crate::base::model_hooks::UNTIMED;
 use crate::base::sync::{AcqRel, Acquire, AtomicU64, Release, twin};
 use crate::segment::heap::HeapSegment;
 use crate::segment::{
@@ -167,7 +168,7 @@ impl Segment {
     }
 
     pub(super) fn attach(&self, number: u32) -> SegmentRing<u64> {
-        self.attach_with(number, futex::UNTIMED * 2)
+        self.attach_with(number, UNTIMED * 2)
     }
 
     /// Takes the seat of a party for `number`. `None`: it has an owner.

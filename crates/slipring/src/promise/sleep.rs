@@ -54,7 +54,7 @@ fn park_for(limit: Option<Duration>) {
 impl<T> SleepPlace for Sleep<'_, T> {
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
         #[cfg(all(test, slipring_loom))]
-        let _asleep = crate::loom_models::asleep("awaited");
+        let _asleep = crate::base::model_hooks::asleep("awaited");
         // SAFETY: `self` borrows the half alone. The waker of a task that has polled before is
         // replaced: the thread polls in its place.
         drop_contained(unsafe { self.half.withdraw() });
