@@ -5,6 +5,7 @@ pub(crate) mod atomic_bytes;
 pub(crate) mod available_memory;
 pub(crate) mod edge;
 pub(crate) mod fault;
+pub(crate) mod guarded;
 pub(crate) mod line;
 pub(crate) mod maybe_mapped;
 #[cfg(all(test, slipring_loom))]

@@ -7,19 +7,16 @@
 //!   mark when it gives the turn back, and sees what the other thread had seen. So if a use of the
 //!   value became possible meanwhile, one of the two threads knows of it.
 
-use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
 use crate::base::edge::turn_taken;
+use crate::base::guarded::Guarded;
 use crate::base::sync::AtomicU32;
 
 /// A value that threads use in turns.
 pub(crate) struct InTurns<T> {
     word: AtomicU32,
-    value: UnsafeCell<T>,
-    /// In a model, a use of the value.
-    #[cfg(slipring_loom)]
-    watched: loom::cell::UnsafeCell<()>,
+    value: Guarded<T>,
 }
 
 // SAFETY: the value is used by one thread at a time (I1), each of which may drop it.
@@ -27,12 +24,7 @@ unsafe impl<T: Send> Sync for InTurns<T> {}
 
 impl<T> InTurns<T> {
     pub(crate) fn new(value: T) -> InTurns<T> {
-        InTurns {
-            word: AtomicU32::new(turn_taken::FREE),
-            value: UnsafeCell::new(value),
-            #[cfg(slipring_loom)]
-            watched: loom::cell::UnsafeCell::new(()),
-        }
+        InTurns { word: AtomicU32::new(turn_taken::FREE), value: Guarded::new(value) }
     }
 
     /// Takes the turn. `None`: another thread has it, and finds out that this thread wanted it
@@ -42,8 +34,7 @@ impl<T> InTurns<T> {
         if !turn_taken::take(&self.word) {
             return None;
         }
-        #[cfg(slipring_loom)]
-        self.watched.with_mut(|_| ());
+        self.value.exclusive();
         Some(Turn { value: self })
     }
 }
@@ -74,14 +65,14 @@ impl<T> Deref for Turn<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: this thread has the turn (I1).
-        unsafe { &*self.value.value.get() }
+        unsafe { &*self.value.value.unwatched() }
     }
 }
 
 impl<T> DerefMut for Turn<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this thread has the turn (I1), and the turn is borrowed mutably.
-        unsafe { &mut *self.value.value.get() }
+        unsafe { &mut *self.value.value.unwatched() }
     }
 }
 

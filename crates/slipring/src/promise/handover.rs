@@ -48,12 +48,12 @@
 //!   subtracted [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`]
 //!   to a word that is 0 or has [`ASLEEP`].
 
-use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use super::sleeper::Sleeper;
 use crate::base::edge::{last_used, settled};
+use crate::base::guarded::{Guarded, GuardedAllocation};
 use crate::base::panics::drop_contained;
 use crate::base::sync::{AtomicU32, Relaxed, twin};
 
@@ -73,43 +73,7 @@ struct Handover<T> {
     word: AtomicU32,
     sleeper: Guarded<Option<Sleeper>>,
     value: Guarded<MaybeUninit<T>>,
-    /// In a model, stands for the allocation: using it is a read, and freeing it is a write.
-    memory: Guarded<()>,
-    /// In a model, fails the model if the allocation is never freed.
-    #[cfg(slipring_loom)]
-    leak: UnsafeCell<Option<loom::alloc::Track<()>>>,
-}
-
-/// A value that the protocol guards. The model checker reports two accesses that race.
-struct Guarded<V> {
-    value: UnsafeCell<V>,
-    #[cfg(slipring_loom)]
-    watched: loom::cell::UnsafeCell<()>,
-}
-
-impl<V> Guarded<V> {
-    fn new(value: V) -> Guarded<V> {
-        Guarded {
-            value: UnsafeCell::new(value),
-            #[cfg(slipring_loom)]
-            watched: loom::cell::UnsafeCell::new(()),
-        }
-    }
-
-    /// Returns the address for an access that no other access may race with.
-    #[inline(always)]
-    fn exclusive(&self) -> *mut V {
-        #[cfg(slipring_loom)]
-        self.watched.with_mut(|_| ());
-        self.value.get()
-    }
-
-    /// Tells the model checker of an access beside which there may be others like it.
-    #[inline(always)]
-    fn touch(&self) {
-        #[cfg(slipring_loom)]
-        self.watched.with(|_| ());
-    }
+    memory: GuardedAllocation,
 }
 
 /// The end of a settled promise.
@@ -125,9 +89,7 @@ pub(super) fn halves<T>() -> (PromiseHalf<T>, WaiterHalf<T>) {
         word: AtomicU32::new(PENDING),
         sleeper: Guarded::new(None),
         value: Guarded::new(MaybeUninit::uninit()),
-        memory: Guarded::new(()),
-        #[cfg(slipring_loom)]
-        leak: UnsafeCell::new(Some(loom::alloc::Track::new(()))),
+        memory: GuardedAllocation::new(),
     };
     // The halves keep a raw pointer, because a `Box` would claim sole access.
     let at = NonNull::from(Box::leak(Box::new(handover)));
@@ -139,17 +101,13 @@ pub(super) fn halves<T>() -> (PromiseHalf<T>, WaiterHalf<T>) {
 /// # Safety
 /// The caller is the last one that uses the allocation (I4).
 unsafe fn free<T>(at: NonNull<Handover<T>>) {
-    // SAFETY: the allocation is still there.
-    let handover = unsafe { at.as_ref() };
-    handover.memory.exclusive();
-    // In a model the memory stays, so that a twin that uses it later is caught by the model
-    // checker.
-    #[cfg(slipring_loom)]
-    // SAFETY: the model checker has found no other use of the allocation.
-    drop(unsafe { (*handover.leak.get()).take() });
-    #[cfg(not(slipring_loom))]
-    // SAFETY: `halves` made the allocation as a `Box`, and this call frees it once (I4).
-    drop(unsafe { Box::from_raw(at.as_ptr()) });
+    // SAFETY: the allocation is still there, and this is its last use (I4).
+    unsafe { at.as_ref().memory.freed() };
+    // In a model the memory stays, so that the checker catches a twin that uses it later.
+    if !cfg!(slipring_loom) {
+        // SAFETY: `halves` made the allocation as a `Box`, and this call frees it once (I4).
+        drop(unsafe { Box::from_raw(at.as_ptr()) });
+    }
 }
 
 /// The half of a promise's owner.

@@ -1,0 +1,78 @@
+//! Values and allocations that a protocol guards. In a model, the checker watches their uses;
+//! elsewhere nothing is left of it.
+
+use std::cell::UnsafeCell;
+
+/// A value that a protocol guards. The model checker reports two accesses that race.
+pub(crate) struct Guarded<V> {
+    value: UnsafeCell<V>,
+    #[cfg(slipring_loom)]
+    watched: loom::cell::UnsafeCell<()>,
+}
+
+impl<V> Guarded<V> {
+    pub(crate) fn new(value: V) -> Guarded<V> {
+        Guarded {
+            value: UnsafeCell::new(value),
+            #[cfg(slipring_loom)]
+            watched: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// Returns the address for an access with which no other access may race.
+    #[inline(always)]
+    pub(crate) fn exclusive(&self) -> *mut V {
+        #[cfg(slipring_loom)]
+        self.watched.with_mut(|_| ());
+        self.value.get()
+    }
+
+    /// Tells the model checker of an access that others of its kind may accompany.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        #[cfg(slipring_loom)]
+        self.watched.with(|_| ());
+    }
+
+    /// Returns the address for an access of which the model checker was told before.
+    #[inline(always)]
+    pub(crate) fn unwatched(&self) -> *mut V {
+        self.value.get()
+    }
+}
+
+/// Stands for an allocation in a model: a use is a read, and the freeing is a write. The model
+/// fails if the allocation is never freed.
+pub(crate) struct GuardedAllocation {
+    memory: Guarded<()>,
+    #[cfg(slipring_loom)]
+    leak: UnsafeCell<Option<loom::alloc::Track<()>>>,
+}
+
+impl GuardedAllocation {
+    pub(crate) fn new() -> GuardedAllocation {
+        GuardedAllocation {
+            memory: Guarded::new(()),
+            #[cfg(slipring_loom)]
+            leak: UnsafeCell::new(Some(loom::alloc::Track::new(()))),
+        }
+    }
+
+    /// Tells the model checker of a use of the allocation.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        self.memory.touch();
+    }
+
+    /// Tells the model checker that the allocation is freed.
+    ///
+    /// # Safety
+    /// The caller is the last one that uses the allocation.
+    #[inline(always)]
+    pub(crate) unsafe fn freed(&self) {
+        self.memory.exclusive();
+        #[cfg(slipring_loom)]
+        // SAFETY: the caller's promise; the model checker has found no other use.
+        drop(unsafe { (*self.leak.get()).take() });
+    }
+}
