@@ -1,10 +1,10 @@
 //! Plain data in memory that other processes may write at any time, against the protocol, too.
 //!
 //! A reference `&E` to such memory would be undefined behaviour, because the compiler may assume
-//! that what a `&E` refers to does not change. So the bytes are copied in and out by atomic words:
-//! a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). What the other
-//! process stores at the same time then decides only which bytes a copy has. Each byte sequence is
-//! a value, because the data are plain.
+//! that the memory behind a `&E` does not change. So the bytes are copied in and out by atomic
+//! words: a relaxed atomic copy, as the RFC 3301 of Rust describes it ("atomic memcpy"). A store of
+//! another process at the same time then decides only which bytes a copy has, and any bytes are a
+//! value, because the data are plain.
 //!
 //! Invariants
 //! - I1: all accesses to the bytes of an [`AtomicBytes`] are relaxed atomic accesses of its *grid*,
@@ -179,7 +179,7 @@ impl<E: PlainBytes> AtomicBytes<E> {
         let (bytes, size) = (self.0.get().cast::<u8>(), size_of::<E>());
         part.fill(0);
         let end = from.saturating_add(part.len()).min(size);
-        // Copies what a word at `at` and the part have in common.
+        // Copies the bytes that the word at `at` and the part have in common.
         let mut copy = |at: usize, word: &[u8]| {
             let (first, last) = (at.max(from), (at + word.len()).min(end));
             if first < last {

@@ -7,9 +7,9 @@
 //! - `MemAvailable` of `/proc/meminfo`: what programs can take before the machine swaps. Swap does
 //!   not count, because a ring in swap is no ring.
 //! - For the memory control group of this process, and each group around it: the limit
-//!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) without what the
-//!   group uses. Its cached files (`inactive_file` and `active_file`) count as free, as they do in
-//!   `MemAvailable`: the kernel drops them before it ends a program.
+//!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) less the memory that
+//!   the group uses. Its cached files (`inactive_file` and `active_file`) count as free, as they do
+//!   in `MemAvailable`: the kernel drops them before it ends a program.
 //!
 //! Invariants
 //! - I1: a refusal rests on a reading. A limit whose file is absent or holds no number is unknown,
@@ -27,7 +27,7 @@ const UNCHECKED: u64 = 16 << 20;
 /// handlers: one in so many bytes.
 const RESERVE: u64 = 16;
 
-/// What limits the memory that a build may take.
+/// Source of the limit on the memory that a build may take.
 ///
 /// Example: [`MemoryShortage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,7 +178,8 @@ const VERSION_2: Version = Version {
 };
 
 impl Version {
-    /// Returns what a group's limit leaves, in bytes. `None`: it has no limit, or says none.
+    /// Returns the memory that a group's limit leaves, in bytes. `None`: there is no limit, or its
+    /// files state none.
     fn left(self, folder: &str, read: Read<'_>) -> Option<(u64, MemoryLimit)> {
         let number = |name: &str| read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
         // A group of version 2 without a limit says `max`, one of version 1 a number near 2^63.
@@ -245,7 +246,7 @@ mod files {
 mod tests {
     use super::*;
 
-    /// Returns what is available by files of these texts.
+    /// Returns the available memory that files of these texts state.
     fn available_by(files: &[(&str, &str)]) -> Option<(u64, MemoryLimit)> {
         available(&|path| texts(files, path))
     }
@@ -275,7 +276,7 @@ mod tests {
             assert_eq!(available_by(files), None);
             assert_eq!(check_by(u64::MAX, &|path| texts(files, path)), Ok(()));
         }
-        // A limit without what is used.
+        // A limit without the group's use.
         let files = [damaged[1], ("/sys/fs/cgroup/a/memory.max", "1000")];
         assert_eq!(available_by(&files), None);
     }

@@ -7,12 +7,11 @@ use std::fmt;
 type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 
 /// A user's error of any type. After the graph has failed,
-/// [`Error::downcast_ref`](crate::Error::downcast_ref) returns the error that the fault carries.
+/// [`Error::downcast_ref`](crate::Error::downcast_ref) returns it.
 ///
-/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. `Fault` itself
-/// does not implement [`std::error::Error`]. If `Fault` were an error, `impl<E: Error> From<E> for
-/// Fault` would overlap with the standard `impl<T> From<T> for T`. A `Fault` dereferences to the
-/// error that it carries.
+/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`, which dereferences
+/// to it. `Fault` itself does not implement [`std::error::Error`], because then `impl<E: Error>
+/// From<E> for Fault` would overlap with the standard `impl<T> From<T> for T`.
 ///
 /// ```
 /// use slipring::Fault;
@@ -95,10 +94,10 @@ impl fmt::Display for Fault {
 }
 
 /// The return types of handlers: `()`, or `Result<(), _>` with any error. By default, an error that
-/// a handler returns fails the graph. The graph's [`Error`](crate::Error) names the failed stage
-/// and the event's position.
+/// a handler returns fails the graph, and the graph's [`Error`](crate::Error) names the stage and
+/// the event's position.
 ///
-/// The library implements `Outcome` for every type that a handler may return. Only the library
+/// The library implements `Outcome` for every type that a handler may return, and only the library
 /// calls [`Outcome::outcome`].
 ///
 /// Example: [`Fault`].

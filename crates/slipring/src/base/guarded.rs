@@ -34,7 +34,7 @@ impl<V> Guarded<V> {
         self.watched.with(|_| ());
     }
 
-    /// Returns the address for an access of which the model checker was told before.
+    /// Returns the address for an access that the model checker knows of already.
     #[inline(always)]
     pub(crate) fn unwatched(&self) -> *mut V {
         self.value.get()

@@ -1,4 +1,5 @@
-//! A value on a cache line of its own, also where other processes store what they like.
+//! A value on a cache line of its own, which stays sound if other processes store there at any
+//! time.
 //!
 //! Invariants
 //! - I1: all bytes of a [`Line`], also those that no word uses, lie inside of an `UnsafeCell`. So a

@@ -1,12 +1,11 @@
 //! Values by address: on the heap of this process, or in memory that other processes map, too.
 //!
-//! The words through which a ring's handles talk to each other are such values. The code that reads
-//! and writes the words is the same in both cases, because it knows an address only.
+//! The words through which a ring's handles talk to each other are such values. The code that uses
+//! them is the same in both cases, because it knows only an address.
 //!
 //! Invariants
 //! - I1: the address is valid and unchanged while the [`MaybeMapped`] lives. A value on the heap is
-//!   owned by its [`MaybeMapped`] alone. For a value in a mapping, the [`MaybeMapped`] holds a
-//!   reference that keeps the memory mapped.
+//!   owned by it alone; for a value in a mapping it holds a reference that keeps the memory mapped.
 //! - I2: a shared value consists of atomic words and locks, so any thread may use it through `&T`
 //!   while other threads, or other processes, use it.
 
@@ -21,7 +20,7 @@ pub type Mapping = Arc<dyn std::any::Any + Send + Sync>;
 /// A value that other threads, or other processes, use at the same time.
 pub(crate) struct MaybeMapped<T: ?Sized> {
     at: NonNull<T>,
-    /// What keeps the memory mapped; `None`: the value lies on the heap and belongs to this
+    /// The owner of the mapping; `None`: the value lies on the heap and belongs to this
     /// `MaybeMapped`.
     mapping: Option<Mapping>,
 }

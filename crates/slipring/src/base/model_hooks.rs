@@ -1,11 +1,10 @@
 //! Where models steer the library's code and watch it.
 //!
-//! The models lie above all rooms of the library, so the library does not call them: it calls the
-//! functions of this module, in models only, and the models set and read what the functions keep.
+//! The models lie above all rooms of the library, so it does not call them. In models it calls the
+//! functions of this module, whose state the models set and read.
 //!
-//! The model checker runs all threads of a model on one thread of the system. So the threads of a
-//! model share a `thread_local!` of the standard library, and each has its own
-//! `loom::thread_local!`.
+//! The model checker runs all threads of a model on one thread of the system. So they share a
+//! `thread_local!` of the standard library, and each has its own `loom::thread_local!`.
 
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;

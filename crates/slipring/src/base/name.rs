@@ -30,9 +30,9 @@ impl Name {
         Name(Arc::new(name.into()))
     }
 
-    /// Returns the width of a table's column of names, in characters. If a name is longer than the
-    /// column, the rest of the name's line is shifted. The width is at most [`WIDEST`], because
-    /// `format!` panics at a width beyond 2^16 - 1.
+    /// Returns the width of a table's column of names, in characters. A longer name shifts the rest
+    /// of its line. The width is at most [`WIDEST`], because `format!` panics at a width beyond
+    /// 2^16 - 1.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }

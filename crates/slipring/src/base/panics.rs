@@ -77,8 +77,8 @@ pub(crate) fn drop_contained<T>(value: T) -> Option<String> {
     catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
 }
 
-/// Drops a panic's payload. If the drop panics, the new panic's payload is leaked, because the drop
-/// of the new payload could panic, too.
+/// Drops a panic's payload. If that drop panics, the payload of the new panic is leaked, because
+/// its drop could panic, too.
 pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

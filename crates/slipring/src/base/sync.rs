@@ -82,9 +82,8 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
 /// to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
-/// notification. When a model runs with a twin instead of the original step, the model must fail. A
-/// model's failure with a twin shows that the protocol needs the original step, and that the model
-/// covers that step.
+/// notification. A model that runs with it must fail, which shows that the protocol needs the
+/// original step, and that the model covers it.
 ///
 /// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.

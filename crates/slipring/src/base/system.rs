@@ -1,9 +1,8 @@
 //! Services of the operating system that the standard library does not offer: membarrier, sharp
 //! timers, CPU time, CPU affinity, and huge pages.
 //!
-//! Each service is optional: its callers also work if the service is absent. A service is absent if
-//! the system lacks the service or a sandbox refuses it; under Miri and in models every service is
-//! absent.
+//! Each service is optional, and its callers also work without it. It is absent if the system lacks
+//! it or a sandbox refuses it, under Miri, and in models.
 
 use std::ptr::NonNull;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use std::fmt;
 use crate::base::available_memory::MemoryShortage;
 use crate::base::name::PRODUCER;
 
-/// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
-/// bounds the memory that a build takes if the user states too large a number by mistake.
+/// Largest number of workers, shards or readers that one stage has room for: 65,536. It bounds the
+/// memory of a build whose number was stated too large by mistake.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// Why a graph could not be built.
@@ -107,7 +107,7 @@ pub enum BuildError {
     },
     /// The placement of the graph's threads is impossible on this machine, or its code failed.
     Placement {
-        /// The placement's own message, which says what is impossible and why.
+        /// The placement's own message: the impossible wish, and why it is impossible.
         problem: String,
     },
     /// A declaration stands where it cannot apply, or contradicts another declaration.

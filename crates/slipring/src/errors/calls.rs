@@ -125,9 +125,9 @@ impl From<WaitError> for ClaimError {
     }
 }
 
-/// The error of a call on a position that a raw handle does not hold. A raw producer holds the
-/// positions that it has claimed and not published. A raw consumer holds the positions that it was
-/// lent and has not released.
+/// The error of a call on a position that a raw handle does not hold. A producer holds the
+/// positions that it has claimed and not published, a consumer those that it was lent and has not
+/// released.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

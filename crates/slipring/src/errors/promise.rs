@@ -11,7 +11,7 @@ use super::wait::WaitError;
 /// After [`AwaitError::Broken`] and [`AwaitError::Taken`] each later call returns the same error.
 /// After [`AwaitError::TimedOut`] a later call may succeed. Only an answer to a request
 /// ([`Producer::ask`](crate::Producer::ask)) has the other errors. A later call may succeed after
-/// them, too: if a stage has taken the promise out of its event, and fulfils it then.
+/// them, too, if a stage has taken the promise out of its event and fulfils it then.
 ///
 /// Two errors are equal if they are of one kind, and name the same stage and position if the graph
 /// has failed.

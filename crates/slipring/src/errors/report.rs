@@ -89,8 +89,8 @@ pub struct StageReport {
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
-    /// The stage's turns, if it takes turns with other stages on threads of the library
-    /// ([`Chain::threads`](crate::Chain::threads), [`Chain::on`](crate::Chain::on)), and not in
+    /// The stage's turns, if it shares threads of the library with other stages
+    /// ([`Chain::threads`](crate::Chain::threads), [`Chain::on`](crate::Chain::on)); `None` in
     /// [`Chain::run_inline`](crate::Chain::run_inline), which reads no clock.
     pub turns: Option<Turns>,
     /// Time from an event's publication to the stage's release, if the graph samples latencies
@@ -121,9 +121,9 @@ impl Report {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// Returns the time that stage `waiting` spent waiting for stage `awaited`. The name
+    /// Returns the time that stage `waiting` spent waiting for stage `awaited`;
     /// [`PRODUCER`](crate::PRODUCER) stands for the producers. Returns `None` if the graph lacks
-    /// one of the two stages.
+    /// one of the two.
     ///
     /// Example: [`Report`].
     pub fn waited(&self, waiting: &str, awaited: &str) -> Option<Duration> {
@@ -139,8 +139,8 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if the graph knows that position. The graph knows this position if the graph has many
-    /// producers, a contiguous layout, a tap directly behind the producer, a chain's monitor, or
+    /// if the graph knows it. A graph does if it has many producers, a contiguous layout, a tap
+    /// directly behind the producer, a chain's monitor, or
     /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Report`].
@@ -164,17 +164,15 @@ impl Report {
     }
 
     /// Returns the counts of the stage (or the producers) for which the other parties waited
-    /// longest. The time that a stage itself spent waiting is subtracted from the time that other
-    /// parties waited for the stage. A stage that shares threads held others up for at most the
-    /// time that it ran: while it has no event, its thread runs other stages or waits for one of
-    /// them. To speed the graph up, begin with the bottleneck. Returns `None` if no party had to
-    /// wait for another party.
+    /// longest, less the time that it spent waiting itself. A stage that shares threads held others
+    /// up for at most the time that it ran: while it has no event, its thread runs other stages or
+    /// waits for one of them. To speed the graph up, begin with the bottleneck. Returns `None` if
+    /// no party had to wait for another.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // If stage C waits for stage A while A waits for stage B, then B causes both waits. `own`
-        // is the time that other parties waited for the stage, minus the time that the stage
-        // waited.
+        // If stage C waits for stage A while A waits for stage B, then B causes both waits. So
+        // `own` is the time that others waited for the stage, less the time that it waited.
         let own = |stage: &&StageReport| {
             let held_up = stage.waited_for.saturating_sub(stage.waited);
             (stage.turns.map_or(held_up, |turns| held_up.min(turns.ran)), stage.waited_for)
@@ -239,7 +237,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What a stage did in its turns on threads that it shares with other stages.
+/// The turns of a stage on threads that it shares with other stages.
 ///
 /// ```
 /// let done = slipring::ring(64, || 0u64)

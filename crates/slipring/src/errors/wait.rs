@@ -38,19 +38,17 @@ pub enum WaitError {
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
     /// The call would wait for ever, because only the calling thread itself can make the release
-    /// that the call needs. The field names the stage whose release the call needs. A call that
-    /// returns `WaitsForItself` has published no event and lent no event.
-    // A name is one word, which keeps `WaitError` at two words, because every call returns a result
-    // with a `WaitError`. In a measurement with a larger `WaitError`, a batch of ten events took a
-    // fifth more time than with a `WaitError` of two words.
+    /// that it needs. The field names the stage of that release. The call has published and lent no
+    /// event.
+    // A name is one word, which keeps `WaitError` at two words. Every call returns a result with a
+    // `WaitError`: with a larger one, a batch of ten events took a fifth more time.
     WaitsForItself(Name),
     /// The timeout of the waiting strategy passed ([`Wait::Timeout`](crate::Wait::Timeout)). The
     /// field names the stage or producer for which the call waited. A call that returns `TimedOut`
     /// has published no event and lent no event.
     TimedOut(Name),
-    /// A call asked this reader to leave the reader's tap
-    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
-    /// reader.
+    /// A call asked this reader to leave its tap
+    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
     Left,
     /// The process of the stage or producer for which the call waited has died. The graph
     /// continues: a later call waits again, and succeeds if another process has taken the dead
@@ -115,7 +113,7 @@ impl StdError for WaitError {
     }
 }
 
-/// A process that died, and what it held up. See [`WaitError::PeerDead`].
+/// A dead process, and the call that it holds up. See [`WaitError::PeerDead`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PeerDead {

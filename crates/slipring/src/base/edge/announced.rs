@@ -2,8 +2,8 @@
 //! progress. At least one of the sleeper and the notifier sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
-//! notifiers of a quiet queue issue no fence. In place of the notifiers' fences, the sleeper of a
-//! quiet queue executes a memory barrier in every thread.
+//! notifiers of a quiet queue issue no fence: in their place its sleeper executes a memory barrier
+//! in every thread.
 //!
 //! The imports of this file use `super`: where `queue_model.rs` compiles this file a second time,
 //! `super` holds the modules of a simulated machine.

@@ -1,19 +1,19 @@
-//! The ordering edges of the protocol: one module per edge, one function per end. In most edges, a
-//! storing thread stores a value in a word, and a loading thread loads that value. Everything that
-//! the storing thread did before its store happens before everything that the loading thread does
-//! after its load. Each edge is a module, named after the edge's label: PROTOCOL.md explains
-//! `edge::slot_published` under `SYNC[slot-published]`. Each module holds the functions for both
-//! threads of its edge. The command `cargo xtask tidy` checks that the library calls each edge
-//! function, and that PROTOCOL.md explains each edge.
+//! The ordering edges of the protocol: one module per edge, one function per end. In most edges one
+//! thread stores a value that another loads, and everything that the first did before its store
+//! happens before everything that the second does after its load.
 //!
-//! Callers name each edge directly below `edge`, whichever file has it. The edges that only rings
-//! between processes have are in `between_processes.rs`. The edge `announced` is a file of its own,
-//! which the wait queue's models compile a second time.
+//! A module has the name of its edge's label: PROTOCOL.md explains `edge::slot_published` under
+//! `SYNC[slot-published]`. `cargo xtask tidy` checks that the library calls each function, and that
+//! PROTOCOL.md explains each edge.
+//!
+//! Callers name each edge directly below `edge`, whichever file has it. The edges of rings between
+//! processes alone are in `between_processes.rs`. `announced` is a file of its own, which the wait
+//! queue's models compile a second time.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
-//!   the orderings of the count of owners (`ring/owner_count.rs`). The count of owners works as
-//!   `Arc`'s reference count does.
+//!   those of the count of owners (`ring/owner_count.rs`), which works as the reference count of an
+//!   `Arc` does.
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
@@ -81,8 +81,7 @@ pub(crate) mod cursor_moved {
 
 /// A stage's frontier releases events to the later stages and to the producers. Each worker of a
 /// pool, and each member of a tap, stores a *bound*: the position at which it holds up other
-/// parties. A party that waits for a pool stops at the lowest bound of the pool's workers. A party
-/// that waits for a tap stops at the lowest bound of the tap's members.
+/// parties. A party that waits for a pool or a tap stops at the lowest of these bounds.
 pub(crate) mod released {
     use super::*;
 
@@ -93,8 +92,8 @@ pub(crate) mod released {
         line.store(word, twin!("released-relaxed": Release => Relaxed));
     }
 
-    /// Stores the first position of a worker's next chunk as the worker's bound, before the worker
-    /// takes the chunk.
+    /// Stores the first position of a worker's next chunk as its bound, before the worker takes the
+    /// chunk.
     #[inline(always)]
     pub(crate) fn bind(bound: &AtomicU64, word: u64) {
         may_die!();
@@ -102,7 +101,7 @@ pub(crate) mod released {
     }
 
     /// Stores the position that a joining member pins. The accesses of the seat's previous member
-    /// come before the store of the joining member's pin.
+    /// come before this store.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         may_die!();
@@ -115,8 +114,8 @@ pub(crate) mod released {
         line.load(twin!("frontier-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the bound of a pool's worker or a tap's member: the position at which that worker or
-    /// member holds up other parties.
+    /// Loads the bound of a pool's worker or a tap's member: the position at which it holds up
+    /// other parties.
     #[inline(always)]
     pub(crate) fn see_bound(bound: &AtomicU64) -> u64 {
         bound.load(twin!("bound-relaxed": Acquire => Relaxed))
@@ -139,8 +138,8 @@ pub(crate) mod released {
 pub(crate) mod sentinel {
     use super::*;
 
-    /// Moves the sentinel over a run, after this thread saw the run's stamp. Returns the sentinel's
-    /// position as an error if another thread moved the sentinel first.
+    /// Moves the sentinel over a run whose stamp this thread saw. Returns the sentinel's position
+    /// as an error if another thread moved it first.
     #[inline(always)]
     pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
         let order = twin!("sentinel-unreleased": Release => Relaxed);
@@ -148,7 +147,7 @@ pub(crate) mod sentinel {
         sentinel.compare_exchange(from, to, order, lost)
     }
 
-    /// Loads the sentinel before this thread moves the sentinel.
+    /// Loads the sentinel, before this thread moves it.
     #[inline(always)]
     pub(crate) fn see(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
@@ -166,9 +165,8 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. The claim word holds a position, and the number of published events
-    /// that remain in the run at that position. A worker that loads the claim word may read the
-    /// rest of the current run without loading the run's stamp.
+    /// Loads the claim word. It holds a position, and the number of published events that remain in
+    /// the run there, which the worker may read without loading the run's stamp.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
@@ -176,7 +174,7 @@ pub(crate) mod chunk_taken {
 
     /// Takes a chunk for a worker by moving the claim word, after the worker's bound was stored. A
     /// failed compare-and-swap needs no acquire ordering, because the worker then calls `see`,
-    /// whose load acquires.
+    /// which acquires.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         may_die!();
@@ -236,22 +234,21 @@ pub(crate) mod orphaned {
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Subtracts one worker from the count and returns the previous number of workers. The
-    /// subtraction is acquire-release, so the last worker sees all stores that the other workers
-    /// made before their subtractions.
+    /// Subtracts one worker from the count, and returns the previous number. The subtraction is
+    /// acquire-release, so the last worker sees all stores that the others made before theirs.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
     }
 }
 
-/// A claimant is a handle that can claim, or that can create a handle that claims. If only one
-/// claimant is left, that claimant claims without a compare-and-swap. Every claim of a claimant
-/// that has left happens before the sole claimant's next claim.
+/// A claimant is a handle that can claim, or that can create a handle that claims. A claimant that
+/// is left alone claims without a compare-and-swap, and every claim of those that have left happens
+/// before its next one.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts a leaving claimant from the number of claimants, after that claimant's last claim.
+    /// Subtracts a leaving claimant from the number of claimants, after its last claim.
     #[inline(always)]
     pub(crate) fn leave(claimants: &AtomicU64, one: u64) {
         claimants.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
@@ -264,36 +261,35 @@ pub(crate) mod left_alone {
     }
 }
 
-/// The last producer handle closes the ring. A producer handle that fails records its failure
-/// before the last producer handle closes the ring.
+/// The last producer handle closes the ring. If another one has failed, its failure was recorded
+/// before.
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Subtracts one producer handle from the count, and returns the previous number of producer
-    /// handles. A handle that failed records its failure before the handle calls `count_out`. The
-    /// subtraction is acquire-release, so the last handle sees the failures that all other handles
-    /// have recorded.
+    /// Subtracts one producer handle from the count, and returns the previous number. A handle that
+    /// failed records its failure before this call. The subtraction is acquire-release, so the last
+    /// handle sees the failures that all others have recorded.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
     }
 }
 
-/// A member leaves its tap, and the stages behind the tap no longer wait for that member. If the
-/// member's process died, the process that recovers it takes these steps.
+/// A member leaves its tap, and the stages behind the tap no longer wait for it. If the member's
+/// process died, the process that recovers it takes these steps.
 pub(crate) mod left {
     use super::*;
 
-    /// Stores `idle` as the member's bound, so that the bound gates no event. The member accesses
-    /// no event after this store.
+    /// Stores `idle` as the member's bound, so that it gates no event. The member accesses no event
+    /// after this store.
     #[inline(always)]
     pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
         may_die!();
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Clears a leaving member's bit in the word of the tap's members. After this call, the leaving
-    /// member accesses no event. A repeated call changes nothing.
+    /// Clears a leaving member's bit in the word of the tap's members. After this call the member
+    /// accesses no event. A repeated call changes nothing.
     #[inline(always)]
     pub(crate) fn clear(members: &AtomicU64, bit: u64) {
         may_die!();
@@ -315,22 +311,21 @@ pub(crate) mod left {
     }
 }
 
-/// The edge `joined` is between a member that joins a tap, and a party (a stage or producer) that
-/// is about to pass the tap. The joining member stores the position that it pins. The passing party
-/// announces the position up to which it will pass the tap. At least one of the joining member and
-/// the passing party sees the other's position.
+/// A member joins a tap while another party (a stage or producer) is about to pass it. The member
+/// stores the position that it pins, the passer announces the position up to which it will pass,
+/// and at least one of them sees the other's position.
 pub(crate) mod joined {
     use super::*;
 
-    /// A joining member stores the position that it pins, calls `fence_joiner`, and then loads the
+    /// Called by a joining member that has stored the position that it pins, before it loads the
     /// positions announced by parties behind the tap.
     #[inline(always)]
     pub(crate) fn fence_joiner() {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// A stage or producer behind a tap announces a position, calls this fence, and then loads the
-    /// bounds of the tap's members.
+    /// Called by a stage or producer behind a tap that has announced a position, before it loads
+    /// the bounds of the tap's members.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
@@ -388,12 +383,12 @@ pub(crate) mod failed {
     }
 }
 
-/// A *put* stores one value in a slot of a mirror. The slot's mark word publishes the value when
-/// the put is complete.
+/// A *put* stores one value in a slot of a mirror, and publishes it by the slot's mark word when it
+/// is complete.
 pub(crate) mod mirrored {
     use super::*;
 
-    /// Stores the mark word of a slot, after the writer has stored the value's words in the slot.
+    /// Stores the mark word of a slot, after the writer has stored the value's words in it.
     #[inline(always)]
     pub(crate) fn put(mark: &AtomicU64, done: u64) {
         mark.store(done, twin!("put-relaxed": Release => Relaxed));
@@ -406,28 +401,28 @@ pub(crate) mod mirrored {
     }
 }
 
-/// An observer loads a slot's mark word before and after copying the slot's value. If the copy
-/// contains a word of a newer value, the second load of the mark word finds a newer mark.
+/// An observer loads a slot's mark word before and after it copies the value. If the copy contains
+/// a word of a newer value, the second load finds a newer mark.
 pub(crate) mod overwritten {
     use super::*;
 
-    /// The writer of a mirror marks a slot as unfinished, calls this fence, and then stores the
-    /// put's words in the slot.
+    /// Called by the writer of a mirror that has marked a slot as unfinished, before it stores the
+    /// put's words.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());
     }
 
-    /// An observer loads a put's words from a slot, calls this fence, and then loads the slot's
-    /// mark word again.
+    /// Called by an observer that has loaded a put's words, before it loads the slot's mark word
+    /// again.
     #[inline(always)]
     pub(crate) fn fence_observer() {
         twin!("observer-unfenced": fence(Acquire) => ());
     }
 }
 
-/// After an observer has loaded the number of completed puts, the observer sees the values of these
-/// puts, unless later puts have overwritten the values.
+/// An observer that has loaded the number of completed puts sees their values, unless later puts
+/// have overwritten them.
 pub(crate) mod completed {
     use super::*;
 
@@ -503,8 +498,8 @@ pub(crate) mod last_used {
     use super::*;
 
     /// Adds that the waiter uses the allocation no more. Returns the word before, which says
-    /// whether the promise still uses the allocation. If it does not, the caller may read the value
-    /// and free the allocation.
+    /// whether the promise still uses it. If not, the caller may read the value and free the
+    /// allocation.
     #[inline(always)]
     pub(crate) fn abandon(word: &AtomicU32, abandoned: u32) -> u32 {
         let order = twin!("abandoned-unreleased": AcqRel => Acquire);

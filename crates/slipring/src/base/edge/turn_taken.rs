@@ -1,4 +1,4 @@
-//! Threads take turns at a value. What a thread did in its turn comes before the next turn.
+//! Threads take turns at a value. All that a thread did in its turn comes before the next turn.
 
 use crate::base::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, twin};
 
@@ -10,8 +10,8 @@ const TAKEN: u32 = 1;
 const WANTED: u32 = 2;
 
 /// Takes the turn, before the value is used. Returns `false`, and marks the turn as wanted, if
-/// another thread has it. What the caller has seen before the mark, the thread that ends the turn
-/// sees, too.
+/// another thread has it. The thread that ends the turn then also sees all that the caller had seen
+/// before the mark.
 #[inline]
 pub(crate) fn take(word: &AtomicU32) -> bool {
     let mut seen = word.load(Relaxed);
@@ -23,8 +23,8 @@ pub(crate) fn take(word: &AtomicU32) -> bool {
         if next == WANTED && twin!("want-unmarked": false => true) {
             return false;
         }
-        // A mark that is there already is stored again, because the store releases what the caller
-        // has seen.
+        // The store releases all that the caller has seen, so a mark that is there already is
+        // stored again.
         match word.compare_exchange(seen, next, order, Relaxed) {
             Ok(_) => return next == TAKEN,
             Err(now) => seen = now,
