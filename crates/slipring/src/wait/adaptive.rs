@@ -1,23 +1,20 @@
 //! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
-//! A waiter plans a wait once, at the clock's first reading. When a waiter plans a wait, the waiter
-//! also learns from the previous wait. While a waiter learns, the waiter has no event that the
-//! learning could delay. A waiter tracks these values:
+//! A waiter plans each wait once, at the clock's first reading, and learns from the previous wait
+//! while it is there: it has no event yet that the learning could delay. It tracks these values:
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
-//! - The share of *short waits* is the share of waits that end within two wake latencies. While at
-//!   least half of the waits end within two wake latencies, the waiter spins, for up to four wake
-//!   latencies. Each wait moves the share of short waits an eighth of the way towards 0 or 1. After
-//!   a burst of events, the waiter stops spinning only after several waits that each last longer
-//!   than two wake latencies. Spinning for about as long as a sleep costs, and then sleeping, costs
-//!   at most a constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994:
-//!   "Competitive randomized algorithms for nonuniform problems").
-//! - The *gap* is the time between two arrivals of events. If the gaps between arrivals are
-//!   regular, the waiter sleeps until shortly before the next event is due, and then spins. If the
-//!   event is due before a sleeper could run, the waiter spins until the event comes. Gaps
-//!   are regular if they vary by less than a tenth of their mean, and by less than a few wake
-//!   latencies.
+//! - The share of *short waits*, which end within two wake latencies. While it is at least a half,
+//!   the waiter spins, for up to four wake latencies. Each wait moves the share an eighth of the
+//!   way towards 0 or 1, so after a burst of events the waiter stops spinning only after several
+//!   long waits. Spinning for about as long as a sleep costs, and then sleeping, costs at most a
+//!   constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994: "Competitive
+//!   randomized algorithms for nonuniform problems").
+//! - The *gap* between two arrivals of events. If the gaps are regular, the waiter sleeps until
+//!   shortly before the next event is due, and then spins; if the event is due before a sleeper
+//!   could run, it spins until the event comes. Gaps are regular if they vary by less than a tenth
+//!   of their mean, and by less than a few wake latencies.
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
 //!   runs.
 //! - *Contention* means that another thread keeps the waiter's core for long. If two readings of
@@ -25,11 +22,11 @@
 //!   the waiter sleeps without spinning.
 //!
 //! A waiter that spins yields now and then, because a thread of another graph or of the program may
-//! need the core. *Lent time* is the time that other threads use during a waiter's yields. Lent
-//! time costs the waiter nothing, so a wait's lent time counts neither towards the end of a spin,
-//! nor towards the duration by which a wait is short or long, nor towards the CPU budget. So where
-//! the threads of several graphs outnumber the cores, and each soon yields or sleeps, no waiter
-//! sleeps merely because its partner waits for a core.
+//! need the core. *Lent time* is the time that other threads use during these yields. It costs the
+//! waiter nothing, so it counts neither towards the end of a spin, nor towards the duration by
+//! which a wait is short or long, nor towards the CPU budget. So where the threads of several
+//! graphs outnumber the cores, and each soon yields or sleeps, no waiter sleeps merely because its
+//! partner waits for a core.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -230,10 +227,9 @@ impl Adaptive {
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
             // Until the waiter has measured eight timer latenesses, the margin of a nap has an
-            // upper limit. Without an upper limit on the margin, a large assumed timer lateness
-            // could rule out every nap. Without naps, the waiter would never measure the timer
-            // lateness. Because of the upper limit on a nap's margin, the waiter may wake up after
-            // the next event is due.
+            // upper limit. A large assumed lateness could otherwise rule out every nap, and without
+            // naps the waiter would never measure it. Meanwhile the waiter may wake up after the
+            // next event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -243,9 +239,9 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // Each plan that rejects a nap lowers the average timer lateness by one percent.
-            // Without this decay, an average timer lateness that is too high could rule out naps
-            // for ever. Without naps, the waiter never measures the timer lateness.
+            // Each plan that rejects a nap lowers the average timer lateness by one percent. An
+            // average that is too high could otherwise rule out naps for ever, because without naps
+            // the waiter does not measure it.
             self.timer_lateness.decay(0.01);
         }
         if self.short_waits >= 0.5 && self.affords(worth) {
@@ -406,9 +402,9 @@ impl WaitLearner for Adaptive {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
             // If the average wake latency is above `FIRST_WAKE_LATENCY`, each wait without a
-            // wake-up lowers the average by one percent. Without this decay, an average wake
-            // latency that is too high could make the waiter spin in every wait. A waiter that
-            // never sleeps measures no wake latency and cannot correct the average.
+            // wake-up lowers it by one percent. An average that is too high could otherwise make
+            // the waiter spin in every wait, and a waiter that never sleeps measures no wake
+            // latency.
             self.wake_latency.decay(0.01);
         }
         if progress {
@@ -429,9 +425,9 @@ impl WaitLearner for Adaptive {
 }
 
 impl Adaptive {
-    /// Divides the time since the clock's last reading, in a spin, into the waiter's own time and
-    /// lent time. Adds the lent time to that of the wait, and notes contention. Returns the own
-    /// time and the lent time, in nanoseconds, and whether the core is contended.
+    /// Divides the time of a spin since the clock's last reading into the waiter's own time and
+    /// lent time, adds the lent time to that of the wait, and notes contention. Returns both times,
+    /// in nanoseconds, and whether the core is contended.
     fn divide(&mut self, now: Instant, last_reading: Instant) -> (f64, f64, bool) {
         let since = nanos(now.saturating_duration_since(last_reading));
         let yielded = std::mem::take(&mut self.yielded);

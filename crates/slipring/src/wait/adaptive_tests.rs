@@ -129,7 +129,7 @@ impl Machine {
         }
     }
 
-    /// Waits for `events` events; `gap` gives each event's distance from the previous event, in
+    /// Waits for `events` events; `gap` gives the distance of each from the one before, in
     /// nanoseconds. Returns the lateness of each event in the second half of the run, in
     /// nanoseconds, in ascending order.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {

@@ -14,8 +14,8 @@ use super::moving_average::{MovingAverage, duration, nanos};
 use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
-/// A token bucket of CPU time, in nanoseconds. The clock refills the bucket by a share of the time
-/// that passes. The waiter takes the CPU time of its spins, polls and sleeps out of the bucket.
+/// A token bucket of CPU time, in nanoseconds. It is refilled by a share of the time that passes,
+/// and pays for the CPU time of the waiter's spins, polls and sleeps.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     /// Refill rate of the budget, as a fraction of one core.
@@ -40,7 +40,7 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance of a budget, in nanoseconds of CPU time: one percent of one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Interval between measured sleeps, in sleeps: one sleep in `MEASURED` is measured.
+    /// Interval between measured sleeps, in sleeps.
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;

@@ -29,9 +29,8 @@ use super::strategy::{
 /// `slipring lab waits` measures each strategy on your machine. The constants [`Wait::YIELDING`],
 /// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] have the usual parameters.
 ///
-/// A built-in strategy prints as an alias, and the alias parses to the same strategy. In the alias
-/// of a strategy, parameters follow a colon. A duration in a strategy's alias is a whole number of
-/// `ns`, `us`, `ms` or `s`:
+/// A built-in strategy prints as an alias, which parses to the same strategy. Parameters follow a
+/// colon; a duration is a whole number of `ns`, `us`, `ms` or `s`:
 ///
 /// ```
 /// use slipring::Wait;
@@ -49,9 +48,9 @@ use super::strategy::{
 /// ```
 ///
 /// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
-/// thread needs. In a graph with more threads than cores, a strategy spins for a tenth of the given
-/// count or window. In a graph with more threads than cores, the awake window of an alternating
-/// strategy consists of one yield per microsecond of its length, and of no spins.
+/// thread needs. There a strategy spins for a tenth of the given count or window, and the awake
+/// window of an alternating strategy consists of one yield per microsecond of its length, and of no
+/// spins.
 ///
 /// On Linux, the first timed sleep of a thread lowers the thread's timer slack to 1 ns, for the
 /// rest of the thread's life. The usual timer slack is 50 µs.
@@ -77,12 +76,12 @@ pub enum Wait {
         /// Duration of each sleep, without the time that the system takes to wake the thread.
         pause: Duration,
     },
-    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, the
-    /// waiter polls 5 times, yields 55 times, and then sleeps.
-    /// On Linux, which has membarrier(2), `Blocking` adds one load to each publication and each
-    /// release while no waiter sleeps. As long as waiters sleep from time to time, `Blocking` adds
-    /// a full memory fence to each publication and each release. On a system without membarrier(2),
-    /// `Blocking` always adds a full memory fence to each publication and each release.
+    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, it
+    /// polls 5 times, yields 55 times, and then sleeps.
+    ///
+    /// While no waiter sleeps, `Blocking` adds one load to each publication and each release. As
+    /// long as waiters sleep from time to time, and always on a system without membarrier(2) (Linux
+    /// has it), it adds a full memory fence instead.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
@@ -136,13 +135,12 @@ pub enum Wait {
     /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
-    /// otherwise. When events come at regular times that are further apart than a wake-up takes,
-    /// the waiter sleeps until shortly before the next event. After a burst of events, the waiter
-    /// stops spinning only after several waits that each last longer than twice the time of a
-    /// wake-up. While the waiter spins, it yields after every 32 polls, so that a thread of another
-    /// graph gets the core if it needs one. Where the graph's threads outnumber the cores, or while
-    /// another thread keeps the core for long, the waiter polls a few times and does not spin
-    /// further.
+    /// otherwise. If events come at regular times that are further apart than that, it sleeps until
+    /// shortly before the next one. After a burst of events it stops spinning only after several
+    /// waits that each last longer than two wake-ups. While it spins, it yields after every 32
+    /// polls, so that a thread of another graph gets the core if it needs one. Where the graph's
+    /// threads outnumber the cores, or while another thread keeps the core for long, it polls a few
+    /// times and does not spin further.
     ///
     /// A producer that waits for room in a full ring again and again learns how fast events are
     /// released. If half of the ring takes 60 µs or more at the usual rate, the producer then
@@ -152,8 +150,8 @@ pub enum Wait {
     /// holds for graphs in which no stage follows another one.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
-        /// In any second the waiter's share of the core exceeds the budget by at most two
-        /// percentage points. `None` and values from 100 on mean no limit; 0 counts as 1.
+        /// In any second it exceeds this budget by at most two percentage points. `None` and values
+        /// from 100 on mean no limit; 0 counts as 1.
         ///
         /// If the budget cannot pay for a wake-up per event, the waiter sleeps until the budget
         /// refills, and handles events later.

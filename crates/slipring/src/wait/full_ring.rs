@@ -71,7 +71,7 @@ impl ReleaseRate {
         let (began, at) = *self.last.get_or_insert((now, ring.at));
         let released = ring.at.wrapping_sub(at);
         if released > ring.capacity.saturating_sub(ring.len) {
-            // Events may have run out, perhaps because of what was learned so far.
+            // Events may have run out, perhaps because of a nap that was too long.
             let caution = match self.napped {
                 true => (4 * self.caution + 3).min(MOST_CAUTION),
                 false => self.caution,

@@ -51,19 +51,17 @@ pub(super) struct Sleepers {
 /// progress that notifiers store in the ring's atomic words: a stamp, a cursor, a close. All
 /// producers share one queue. All stages with the same dependencies share one queue.
 ///
-/// A `WaitQueue` has a state that other eventcounts lack: the queue becomes *quiet* after many
-/// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
-/// next sleeper in a quiet queue calls membarrier(2), which executes a full memory barrier in every
-/// thread of the process. The sleeper's membarrier replaces the fences that notifiers omit while
-/// the queue is quiet.
+/// A `WaitQueue` has a state that other eventcounts lack: after many notifications without a
+/// sleeper it becomes *quiet*, and a notification is then one load and no fence. The next sleeper
+/// calls membarrier(2), which executes a full memory barrier in every thread of the process, in
+/// place of the fences that notifiers omit.
 ///
 /// # Dangers
 ///
 /// - **A lost wake-up.** A wake-up would be lost in this order: the sleeper's poll finds no
-///   progress; the notifier stores its progress and finds no sleeper; the sleeper falls asleep. If
-///   no notifier made more progress, the sleeper would sleep for ever. Against lost wake-ups, the
-///   sleeper and the notifier must each store before they load (I1, I4). Store buffers and
-///   compilers can reverse the order of a store and a load.
+///   progress; the notifier stores its progress and finds no sleeper; the sleeper falls asleep, for
+///   ever if no notifier makes more progress. So both must store before they load (I1, I4), and
+///   store buffers and compilers can reverse the order of a store and a load.
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
@@ -81,9 +79,9 @@ pub(super) struct Sleepers {
 /// 3. The sleeper issues a `SeqCst` fence.
 /// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
 ///    announcement, unlocks the queue, and does not sleep.
-/// 5. Without progress, the sleeper falls asleep. A sleeper that is a thread waits on the condition
-///    variable, and this wait unlocks the queue. A sleeper that is a task leaves its waker in the
-///    queue, and unlocks the queue.
+/// 5. Without progress, the sleeper falls asleep. If it is a thread, it waits on the condition
+///    variable, which unlocks the queue. If it is a task, it leaves its waker in the queue, and
+///    unlocks the queue.
 ///
 /// A notifier:
 ///
@@ -105,27 +103,25 @@ pub(super) struct Sleepers {
 ///
 /// - I1: a sleeper announces itself, executes a `SeqCst` fence, and polls. A notifier of a queue
 ///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word. If
-///   the sleeper's fence precedes the notifier's fence, the notifier's load sees the announcement.
-///   If the notifier's fence precedes the sleeper's fence, the sleeper's poll sees the progress
-///   ([`announced`]).
+///   the sleeper's fence comes first, the notifier's load sees the announcement; if the notifier's
+///   comes first, the sleeper's poll sees the progress ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
-///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement.
-///   The lock keeps a notifier from waking sleepers between a sleeper's last poll and its sleep.
+///   announcement gets the lock only after the sleeper fell asleep or withdrew it. So no notifier
+///   wakes sleepers between a sleeper's last poll and its sleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
-///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
-///   lock. A thread that holds a queue's lock takes at most one other lock: the lock that guards
-///   the record of the graph's failure, or the lock of the askers' link (askers::I2). A thread that
-///   holds one of these two takes no queue's lock, and only the lock of the link is held while the
-///   other one is taken. So these locks cause no deadlock.
+///   is woken or dropped after it is unlocked. No thread notifies while it holds a queue's lock,
+///   and it takes at most one other lock meanwhile: the one that guards the record of the graph's
+///   failure, or the one of the askers' link (askers::I2). A thread that holds one of these two
+///   takes no queue's lock, and only that of the link is held while the other is taken. So these
+///   locks cause no deadlock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
-///   code. If the membarrier takes effect before the notifier's load, the load does not return
-///   [`QUIET`]. If the membarrier takes effect after the notifier's load, then the progress was
-///   stored before the membarrier, and is visible to the sleeper's poll. A queue becomes quiet only
-///   by a compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a sleeper is
-///   announced, the state word differs from [`FENCED`], so no notifier can make the queue quiet. If
-///   the queue is not quiet, the sleeper needs no membarrier: while the sleeper is announced, every
-///   notifier executes a fence.
+///   code. If that point is before the notifier's load, the load does not return [`QUIET`]. If it
+///   is after the load, the progress was stored before it, and is visible to the sleeper's poll. A
+///   queue becomes quiet only by a compare-and-exchange of its state word from [`FENCED`] to
+///   [`QUIET`], and the word differs from [`FENCED`] while a sleeper is announced. So in a queue
+///   that is not quiet the sleeper needs no membarrier: every notifier executes a fence while it is
+///   announced.
 /// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's
 ///   handles keep the ring alive.
 pub(crate) struct WaitQueue {
@@ -328,8 +324,8 @@ impl WaitQueue {
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
     /// `true` if the task must poll again, because no notification will wake the task.
     ///
-    /// `number` identifies the task. If the task is armed already, `waker` replaces the task's
-    /// earlier waker. The tasks of a queue that processes share are those of a
+    /// `number` identifies the task. If it is armed already, `waker` replaces its earlier waker.
+    /// The tasks of a queue that processes share are those of a
     /// [`Reactor`](super::reactor::Reactor).
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         debug_assert!(!self.between_processes, "a reactor keeps the tasks of a shared queue");
@@ -351,15 +347,14 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // The drop of a waker is user code. If the drop of the replaced waker and the drop of the
-        // task's own waker both panicked, the process would abort.
+        // The drop of a waker is user code. If the drops of the replaced waker and of the task's
+        // own both panicked, the process would abort.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
     }
 
-    /// Removes a task's waker, if the task is armed. A task calls `disarm` when the task gives up a
-    /// wait.
+    /// Removes a task's waker, if the task is armed. A task calls this when it gives up a wait.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
         // The waker's drop is user code, whose panic would abort the process if the caller is

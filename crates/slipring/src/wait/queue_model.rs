@@ -1,12 +1,11 @@
 //! Models of quiet queues: the models visit every state that a few sleepers and notifiers can reach
 //! (queue::I4).
 //!
-//! Loom has no membarrier. A queue becomes quiet only where membarrier is available, so no queue is
-//! quiet in the loom models. The models of this file run on a simulated machine with a membarrier
-//! ([`machine`]). The machine delays stores, as cores and compilers do. **The models explore
-//! `queue.rs` itself**: this module compiles the file a second time, against the machine's [`sync`]
-//! and [`system`]. A change of a step in `queue.rs` also changes the models, because the models
-//! compile `queue.rs`.
+//! Loom has no membarrier, and a queue becomes quiet only where one is available, so no queue is
+//! quiet in the loom models. The models of this file run on a simulated machine that has one
+//! ([`machine`]), and that delays stores as cores and compilers do. **They explore `queue.rs`
+//! itself**: this module compiles the file a second time, against the machine's [`sync`] and
+//! [`system`], so a change of a step there also changes the models.
 //!
 //! The models of this file leave three things out:
 //!
@@ -17,10 +16,9 @@
 //!   loads as `notify`, through a pointer. In the compiled code of a publication, `cargo xtask asm`
 //!   checks that the store of the progress comes before the load of the state word.
 //!
-//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
-//! model's end has lost its wake-up. The models also check that no announcement is left without a
-//! sleeper. An announcement without a sleeper would make every later notification execute a fence
-//! and take the queue's lock.
+//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
+//! the end has lost its wake-up. Nor may an announcement be left without a sleeper: it would make
+//! every later notification execute a fence and take the queue's lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
@@ -122,9 +120,9 @@ impl ModelData {
         })
     }
 
-    /// Returns the [`Program`] of a task. The program polls with its first waker, polls with its
-    /// second waker, and then waits until its second waker is woken. After a poll that succeeds,
-    /// the program begins again, or ends if it sees all publications.
+    /// Returns the [`Program`] of a task. It polls with its first waker, polls with its second one,
+    /// and then waits until that one is woken. After a poll that succeeds, it begins again, or ends
+    /// if it sees all publications.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {

@@ -17,10 +17,10 @@ pub(super) const QUIET: u32 = 0;
 pub(super) const FENCED: u32 = 1;
 /// Increment of the state word for each announced sleeper. A sleeper is a thread or a task.
 ///
-/// The count of sleepers overflows only at 2^31 armed tasks. The arming of each task searches all
-/// armed tasks, so arming 2^31 tasks would take years. In a queue that processes share, 2^31
-/// sleepers would have to die between two wake-ups; the count would then carry into the epoch,
-/// which costs each sleeper one limit.
+/// The count of sleepers overflows only at 2^31 armed tasks, and arming so many would take years,
+/// because each arming searches all armed tasks. In a queue that processes share, 2^31 sleepers
+/// would have to die between two wake-ups; the count would then carry into the epoch, which costs
+/// each sleeper one limit.
 pub(super) const SLEEPER: u32 = 2;
 /// The bits of the state word that count the announced sleepers.
 pub(super) const SLEEPERS: u64 = 0xFFFF_FFFE;
@@ -49,10 +49,10 @@ pub(super) fn quiet_after(began: u64, ended: u64) -> u64 {
 /// own.
 #[repr(C)]
 pub(crate) struct QueueState {
-    /// In the low half: number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`].
-    /// The bit `FENCED` is clear while the queue is quiet, and until the queue's next sleeper has
-    /// called membarrier(2). In the high half: the epoch, which each wake-up raises if processes
-    /// share the queue, and which else is always zero.
+    /// In the low half: number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`],
+    /// which is clear while the queue is quiet, and until its next sleeper has called
+    /// membarrier(2). In the high half: the epoch, which each wake-up raises if processes share the
+    /// queue, and which else is always zero.
     pub(super) word: AtomicU64,
     /// 1 if a sleeper found that the system refuses membarriers. Notifiers never make such a queue
     /// quiet. Only a queue that processes share uses the word.

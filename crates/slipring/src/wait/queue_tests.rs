@@ -40,21 +40,19 @@ pub(super) fn make_quiet(queue: &WaitQueue) -> bool {
     word(queue) == QUIET
 }
 
-/// A sleeper and a notifier that race in rounds.
-/// In each round the sleeper makes the queue quiet, stores the round's number in `asked`, and calls
-/// [`WaitQueue::sleep`]. The notifier answers by storing the round's number in `answered`, and
-/// notifies. The sleeper's poll loads `answered`, but always reports progress. The sleeper never
-/// falls asleep, so a round takes about a microsecond. A round loses a wake-up if the sleeper's
-/// poll does not see the word that the notifier stored, and the notification does not see the
+/// A sleeper and a notifier that race in rounds. In each round the sleeper makes the queue quiet,
+/// stores the round's number in `asked`, and calls [`WaitQueue::sleep`]. The notifier answers by
+/// storing the number in `answered`, and notifies. The sleeper's poll loads `answered`, but always
+/// reports progress, so the sleeper never falls asleep, and a round takes about a microsecond. A
+/// round loses a wake-up if the poll does not see the answer, and the notification does not see the
 /// sleeper.
 pub(super) struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
-    /// Cache lines to which the notifier stores in each round before it stores to `answered`. The
-    /// stores to `ballast` miss the caches, so the later store to `answered` waits in the store
-    /// buffer.
+    /// Cache lines to which the notifier stores in each round before it stores to `answered`. These
+    /// stores miss the caches, so the later one waits in the store buffer.
     ballast: Vec<Line<Statistic>>,
 }
 
@@ -176,9 +174,9 @@ fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     }
 }
 
-/// Two threads send a number to and fro. Each thread publishes its next number only after the other
-/// thread's answer, so no later publication makes up for a lost wake-up. Each publication comes
-/// just after the queue became quiet, at about the moment when the other thread falls asleep.
+/// Two threads send a number to and fro. Each publishes its next number only after the other's
+/// answer, so no later publication makes up for a lost wake-up. Each publication comes just after
+/// the queue became quiet, at about the moment when the other thread falls asleep.
 #[test]
 fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());
@@ -215,9 +213,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // In most rounds, this thread spins until it sees the other thread's answer. A thread
-            // that sleeps here would make its next publication too late to race with the other
-            // thread's last poll.
+            // In most rounds, this thread spins until it sees the answer. If it slept, its next
+            // publication would come too late to race with the other thread's last poll.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;

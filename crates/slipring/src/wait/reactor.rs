@@ -23,7 +23,7 @@
 //!    one, at most for a limit. Then it begins again.
 //!
 //! A notifier treats the task's announcement as that of a thread: it raises the epoch, and wakes
-//! the sleepers of the futex, of which the thread is one.
+//! the sleepers of the futex, among them the reactor's thread.
 //!
 //! # Invariants
 //!
@@ -60,7 +60,7 @@ pub(crate) struct Task {
     pub(crate) waker: Waker,
 }
 
-/// What the thread of a reactor does.
+/// State of a reactor's thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Thread {
     /// There is none.
@@ -195,7 +195,7 @@ impl Reactor {
 
     // The thread.
 
-    /// Waits until a task is armed, and comes inside. Returns `false` if the thread is to end. With
+    /// Waits until a task is armed, and comes inside. Returns `false` if the thread must end. With
     /// `lingers`, comes inside at once, also without a task.
     pub(crate) fn enter(&self, lingers: bool) -> bool {
         let mut state = lock(&self.state);
@@ -214,7 +214,7 @@ impl Reactor {
     }
 
     /// Gives the thread up, after a panic. Tasks that are armed later start another thread. Returns
-    /// the armed tasks, which are to poll.
+    /// the armed tasks, which must poll again.
     pub(crate) fn abandon(&self) -> Vec<Task> {
         let mut state = lock(&self.state);
         state.thread = Thread::Absent;
@@ -243,7 +243,7 @@ impl Reactor {
         lock(&self.state).tasks.iter().map(|(task, _)| (task.number, task.place)).collect()
     }
 
-    /// Takes a task out that is to be woken without a notification. Called inside.
+    /// Takes out a task that will be woken without a notification. Called inside.
     pub(crate) fn take(&self, queue: &WaitQueue, number: u64) -> Option<Task> {
         let (task, noted) = lock(&self.state).take(number)?;
         queue.withdraw_shared(noted);

@@ -52,8 +52,8 @@ fn epoch(word: u64) -> u32 {
 
 /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can end
 /// before `limit` without a notification. Returns the time of the first notification since the
-/// sleeper fell asleep, in nanoseconds of the system's monotonic clock, if a notification ended the
-/// sleep.
+/// sleeper fell asleep, by the system's monotonic clock, in nanoseconds, if a notification ended
+/// the sleep.
 pub(super) fn sleep(
     state: &QueueState,
     limit: Duration,

@@ -27,13 +27,13 @@ pub(super) const OVERSUBSCRIBED_POLLS: u64 = 60;
 pub struct WaitContext {
     /// Number of polls in this wait that found nothing and were followed by an action.
     pub polls: u64,
-    /// Whether the graph has more threads than cores. In a graph with more threads than cores, a
-    /// spinning waiter may hold the core that the awaited thread needs.
+    /// Whether the graph has more threads than cores. A spinning waiter may then hold the core that
+    /// the awaited thread needs.
     ///
-    /// The number of threads is an estimate: each stage's handle counts as one thread, and all
-    /// stages that share a thread count as one. A single producer counts as one thread, and many
-    /// producers count as two. Members of taps and workers that joined a pool count while they are
-    /// there. The threads of other graphs do not count.
+    /// The number of threads is an estimate. Each stage's handle counts as one thread, all stages
+    /// that share a thread count as one, a single producer counts as one, and many producers count
+    /// as two. Members of taps and workers that joined a pool count while they are there. Threads
+    /// of other graphs do not count.
     pub oversubscribed: bool,
     /// The clock's last reading in this wait; `None` before the first reading. The clock is first
     /// read after 16 polls or before the first action other than [`WaitAction::Spin`], whichever
@@ -151,8 +151,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
     /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
-    /// [`WaitAction::ParkFor`]. The build of a graph calls `parks` once. If `parks` returns
-    /// `false`, publications and releases do not check for sleepers.
+    /// [`WaitAction::ParkFor`]. The build of a graph asks once. After `false`, publications and
+    /// releases do not check for sleepers.
     ///
     /// Example: [`WaitStrategy`].
     fn parks(&self) -> bool;
@@ -169,15 +169,15 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
         false
     }
     /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
-    /// wait without a deadline of its own calls `timeout` once.
+    /// wait without a deadline of its own asks once.
     ///
     /// Example: [`Wait::or_timeout`](crate::Wait::or_timeout).
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// Returns the learning state of one handle, if this strategy learns. Each handle calls
-    /// `learner` once. If `learner` returns a learner, the handle calls
-    /// [`WaitLearner::next_action`] instead of [`WaitStrategy::next_action`].
+    /// Returns the learning state of one handle, if this strategy learns. Each handle asks once. If
+    /// it gets a learner, it calls [`WaitLearner::next_action`] instead of
+    /// [`WaitStrategy::next_action`].
     ///
     /// Example: [`WaitLearner`].
     fn learner(&self) -> Option<Box<dyn WaitLearner>> {
@@ -226,13 +226,13 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitLearner`].
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
-    /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
-    /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout. `progress`
-    /// is also `false` if the wait would never have ended
-    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)). An implementation should
-    /// only store values in `wait_ended`. The first call of `next_action` in the next wait can
-    /// compute with the stored values. The waiter calls `wait_ended` before it handles its event,
-    /// so a computation in `wait_ended` delays the event.
+    /// Records how a wait ended. `progress` is `true` if it ended at progress or at the end of the
+    /// graph, and `false` if it ended at its deadline or timeout, or would never have ended
+    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    ///
+    /// The waiter calls `wait_ended` before it handles its event, so a computation here delays the
+    /// event. An implementation should only store values, with which the first call of
+    /// `next_action` in the next wait can compute.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

@@ -19,13 +19,13 @@ pub(crate) struct HandleLearner {
     short_waits: u32,
 }
 
-/// Largest number of short waits of which a learner is told before a longer wait. After so many
-/// short waits in a row, an average over the waits has forgotten all earlier waits.
+/// Largest number of short waits that a learner hears of before a longer wait. After so many in a
+/// row, an average over the waits has forgotten all earlier ones.
 const MOST_SHORT_WAITS: u32 = 32;
 
 impl HandleLearner {
-    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The learner is told
-    /// of the wait before the next longer wait, so that the learner delays no event.
+    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The learner hears of
+    /// it before the next longer wait, so that learning delays no event.
     #[inline(always)]
     pub(crate) fn note_short_wait(&mut self) {
         self.short_waits = self.short_waits.saturating_add(1);
@@ -58,8 +58,8 @@ impl Drop for HandleLearner {
 /// A place where waiters sleep until progress notifies them.
 pub(crate) trait SleepPlace {
     /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
-    /// end before `limit` without a notification. Returns the time since the notification, if it
-    /// is known that one ended the sleep.
+    /// end before `limit` without a notification. Returns the time since the notification, if one
+    /// is known to have ended the sleep.
     fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration>;
 }
 
@@ -111,9 +111,9 @@ const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// this time the waiter polls again, and sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Calls `ready` until `ready` returns `true`, or until the deadline or timeout. Between two calls
-/// of `ready`, acts as the strategy decides. Returns the result of the last call of `ready`, and
-/// the measurements of the wait. `ready` runs no user code.
+/// Calls `ready` until it returns `true`, or until the deadline or timeout. Between two calls, acts
+/// as the strategy decides. Returns the result of the last call, and the measurements of the wait.
+/// `ready` runs no user code.
 ///
 /// Calls `keep_waiting` at the clock's first reading, and again after each time that it returns. No
 /// sleep lasts longer than that time. A wait that ends before the clock's first reading does not

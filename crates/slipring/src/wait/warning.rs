@@ -19,8 +19,8 @@ use crate::base::sync::{Relaxed, Statistic};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A strategy spins, and the graph has more threads than cores. In a graph with more threads
-    /// than cores, a spinning thread may hold the core that the awaited thread needs.
+    /// A strategy spins, and the graph has more threads than cores, so that a spinning thread may
+    /// hold the core that the awaited thread needs.
     Oversubscribed {
         /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
         stage: Name,
@@ -29,8 +29,8 @@ pub enum Warning {
         /// Number of threads that the graph is likely to have.
         threads: usize,
         /// Number of cores of the graph's [`Placement`](crate::Placement), if that has fewer cores
-        /// than threads. Otherwise the number of cores on which the thread that built the graph may
-        /// run; other threads of the graph can run on cores that this number does not count.
+        /// than threads. Otherwise the number on which the thread that built the graph may run;
+        /// other threads of the graph may run on further cores.
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of the two threads delays the
@@ -76,19 +76,20 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that receives warnings. If no function is set, the library writes each warning
-/// as a line to the standard error stream. Each kind of warning is given at most once per process;
+/// Sets the function that receives warnings. Without one, the library writes each warning as a line
+/// to the standard error stream. Each kind of warning is given at most once per process;
 /// [`Warning::NameLost`], once for each segment.
 ///
 /// Returns `false` and changes nothing if a function is set already, or if a warning was given
 /// before.
 ///
 /// The library calls `hook` on the thread that builds the graph, on a waiting thread of the graph,
-/// or, between processes, on the thread that sleeps for waiting tasks. The thread holds no lock of
-/// the library while it runs `hook`. A warning never fails a graph: a panic of `hook` is contained,
-/// and a warning that cannot be printed is dropped. If no function is set, the library writes a
-/// warning under the lock of [`std::io::Stderr`]. If a thread holds the lock of [`std::io::Stderr`]
-/// and waits for another thread that builds a graph, the two threads may deadlock.
+/// or, between processes, on the thread that sleeps for waiting tasks. That thread holds no lock of
+/// the library meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a
+/// warning that cannot be printed is dropped.
+///
+/// Without a function, the library writes under the lock of [`std::io::Stderr`]. If a thread holds
+/// that lock and waits for another thread that builds a graph, the two may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -97,10 +98,9 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning, unless `given` says that a warning of the same kind was given before. `warn`
-/// may run user code: the function that the user passed to [`on_warning`], and the `alias` function
-/// of a custom strategy. The caller of `warn` holds no lock. If the user code panics, `warn`
-/// contains the panic.
+/// Gives a warning, unless `given` says that one of its kind was given before. May run user code,
+/// and contains its panics: the function passed to [`on_warning`], and the `alias` function of a
+/// custom strategy. So the caller holds no lock.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     if given.swap(1, Relaxed) == 0 {
         call_hook(warning);

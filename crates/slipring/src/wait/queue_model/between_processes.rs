@@ -1,7 +1,7 @@
 //! Models of the queue that processes share (shared_queue::I1 to I3).
 //!
-//! The sleeps of these models have no limit, except where a model gives them one: without deaths,
-//! no wake-up depends on the limit. Where threads die, a sleep ends by its limit only while no
+//! The sleeps of these models have no limit, except where a model gives them one, because without
+//! deaths no wake-up depends on it. Where threads die, a sleep ends by its limit only while no
 //! other thread can take a step, and only as often as the model allows. So the models also count
 //! the limits that a death costs.
 

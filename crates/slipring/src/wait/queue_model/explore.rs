@@ -8,8 +8,8 @@ use super::machine::{Digest, Sleep, State, Step, Stop, Thread, choose_twin, run}
 use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
-/// A thread's program: a function that makes one of the thread's calls, with the given argument,
-/// and returns the argument of the thread's next call. `None`: the call was the thread's last call.
+/// A thread's program: a function that makes the call with the given argument, and returns the
+/// argument of the next call. `None`: that was the last one.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
 /// A model of several threads. The first call of each thread's [`Program`] has the argument 0.
@@ -71,7 +71,7 @@ impl Model<'_> {
         Ok(known.len())
     }
 
-    /// Appends each state that one step of a thread leads to.
+    /// Appends the states to which one step of a thread leads.
     fn step(&self, state: &State, thread: usize, next: &mut Vec<State>) -> Result<(), String> {
         let Some(call) = state.threads[thread].call else { return Ok(()) };
         let mut choices = Vec::new();
@@ -106,7 +106,7 @@ impl Model<'_> {
     }
 
     /// Returns the states that follow if a sleep ends by its limit. Called only where no thread can
-    /// take a step, because a limit is longer than everything that a thread does meanwhile.
+    /// take a step, because a limit is longer than all that the threads do meanwhile.
     fn oversleeps(&self, state: &State) -> impl Iterator<Item = State> {
         let limits = self.limits;
         let can = move |thread: &Thread| {

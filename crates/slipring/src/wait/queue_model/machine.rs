@@ -1,17 +1,16 @@
-//! The simulated machine: its memory, its threads, and one step of a thread. The machine starts no
-//! real threads. A simulated thread makes one *call* after the other, and executes each call in
-//! several steps. In each step, the machine runs the call's code again from the beginning. Accesses
-//! that earlier steps of the call made return their recorded results. Each step makes at most one
-//! *new* access that other threads can see. When the code attempts a second new access that other
-//! threads can see, the machine ends the step by a panic. A state is plain data, because it
-//! contains no suspended call. For each unfinished call, a state contains the results of the call's
-//! accesses up to now. The code between two accesses is the library's own code.
+//! The simulated machine: its memory, its threads, and one step of a thread. It starts no real
+//! threads. A simulated thread makes one *call* after the other, and takes several steps for each.
+//! In each step the machine runs the call's code again from the beginning: accesses of earlier
+//! steps return their recorded results, and at most one access that other threads can see is *new*.
+//! At the second one, a panic ends the step.
+//!
+//! So a state is plain data: instead of a suspended call it contains the results of its accesses up
+//! to now. The code between two accesses is the library's own.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load of a word first looks into the buffer of the loading thread, and returns
-//!   the buffer's newest store to the word. If the buffer has no store to the word, the load reads
-//!   memory. A fence, a read-modify-write operation and a lock wait until the buffer is empty. A
-//!   membarrier empties the buffers of all threads.
+//!   memory later. A load returns the newest store to the word in its own thread's buffer, or else
+//!   reads memory. A fence, a read-modify-write operation and a lock wait until the buffer is
+//!   empty. A membarrier empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
 //! - **Statistics** are not part of the state. Where `queue.rs` branches on the value of a
@@ -27,32 +26,32 @@ use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
 use std::rc::Rc;
 
-/// A lock's data. Two values are equal if their `Debug` texts are equal.
+/// The data of a lock. Two values are equal if their `Debug` texts are equal.
 #[derive(Clone)]
-pub(super) struct Guarded {
+pub(super) struct LockData {
     pub(super) value: Rc<dyn Any>,
     pub(super) text: Rc<str>,
 }
 
-impl Guarded {
-    pub(super) fn new<T: Debug + 'static>(value: T) -> Guarded {
-        Guarded { text: format!("{value:?}").into(), value: Rc::new(value) }
+impl LockData {
+    pub(super) fn new<T: Debug + 'static>(value: T) -> LockData {
+        LockData { text: format!("{value:?}").into(), value: Rc::new(value) }
     }
 }
 
-impl PartialEq for Guarded {
-    fn eq(&self, other: &Guarded) -> bool {
+impl PartialEq for LockData {
+    fn eq(&self, other: &LockData) -> bool {
         self.text == other.text
     }
 }
 
-impl Hash for Guarded {
+impl Hash for LockData {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.text.hash(hasher);
     }
 }
 
-impl Debug for Guarded {
+impl Debug for LockData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -63,7 +62,7 @@ impl Debug for Guarded {
 pub(super) enum Seen {
     Nothing,
     Word(u64),
-    Locked(Guarded),
+    Locked(LockData),
 }
 
 /// Whether a thread is awake, sleeps on a condition variable, or has been woken.
@@ -131,7 +130,7 @@ pub(super) struct Lock {
     /// Index of the thread that holds the lock.
     pub(super) holder: Option<usize>,
     /// The lock's data; `None` before the first unlock.
-    pub(super) value: Option<Guarded>,
+    pub(super) value: Option<LockData>,
 }
 
 /// A state of the machine.
@@ -146,7 +145,7 @@ pub(super) struct State {
     /// Number of threads that have died.
     pub(super) deaths: u8,
     /// The bits of a word that the memory does not keep. A memory that keeps one bit of each epoch
-    /// shows what an epoch does that comes round.
+    /// shows the effect of an epoch that comes round.
     not_kept: u64,
 }
 
@@ -193,12 +192,12 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
-    /// cores at once. The simulated barrier hides no outcome in a model with one notifier or one
-    /// sleeper. No model of a queue of one process has both several notifiers and several sleepers.
-    /// The models of a queue that processes share call [`State::barrier`] instead. Only notifiers
-    /// have stores in their store buffers. With one notifier, the barrier empties only one buffer.
-    /// With one sleeper, only the thread that issues the barrier reads the notifiers' stores.
+    /// A real barrier reaches the cores one after the other, a simulated one all of them at once.
+    /// It hides no outcome in a model with one notifier or one sleeper, because only notifiers have
+    /// stores in their buffers: with one notifier, it empties only one buffer; with one sleeper,
+    /// only the thread that issues it reads the notifiers' stores. No model of a queue of one
+    /// process has both several notifiers and several sleepers. The models of a queue that
+    /// processes share call [`State::barrier`] instead.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             self.barrier(thread);
@@ -230,8 +229,8 @@ impl State {
 }
 
 /// A hash of 64 bits. The upper half of the product of each word and a constant is folded into the
-/// lower half. The standard library's hash took a third of the exploration. It resists attackers,
-/// of which a model has none.
+/// lower half. The standard library's hash took a third of the exploration; it resists attackers,
+/// and a model has none.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 

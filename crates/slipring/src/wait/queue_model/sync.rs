@@ -11,7 +11,7 @@ use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
 
 use super::machine::{
-    Guarded, Lock, Seen, Sleep, Store, Thread, access, access_word, choose, is_over, with_step,
+    Lock, LockData, Seen, Sleep, Store, Thread, access, access_word, choose, is_over, with_step,
 };
 pub(crate) use crate::base::sync::{Line, whole};
 
@@ -186,8 +186,8 @@ impl Instant {
 /// A lock, identified by its address. The field is the initial value of the lock's data.
 pub(crate) struct Mutex<T>(T);
 
-/// A guard that holds a lock and a copy of the lock's data. When the guard is dropped, the guard
-/// stores its copy as the lock's data, and releases the lock.
+/// A guard that holds a lock and a copy of its data. A drop stores the copy as the lock's data, and
+/// releases the lock.
 pub(crate) struct MutexGuard<'a, T: Clone + Debug + 'static> {
     mutex: &'a Mutex<T>,
     value: Option<T>,
@@ -215,7 +215,7 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
                 step.thread_mut().sleep = Sleep::Awake;
                 let lock = step.state.lock(self.address());
                 lock.holder = Some(me);
-                Seen::Locked(lock.value.clone().unwrap_or_else(|| Guarded::new(self.0.clone())))
+                Seen::Locked(lock.value.clone().unwrap_or_else(|| LockData::new(self.0.clone())))
             })
         });
         let Seen::Locked(guarded) = seen else {
@@ -229,7 +229,7 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
     /// access.
     pub(crate) fn peek(&self) -> String {
         let value = with_step(|step| step.state.lock(self.address()).value.clone());
-        value.unwrap_or_else(|| Guarded::new(self.0.clone())).text.to_string()
+        value.unwrap_or_else(|| LockData::new(self.0.clone())).text.to_string()
     }
 }
 
@@ -261,7 +261,7 @@ impl<T: Clone + Debug + 'static> Drop for MutexGuard<'_, T> {
                     *step.state.lock(self.mutex.address()) = Lock {
                         address: self.mutex.address(),
                         holder: None,
-                        value: Some(Guarded::new(value)),
+                        value: Some(LockData::new(value)),
                     };
                     Seen::Nothing
                 })
@@ -299,7 +299,7 @@ impl Condvar {
                 step.state.membarrier();
             }
             *step.state.lock(mutex.address()) =
-                Lock { address: mutex.address(), holder: None, value: value.map(Guarded::new) };
+                Lock { address: mutex.address(), holder: None, value: value.map(LockData::new) };
             Some(Seen::Nothing)
         });
         mutex.take()
