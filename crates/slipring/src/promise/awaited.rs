@@ -97,7 +97,7 @@ impl<T> Awaited<T> {
     ///
     /// If the calling thread runs stages of the request's graph where it waits
     /// ([`Chain::threads`](crate::Chain::threads),
-    /// [`Chain::run_inline`](crate::Chain::run_inline)), the call runs stages meanwhile.
+    /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs them meanwhile.
     ///
     /// # Errors
     /// [`AwaitError::Broken`], if the promise was dropped; [`AwaitError::Taken`];

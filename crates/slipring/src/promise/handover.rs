@@ -44,9 +44,9 @@
 //!   settled. It belongs to the promise's half from the settling of a word with [`ASLEEP`] on,
 //!   until that half subtracts [`ASLEEP`].
 //! - I4: the half that frees the allocation is the last one that uses it, and there is one such
-//!   half. A half uses the allocation no more after it has settled a word of 0, after it has
-//!   subtracted [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`]
-//!   to a word that is 0 or has [`ASLEEP`].
+//!   half. A half uses it no more after it has settled a word of 0, after it has subtracted
+//!   [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`] to a word
+//!   that is 0 or has [`ASLEEP`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
@@ -68,7 +68,7 @@ const BROKEN: u32 = 4;
 /// The waiter's half uses the allocation no more.
 const ABANDONED: u32 = 8;
 
-/// What a promise and its waiter share.
+/// The allocation that a promise and its waiter share.
 struct Handover<T> {
     word: AtomicU32,
     sleeper: Guarded<Option<Sleeper>>,

@@ -42,7 +42,7 @@ fn poll<T>(awaited: &mut Awaited<T>, waker: &Waker) -> Poll<Result<T, AwaitError
     Pin::new(awaited).poll(&mut Context::from_waker(waker))
 }
 
-/// What one half does, in the order of the steps of [`a_value_is_dropped_once_in_every_order`].
+/// The steps of one half, in the order of [`a_value_is_dropped_once_in_every_order`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Fulfil,
