@@ -12,9 +12,8 @@ use crate::ring::events::At;
 ///
 /// A [`put`](Mirror::put) never waits for an observer. [`Chain::observe`](crate::Chain::observe)
 /// turns a mirror into a stage; a thread with a [`Consumer`](crate::Consumer) of its own calls
-/// `put` in its loop. Dropping a mirror closes the mirror. Each observer of a closed mirror reads
-/// the remaining values, and then the end. A mirror that is forgotten (`std::mem::forget`) never
-/// closes.
+/// `put` in its loop. Dropping a mirror closes it: each observer reads the remaining values, and
+/// then the end. A mirror that is forgotten (`std::mem::forget`) never closes.
 ///
 /// A slot takes 16 bytes more than its value, whose size is rounded up to a multiple of 8 bytes.
 ///

@@ -1,8 +1,7 @@
 //! An observer is a reader that no stage and no producer waits for.
 //!
-//! The module `words` defines the memory that a writer shares with observers. The module `mirror`
-//! defines the writer, and the module `observer` defines the observers. In the order `words`,
-//! `mirror`, `observer`, each file uses only earlier files.
+//! `words` is the memory that a writer shares with observers, `mirror` the writer, and `observer`
+//! the observers. In this order, each file uses only earlier ones.
 
 pub(crate) mod mirror;
 pub(crate) mod observer;

@@ -2,10 +2,9 @@
 //! missed.
 //!
 //! Invariants
-//! - I1: An observer's position passes a put when the observer returns the put's value, or counts
-//!   the put as missed. Each put between a returned value and the next returned value counts as
-//!   missed. If any put follows the observer's start, the observer returns the last put's value
-//!   before it reports [`ObserveError::Closed`].
+//! - I1: an observer's position passes a put when it returns the put's value, or counts the put as
+//!   missed: each one between two returned values. If any put follows the observer's start, it
+//!   returns the last one's value before it reports [`ObserveError::Closed`].
 //! - I2: An observer skips puts only if the put that it reads next was overwritten (words::I2), or
 //!   if the caller asks for the newest value. An observer's position never goes beyond the last
 //!   put.
@@ -71,11 +70,11 @@ impl std::error::Error for ObserveError {}
 /// A [`MirrorHandle`] creates observers. A clone of an observer continues from the same position,
 /// independently.
 ///
-/// An observer holds up neither the writer nor the ring. An observer costs the writer only the time
-/// to fetch back the cache lines that the observer loaded. An observer that is overtaken skips the
-/// oldest quarter of the slots, because the next puts overwrite those slots. An observer counts the
-/// values that the observer missed. The returned values, the missed values and the values still
-/// [`behind`](Observer::behind) add up to the puts since the observer's start.
+/// An observer holds up neither the writer nor the ring, and costs the writer only the time to
+/// fetch back the cache lines that it loaded. If it is overtaken, it skips the oldest quarter of
+/// the slots, because the next puts overwrite those, and counts the values that it missed. The
+/// returned values, the missed values and the values still [`behind`](Observer::behind) add up to
+/// the puts since its start.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and
 /// drained:

@@ -1,16 +1,15 @@
 //! A mirror's shared words form a ring of slots; each slot is a sequence lock around one value.
 //!
-//! A slot of the event ring is plain memory, so a stage that reads the slot must hold up the
-//! producer. Observers hold up no thread. Instead of the event ring, observers read a *mirror*,
-//! which is a ring of atomic words. One writer copies one value per event into the mirror, over the
-//! oldest value.
+//! A slot of the event ring is plain memory, so a stage that reads it must hold up the producer.
+//! Observers hold up no thread. They read a *mirror* instead, a ring of atomic words, into which
+//! one writer copies one value per event, over the oldest value.
 //!
-//! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
-//! changes a slot's mark before it stores the words of a value, and again after the last word. An
-//! observer loads the slot's mark before and after copying the slot's value. The two loaded marks
-//! show whether the copied value is whole, and which of the writer's values it is (Hans Boehm, "Can
-//! seqlocks get along with programming language memory models?", MSPC 2012). The module needs no
-//! `unsafe`: every word that two threads share is atomic, and any copied bytes form a valid value.
+//! Each slot has a sequence lock, whose version word is the slot's *mark*. The writer changes the
+//! mark before it stores the words of a value, and again after the last word. An observer loads it
+//! before and after it copies the value. The two marks show whether the copy is whole, and which of
+//! the writer's values it is (Hans Boehm, "Can seqlocks get along with programming language memory
+//! models?", MSPC 2012). The module needs no `unsafe`: every word that two threads share is atomic,
+//! and any copied bytes form a valid value.
 //!
 //! A *put* is one copy of a value by the writer. Puts have consecutive indices, whatever the
 //! positions of their events. *Put `n`* is the put with the index `n`. The word `completed` and the
@@ -23,17 +22,15 @@
 //! | `2n + 2` | the slot holds the complete put `n` |
 //!
 //! Invariants
-//! - I1: The mark of a slot only grows. The writer sets the slot's mark to `2n + 1` before storing
-//!   the first word of put `n`. The writer sets the slot's mark to `2n + 2` after storing the last
-//!   word of put `n`.
-//! - I2: [`Words::read`] copies a value between two loads of the slot's mark. [`Words::read`]
-//!   returns a copy of put `n` only if each of the two loaded marks is `2n + 2`. The mark load that
-//!   precedes the copy acquires the words of put `n` (edge `SYNC[mirrored]`). A fence stands
-//!   between the copy of a value and the later load of the slot's mark. If the copy contains a word
-//!   of a later put, the load after the fence finds a changed mark (edge `SYNC[overwritten]`).
-//! - I3: The word `completed` is the number of finished puts, times two. An observer acquires
-//!   `completed`. In the slot of each put that `completed` counts, the observer then finds that put
-//!   or a later one (`SYNC[completed]`).
+//! - I1: the mark of a slot only grows. The writer sets it to `2n + 1` before it stores the first
+//!   word of put `n`, and to `2n + 2` after the last one.
+//! - I2: [`Words::read`] copies a value between two loads of the slot's mark, and returns a copy of
+//!   put `n` only if both loads find `2n + 2`. The first load acquires the words of put `n` (edge
+//!   `SYNC[mirrored]`). A fence stands between the copy and the second load. If the copy contains a
+//!   word of a later put, that load finds a changed mark (edge `SYNC[overwritten]`).
+//! - I3: the word `completed` is the number of finished puts, times two. An observer that has
+//!   acquired it finds each put that it counts, or a later one, in that put's slot
+//!   (`SYNC[completed]`).
 //! - I4: The store to `closed` is the writer's last store. An observer that has acquired `closed`
 //!   sees all puts (`SYNC[mirror-closed]`).
 //! - I5: Observers store to none of the words, so the writer never waits for an observer.
@@ -81,9 +78,9 @@ pub(super) enum SlotRead<T> {
 /// Plain data, which a [`Mirror`](crate::Mirror) can hold: values have no padding, and any bytes
 /// form a valid value.
 ///
-/// Integers and floats are `Plain`, and an array of `Plain` elements is `Plain`. For a type of your
-/// own, derive the traits of the crate `zerocopy` (0.8, feature `derive`): `#[derive(Clone, Copy,
-/// FromBytes, IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
+/// Integers, floats and arrays of `Plain` elements are `Plain`. For a type of your own, derive the
+/// traits of the crate `zerocopy` (0.8, feature `derive`): `#[derive(Clone, Copy, FromBytes,
+/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
 /// `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
 ///
 /// Example: [`Observer`](crate::Observer).
@@ -244,9 +241,8 @@ impl Words {
     }
 }
 
-/// Copies an event's position and a value out of `words`, which are a slot's words without the
-/// slot's mark. The caller checks the slot's mark (version word), to learn whether the copied value
-/// is whole.
+/// Copies an event's position and a value out of `words`, which are a slot's words without its
+/// mark. The caller checks the mark, to learn whether the value is whole.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {
     let mut value = T::new_zeroed();
