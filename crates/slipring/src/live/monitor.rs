@@ -10,9 +10,9 @@ use crate::ring::slots::{Interleaved, Layout};
 
 /// A handle by which any thread gets the positions and the counters of a running graph.
 ///
-/// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain.
-/// [`Ring::monitor`](crate::Ring::monitor) returns a monitor of a ring. Clones of a monitor report
-/// the same graph. A monitor does not keep the graph alive.
+/// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain, and
+/// [`Ring::monitor`](crate::Ring::monitor) returns that of a ring. Clones report the same graph,
+/// which they do not keep alive.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
@@ -70,13 +70,13 @@ impl<E, L: Layout> Monitor<E, L> {
     /// different moments, because the report loads them one by one while the graph runs.
     ///
     /// Each handle counts for itself, and flushes its counts to the graph now and then. No count is
-    /// smaller than in an earlier report, unless a stage has started again at its last release. How
-    /// far the counts lag behind what the handles have done:
+    /// smaller than in an earlier report, unless a stage has started again at its last release. The
+    /// counts lag behind the handles:
     ///
     /// | count | is complete |
     /// |---|---|
     /// | events of a single producer | up to [`published_seq`](Report::published_seq); if that is unknown, up to the furthest stage, and up to the last 1,024 events at least |
-    /// | events of several producers | up to what an idle stage has handled, and up to the last 1,024 events of each handle at least |
+    /// | events of several producers | up to the events that an idle stage has handled, and up to the last 1,024 events of each handle at least |
     /// | batches of producers | up to the last 1,024 events of each handle; once a call of the handle has found no room |
     /// | given-up claims, dropped and replaced events | at once |
     /// | events, batches, tombstones and short waits of a reading handle | once a call of the handle has found no event; else up to its last 1,024 batches |

@@ -19,10 +19,9 @@ use crate::ring::spec::Access;
 ///
 /// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool.
 /// [`Ring::pool`](crate::Ring::pool) returns the handle of a graph's pool, and [`Consumer::pool`]
-/// that of a worker's pool. A joined worker shares the events with the pool's other
-/// workers. The stages behind the pool see events in sequence order. A dropped worker leaves the
-/// pool, and the other workers finish the dropped worker's chunk. If the last worker leaves before
-/// the stream's end, the graph fails.
+/// that of a worker's pool. A joined worker shares the events with the others, and the stages
+/// behind the pool see them in sequence order. A worker leaves by its drop, and the others finish
+/// its chunk. If the last worker leaves before the stream's end, the graph fails.
 ///
 /// ```
 /// use slipring::Graph;

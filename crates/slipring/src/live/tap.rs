@@ -1,19 +1,18 @@
 //! A tap is a declared place where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose members change. A tap's frontier is the smallest position among the tap's
-//! members and the stages before the tap. A tap without members holds nothing back. A party behind
-//! a tap is a stage, or the producers if no stage follows. Each party behind a tap first announces
-//! the position up to which it will go, and then loads the members' bounds (positions::I3).
+//! A tap is a stage whose members change. Its frontier is the smallest position among its members
+//! and the stages before it; without members, it holds nothing back. A party behind a tap is a
+//! stage, or the producers if no stage follows. It first announces the position up to which it will
+//! go, and then loads the members' bounds (positions::I3).
 //!
 //! Invariants
-//! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
-//!   and leaving, only the member's handle stores to the member's line.
-//! - I2: A joiner *pins* a position: the joiner stores the position on its line. The joiner then
-//!   issues a fence and loads the announced positions. A joiner that has loaded the announced
-//!   positions keeps its pinned position, or moves on to the furthest announced position. For each
-//!   party behind the tap, the joiner sees the party's announced position, or the party sees the
-//!   joiner's pinned position (`edge::joined`). No party behind the tap passes the joiner's
-//!   position before the joiner releases that position.
+//! - I1: a member's line holds the member's first unreleased position, or `IDLE`. Between joining
+//!   and leaving, only the member's handle stores to it.
+//! - I2: a joiner *pins* a position by storing it on its line. It then issues a fence, loads the
+//!   announced positions, and keeps its pin, or moves it on to the furthest announced position. For
+//!   each party behind the tap, the joiner sees the party's announcement, or the party sees the pin
+//!   (`edge::joined`). So no party behind the tap passes the joiner's position before the joiner
+//!   releases it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -50,27 +49,24 @@ pub enum StartAt {
     At(u64),
 }
 
-/// A reader that has joined a tap.
-/// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
-/// subscription leaves. A subscription sees each event exactly once, starting with the event at
-/// [`next_seq`](Consumer::next_seq). Until a subscription releases an event or leaves, the
-/// subscription holds back the producers, and each stage that waits for the tap. Among the stages
-/// behind a tap, the tap holds back only those that may write events. The drop of a subscription,
-/// on any thread, makes the subscription leave the tap.
+/// A reader that has joined a tap. It works as a [`Reader`](crate::Reader), but the graph continues
+/// after it leaves. It sees each event exactly once, starting with the event at
+/// [`next_seq`](Consumer::next_seq). Until it releases an event or leaves, it holds back the
+/// producers, and among the stages behind the tap those that may write events. Its drop, on any
+/// thread, makes it leave.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
-/// A place of a running graph where readers join and leave.
-/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. All
-/// clones of a tap refer to the same place in the graph. Without readers, a tap costs each stage
-/// behind the tap at most one fence per batch. The tap costs each producer one fence whenever the
-/// producer looks for free slots.
+/// A place of a running graph where readers join and leave. [`Chain::tap`](crate::Chain::tap) or
+/// [`Graph::tap`](crate::Graph::tap) declares it, and all clones refer to the same place. Without
+/// readers, a tap costs each stage behind it at most one fence per batch, and each producer one
+/// fence whenever it looks for free slots.
 ///
 /// A tap stands in one running graph at a time. Once [`run`](crate::Chain::run) has returned, or an
-/// ended pipeline was joined, the tap can stand in another graph. A [`Subscription`] keeps the ring
-/// alive even after the graph's run. The drop of the ring's last owner, which may be a
-/// subscription, drops the ring's events.
+/// ended pipeline was joined, it can stand in another. A [`Subscription`] keeps the ring alive even
+/// after the graph's run. The drop of the ring's last owner, which may be a subscription, drops the
+/// ring's events.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -322,10 +318,10 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may ask for any position. A position at distance 2^63 from `newest` lies
-        // neither ahead of `newest` nor behind `newest`. A position is accepted if its distance
-        // behind `newest` is at most the capacity. For a refused position, the comparison with
-        // `newest` decides only which error the caller gets.
+        // The caller may ask for any position. One at distance 2^63 from `newest` lies neither
+        // ahead of it nor behind it. A position is accepted if its distance behind `newest` is at
+        // most the capacity. For a refused one, the comparison with `newest` decides only which
+        // error the caller gets.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -343,8 +339,8 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => control.positions.add_member(tap, seat));
     // The parties behind the tap may have passed any number of events between the store of the
-    // joiner's position and the load of `oldest`. The joiner keeps its position only if the
-    // position is not behind `oldest`, and at most one lap ahead of `oldest`.
+    // joiner's position and the load of `oldest`. The joiner keeps its position only if it is not
+    // behind `oldest`, and at most one lap ahead of it.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
