@@ -1,5 +1,5 @@
-//! Adapters are further ways to use handles. The raw handles take and return positions. The futures
-//! let a task wait for a handle. The selector lets one thread wait for several handles.
+//! Further ways to use handles: raw handles take and return positions, futures let a task wait for
+//! a handle, and the selector lets one thread wait for several.
 
 pub(crate) mod raw;
 pub(crate) mod select;

@@ -204,9 +204,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` comes before
-        // `commit`, because `commit` may panic after the publication. `hold(rest)` leaves only the
-        // slots of `rest` in the record of the open claim.
+        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` leaves only
+        // the slots of `rest` in that record, and comes before `commit`, because `commit` may panic
+        // after the publication.
         self.hold(rest);
         self.producer.commit(done.first_seq(), done.len() as u64);
         Ok(())
@@ -283,11 +283,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
-    /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. `next` may return `Unavailable` instead of `Gated` in a ring that does not know
-    ///   which events are published, if the gating stage has no dependencies. A ring knows which
-    ///   events are published if the ring is [contiguous](crate::Graph::contiguous) or
-    ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
+    /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released it.
+    ///   If the gating stage has no dependencies, `next` may return `Unavailable` instead in a ring
+    ///   that does not know which events are published. A ring knows it if it is
+    ///   [contiguous](crate::Graph::contiguous) or [shared](crate::Graph::shared), or [publishes
+    ///   its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator

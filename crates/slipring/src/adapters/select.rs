@@ -20,8 +20,8 @@ mod sealed {
     }
 }
 
-/// A handle that can wake a [`Waker`] when a call on the handle may succeed. A consumer wakes the
-/// waker when events may be available. A producer wakes the waker when slots may be free.
+/// A handle that can wake a [`Waker`] when a call on it may succeed: a consumer when events may be
+/// available, a producer when slots may be free.
 ///
 /// This trait is sealed, and only the handles of this library implement the trait.
 ///
@@ -54,9 +54,9 @@ pub trait Waitable: sealed::Sealed {
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
     ///
-    /// `arm` tells what is there, however often it is called. A future of your own that never
-    /// returns *pending* while `arm` returns `true` starves the other tasks of its thread; the
-    /// library's futures [do not](Consumer::batch_async).
+    /// `arm` says whether a call may succeed now, however often it is asked. A future of your own
+    /// that never returns *pending* while `arm` returns `true` starves the other tasks of its
+    /// thread; the library's futures [do not](Consumer::batch_async).
     ///
     /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
     /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
@@ -166,13 +166,12 @@ impl Selector {
 
     /// Waits until a call on one of the handles may succeed. Returns the index of the ready handle.
     ///
-    /// If several handles are ready, successive calls of `wait` return the handles in turn. `None`:
-    /// no handle was ready before the deadline, or the caller gave neither a handle nor a deadline.
+    /// If several handles are ready, successive calls of `wait` return them in turn. `None`: no
+    /// handle was ready before the deadline, or the caller gave neither a handle nor a deadline.
     ///
     /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
-    /// the thread. If the wait strategy of any of the graphs does not park, the thread polls every
-    /// 50 µs. If a graph's own [deadline](crate::Graph::deadline) passes during the wait, that
-    /// graph fails, and its handle counts as ready.
+    /// it; else it polls every 50 µs. If a graph's own [deadline](crate::Graph::deadline) passes
+    /// during the wait, that graph fails, and its handle counts as ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(

@@ -3,10 +3,10 @@
 //! The futures lend slots in place, without a copy. A waiting task blocks no thread.
 //!
 //! Invariants
-//! - I1: A pending future has registered its waker in the wait queue, by the same steps as a thread
-//!   that goes to sleep in the queue (queue::I1, reactor::I1). A future's drop removes the waker.
-//!   Where its handle's budget was spent, the future has woken its task instead, and the handle's
-//!   next poll finds a new budget: the task goes on, whatever becomes of this future.
+//! - I1: a pending future has registered its waker in the wait queue, by the same steps as a thread
+//!   that goes to sleep there (queue::I1, reactor::I1); its drop removes the waker. Where its
+//!   handle's budget was spent, it has woken its task instead, and the handle's next poll finds a
+//!   new budget: the task goes on, whatever becomes of this future.
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
@@ -33,19 +33,18 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// events as soon as at least one is available.
     ///
     /// Dropping the future before it is done loses no event. Progress, a close or a failure wakes
-    /// the task if the graph's wait strategy parks. [`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the
-    /// default strategy, parks, and so does [`Wait::Blocking`](crate::Wait::Blocking). With a wait
-    /// strategy that does not park, the task asks to be polled again at once, and so keeps its
-    /// executor busy.
+    /// the task if the graph's wait strategy parks, as [`Wait::Blocking`](crate::Wait::Blocking)
+    /// and the default [`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE) do. Without that, the task asks to
+    /// be polled again at once, and so keeps its executor busy.
     ///
     /// At a ring between processes, the first task that waits starts a thread (`slipring-tasks`),
-    /// one per ring and wait queue. The thread sleeps in the kernel on behalf of all tasks that
-    /// wait there, and runs their wakers. It checks for deaths of other processes once a notice,
-    /// and ends with the ring's last handle. If the system refuses the thread, the task asks to be
-    /// polled again at once. A waker that blocks holds up the other tasks of its queue.
+    /// one per ring and wait queue. It sleeps in the kernel on behalf of all tasks that wait there,
+    /// and runs their wakers, so a waker that blocks holds up the other tasks of its queue. It
+    /// checks for deaths of other processes once a notice, and ends with the ring's last handle. If
+    /// the system refuses the thread, the task asks to be polled again at once.
     ///
-    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
-    /// deadline at the task's next poll, so use the runtime's timeouts.
+    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices at its
+    /// next poll that it has passed, so use the runtime's timeouts.
     ///
     /// A task whose ring always has events lets the other tasks of its thread run: after 511
     /// results in a row of this handle's futures, or from the 16th on after about 100 µs, a future
@@ -279,11 +278,11 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
 
 /// A `Stream` of values that are cloned or mapped from events. Needs the feature `stream`.
 ///
-/// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained. After
-/// a halt or a failure, the stream's last item is an `Err`. The stream releases events in batches
-/// of up to an eighth of the ring (at most 64 events), and always before it is pending. A stream
-/// that is no longer polled may hold up to one batch of events. A stream that always has items lets
-/// other tasks run as [`Consumer::batch_async`] does, where each item counts.
+/// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained; after
+/// a halt or a failure, its last item is an `Err`. It releases events in batches of up to an eighth
+/// of the ring (at most 64 events), and always before it is pending. If it is no longer polled, it
+/// may hold up to one batch. While it always has items, it lets other tasks run as
+/// [`Consumer::batch_async`] does, where each item counts.
 ///
 /// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]
