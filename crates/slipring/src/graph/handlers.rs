@@ -35,8 +35,8 @@ use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 ///
 /// Handlers are closures that may borrow locals: [`run`](Handlers::run) and
 /// [`feed`](Handlers::feed) return only when all stages with a handler here have ended. A handler
-/// returns nothing, or a `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] set what
-/// a failure leads to.
+/// returns nothing, or a `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] decide
+/// what follows a failure.
 ///
 /// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may run
 /// on beyond that: its counts in [`Done::report`](crate::Done::report) are those of that moment,

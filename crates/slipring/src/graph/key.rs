@@ -80,9 +80,8 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
-        // `name` locks the stages of the graph of `earlier`, and `edit` locks the stages of the
-        // graph of `self`. `name` is called before `edit`, so that no thread holds the locks of two
-        // graphs.
+        // `name` locks the stages of the graph of `earlier`, and `edit` those of the graph of
+        // `self`. `name` is called first, so that no thread holds the locks of two graphs.
         let name = earlier.stages.name(earlier.stage);
         let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
         self.edit(&format!("put after `{name}`"), |stages, own| {
@@ -322,8 +321,8 @@ impl<A> Key<A, Shared> {
     /// Example: [`Pool`](crate::Pool).
     ///
     /// By default, the pool has room only for the workers that were declared with it, so a worker
-    /// can join only after another worker has left. The build fails if `workers` is smaller than
-    /// the number of declared workers, or larger than the ring's capacity or
+    /// can join only after another has left. The build fails if `workers` is smaller than that
+    /// number, or larger than the ring's capacity or
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place takes 128 bytes, and
     /// each computation of the pool's frontier loads every place.
     ///

@@ -39,7 +39,7 @@ use stages::SharedStages;
 /// A graph of stages that is being declared. [`Graph::build`] makes a [`Ring`] of the graph.
 ///
 /// A stage gets its events from the stages that it comes [`after`](Key::after), or from the
-/// producers. If a stage may write, each other stage must come either before or after that stage.
+/// producers. A stage that may write must come before or after each other stage.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64);
@@ -243,7 +243,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// [`Chain::threads`](crate::Chain::threads) describes these threads. A key of such a stage is
     /// not exchanged for handles, because the stage waits and notifies together with the others.
-    /// [`Key::own_loop`] takes a stage whose handle the user wants off the shared threads, and
+    /// [`Key::own_loop`] takes a stage off the shared threads whose handle you want, and
     /// [`Key::on`] gives a stage a thread of its own.
     ///
     /// ```
@@ -268,7 +268,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Sets where the threads of the graph run, and where the ring's memory lies. Default: where
     /// the system puts them.
     ///
-    /// [`Chain::placement`](crate::Chain::placement) describes what the library does with
+    /// [`Chain::placement`](crate::Chain::placement) describes how the library binds the threads of
     /// [`Handlers`](crate::Handlers). A thread of your own, which runs a handle, binds itself by
     /// [`Ring::bind_thread`].
     ///
@@ -330,8 +330,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Delivery::pool(workers))
     }
 
-    /// Declares a pool that may write: each event goes to one of `workers` workers, and that worker
-    /// may change the event. Later stages see the events in the order of their positions.
+    /// Declares a pool that may write: each event goes to one of `workers` workers, which may
+    /// change it. Later stages see the events in the order of their positions.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64);
@@ -359,8 +359,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Write, Delivery::pool(workers))
     }
 
-    /// Declares shards that read: an event's key selects one of `shards` shards. One shard sees all
-    /// events of a key, in order. Later stages see the events in the order of their positions.
+    /// Declares shards that read: an event's key selects one of `shards` shards, which sees all
+    /// events of that key, in order. Later stages see the events in the order of their positions.
     /// [`Chain::read_shards`](crate::Chain::read_shards) describes the function `key` and its cost,
     /// and the limits of `shards`.
     ///

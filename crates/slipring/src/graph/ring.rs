@@ -31,9 +31,9 @@ use crate::wait::HandleLearner;
 /// ([`Ring::handlers`]), and shows its stages by `Display`.
 ///
 /// Drop the ring after taking every handle. Once the ring of a [`shared`](crate::Graph::shared)
-/// graph is dropped, a sole producer handle claims without a compare-and-swap. Dropping the ring
-/// before every handle is taken ends the graph. If a key was not exchanged, the graph fails with
-/// [`Cause::Dropped`]; if no producer was taken, the graph closes.
+/// graph is dropped, a sole producer handle claims without a compare-and-swap. An earlier drop ends
+/// the graph: if a key was not exchanged, it fails with [`Cause::Dropped`]; if no producer was
+/// taken, it closes.
 ///
 /// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
@@ -44,7 +44,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
     kind: PhantomData<S>,
 }
 
-/// What a ring knows of the threads that will run its stages.
+/// The threads that will run the ring's stages.
 pub(super) struct RingThreads {
     /// The threads that the handlers' stages share, if they share threads.
     pub(super) shared: SharedThreads,
@@ -224,8 +224,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
-    /// Takes the key of a stage, and returns all handles of the stage. `handle` makes one handle
-    /// from the ring, the stage's index, the handle's index, and a learner.
+    /// Takes the key of a stage, and returns all of its handles. `handle` makes one from the ring,
+    /// the stage's index, the handle's index, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
