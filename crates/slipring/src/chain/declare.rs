@@ -46,7 +46,7 @@ pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     scope: PhantomData<P>,
 }
 
-/// Everything that a chain has declared so far.
+/// The declarations of a chain so far.
 pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) ring: Builder<'env, E>,
     pub(super) stages: StageList,

@@ -11,8 +11,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds stages that run in parallel: each of the stages sees every event, and none waits for
     /// the others.
     ///
-    /// Stages inside a fan-out may only read; a writing stage inside a fan-out does not compile.
-    /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest.
+    /// Stages inside a fan-out may only read; one that writes does not compile. The stage declared
+    /// after the fan-out comes after all stages inside. Fan-outs nest.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);
@@ -44,8 +44,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Example: [`Tap`].
     ///
     /// The readers at the tap see the changes that earlier stages made to an event. The producer,
-    /// and writing stages after the tap, wait for the readers at the tap. A stage after the tap
-    /// that only reads does not wait for the readers at the tap.
+    /// and writing stages after the tap, wait for these readers; a stage after the tap that only
+    /// reads does not.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where

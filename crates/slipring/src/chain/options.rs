@@ -129,22 +129,21 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// policies and deadlines are those of stages with threads of their own. Reports say how long
     /// each stage ran, and on how many threads ([`StageReport::turns`](crate::StageReport::turns)).
     ///
-    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the threads:
-    /// where it would wait for room, and when it has closed the ring, it runs stages. With
-    /// `threads(1)`, a thread is started for the stages, and the calling thread only produces,
-    /// because its closure may wait for what a stage does. [`spawn`](Chain::spawn) starts all
-    /// `threads`. More threads than there are stages, workers and shards are not started.
-    /// [`run_inline`](Chain::run_inline) runs all stages on its own thread, whatever is stated
-    /// here.
+    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of them: where it
+    /// would wait for room, and when it has closed the ring, it runs stages. With `threads(1)`, a
+    /// thread is started for the stages, and the calling thread only produces, because its closure
+    /// may wait for a stage. [`spawn`](Chain::spawn) starts all `threads`. More threads than there
+    /// are stages, workers and shards are not started. [`run_inline`](Chain::run_inline) runs all
+    /// stages on its own thread, whatever is stated here.
     ///
     /// Suits graphs with more stages than cores. A stage whose handler blocks, such as a journal
     /// that waits for a disk, keeps one of the threads busy; [`on`](Chain::on) gives it a thread of
-    /// its own. So does [`read_by`](Chain::read_by). A handler that waits outside of the ring for
-    /// another handler, or for what the producer's closure does next, needs that, too: all shared
-    /// threads may come to wait, and the producer's thread may be the one that runs the handler. A
-    /// handler that waits for the ring itself, for room or for an event of a handle, runs other
-    /// stages meanwhile. Their handlers run inside of it, so a wait of theirs for what it holds
-    /// ends with [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
+    /// its own, and so does [`read_by`](Chain::read_by). A handler needs that, too, if it waits
+    /// outside of the ring for another handler or for the producer's closure: all shared threads
+    /// may come to wait, and the producer's thread may be the one that runs the handler. A handler
+    /// that waits for the ring itself, for room or for an event of a handle, runs other stages
+    /// meanwhile. Their handlers run inside of it, so if they wait for a release that it owes, they
+    /// get [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
     ///
     /// A call with a deadline, such as [`publish_by`](crate::Producer::publish_by), runs no stage
     /// in the producer's closure whose usual turn would pass the deadline: one of the started
@@ -272,9 +271,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     ///
     /// Example: [`OnFault`].
     ///
-    /// The policy also applies to an error of `batch_end` or `idle`. An error of `batch_end` or
-    /// `idle` belongs to no event. After an error of `batch_end` or `idle`, a stage with
-    /// [`OnFault::skip`] skips no event, and releases the events that its handler has handled.
+    /// The policy also applies to an error of `batch_end` or `idle`, which belongs to no event.
+    /// After such an error, a stage with [`OnFault::skip`] skips no event, and releases those that
+    /// its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
@@ -330,8 +329,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     }
 
     /// Sets the interval at which the last declared stage calls
-    /// [`ReadHandler::idle`](crate::ReadHandler::idle) while the stage waits. By default, a stage
-    /// calls `idle` once before each wait.
+    /// [`ReadHandler::idle`](crate::ReadHandler::idle) while it waits. By default, it calls `idle`
+    /// once before each wait.
     ///
     /// ```
     /// use slipring::{At, Fault, ReadHandler};
@@ -381,9 +380,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         })
     }
 
-    /// Puts the last declared stage on the thread of this name. Stages that name the same thread
-    /// take turns on that thread. If a chain has more stages than the machine has cores, the chain
-    /// is often faster when some stages share a thread.
+    /// Puts the last declared stage on the thread of this name, on which all stages that name it
+    /// take turns. A chain with more stages than the machine has cores is often faster when some of
+    /// them share a thread.
     ///
     /// Pools, shards and taps cannot share a thread with other stages. A stage that runs a user's
     /// loop ([`Chain::read_by`]) cannot share a thread with other stages.

@@ -34,8 +34,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a pool that may write: each event goes to one of `workers` workers. Each worker has a
     /// thread of its own.
     ///
-    /// `make` makes the handler of each worker before the start, and gets the worker's number,
-    /// counted from 0. The workers claim chunks of events, so which worker gets an event depends on
+    /// `make` makes the handler of each worker before the start, from the worker's number, counted
+    /// from 0. The workers claim chunks of events, so which of them gets an event depends on
     /// timing. Later stages see the events in the order of their positions.
     ///
     /// ```
@@ -104,9 +104,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         self
     }
 
-    /// Adds shards that read: an event's key selects one of `shards` shards. One handler sees all
-    /// events of a key, in order. A stage has 1 to [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES)
-    /// shards, and not more than the ring has slots.
+    /// Adds shards that read: an event's key selects one of `shards` shards, whose handler sees all
+    /// events of that key, in order. A stage has 1 to
+    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES) shards, and not more than the ring has
+    /// slots.
     ///
     /// Each shard has a thread and a handler of its own. `make` makes the handler of each shard
     /// before the start, and gets the shard's number, counted from 0. Later stages see the events

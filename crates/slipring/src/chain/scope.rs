@@ -5,7 +5,7 @@
 /// were declared earlier.
 pub struct Sequential(());
 /// Marks a [`Chain`](crate::Chain) inside of [`fan_out`](crate::Chain::fan_out): each stage comes
-/// after the stages before the fan-out, and stands beside the other stages of the fan-out.
+/// after the stages before the fan-out, and stands beside the others inside of it.
 pub struct FanOut(());
 /// Marks a [`Chain`](crate::Chain) inside of [`branch`](crate::Chain::branch): each stage comes
 /// after the previous stage of the branch, and stands beside the other branches.

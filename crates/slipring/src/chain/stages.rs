@@ -123,13 +123,13 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a stage with a loop of its own: `run` is called with the stage's handle, on the stage's
     /// thread.
     ///
-    /// The user's loop may release the first events of a batch early
+    /// The loop may release the first events of a batch early
     /// ([`Batch::release_front`](crate::Batch::release_front)), or hold events over several batches
-    /// ([`Batch::hold`](crate::Batch::hold)). Between two batches, the user's loop may also wait,
-    /// for instance for a socket. `run` must return when the handle reports the end of the stream;
-    /// the graph fails if `run` returns earlier. A stage with its own loop takes no options for
-    /// handlers, such as [`Chain::on_error`] and [`Chain::max_batch`]. A stage with its own loop
-    /// cannot share a thread ([`Chain::on`]) or run in [`Chain::run_inline`].
+    /// ([`Batch::hold`](crate::Batch::hold)). Between two batches it may also wait, for instance
+    /// for a socket. `run` must return when the handle reports the end of the stream; if it returns
+    /// earlier, the graph fails. Such a stage takes no options for handlers, such as
+    /// [`Chain::on_error`] and [`Chain::max_batch`], and cannot share a thread ([`Chain::on`]) or
+    /// run in [`Chain::run_inline`].
     ///
     /// ```
     /// let mut lines = Vec::new();
@@ -184,9 +184,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Later stages and the producer wait for this stage as for any other stage. The stage spends
-    /// one copy on each event. The mirror closes when the stage ends. An event that the stage
-    /// handles again ([`OnFault::retry`](crate::OnFault::retry)) is copied again.
+    /// Later stages and the producer wait for this stage as for any other. It spends one copy on
+    /// each event, and another one if it handles the event again
+    /// ([`OnFault::retry`](crate::OnFault::retry)). The mirror closes when the stage ends.
     pub fn observe<T: Plain>(
         self,
         name: &str,

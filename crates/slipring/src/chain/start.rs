@@ -14,7 +14,7 @@ use crate::run::placement::{assign, build_in_place};
 use crate::run::threads::Caller;
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Builds the ring and makes all handlers. `caller`: what the calling thread does meanwhile.
+    /// Builds the ring and makes all handlers. `caller`: the calling thread's part meanwhile.
     pub(super) fn build(
         self,
         many_producers: bool,
@@ -112,9 +112,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
     /// The ring closes when `produce` has returned and the last clone of the producer is dropped. A
-    /// clone of the producer may outlive `produce`, for instance inside the value that `produce`
-    /// returns. `run_shared` waits until all clones of the producer are dropped, or until the
-    /// chain's [`deadline`](Chain::deadline) passes.
+    /// clone may outlive `produce`, for instance inside the value that it returns: `run_shared`
+    /// waits until all of them are dropped, or until the chain's [`deadline`](Chain::deadline)
+    /// passes.
     ///
     /// ```
     /// let mut sum = 0;
