@@ -1,11 +1,10 @@
-//! A runner under supervision: its start and its stop, its failures, and what its policy makes of
+//! A runner under supervision: its start and its stop, its failures, and its policy's answer to
 //! them.
 //!
 //! Invariants
 //! - I1: no panic of user code leaves this module. A caught panic fails the graph, unless the
-//!   stage's policy lets the stage go on. The graph's failure names the stage, and also the event
-//!   if the handler panicked at an event. A panic in the drop of a caught panic's payload is
-//!   contained, too.
+//!   stage's policy lets the stage go on. The failure names the stage, and also the event if the
+//!   handler panicked at one. A panic in the drop of a caught panic's payload is contained, too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +20,7 @@ use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::policy::{Faulted, Verdict};
 
-/// What the entries of a graph share.
+/// State that the entries of a graph share.
 #[derive(Clone, Copy)]
 pub(crate) struct Supervisor<'a, 'env> {
     pub(crate) control: &'a Control,
@@ -37,8 +36,8 @@ pub(crate) struct Entry<'env> {
     started: bool,
     /// Whether the runner has not ended yet.
     running: bool,
-    /// Whether the runner has survived a failure since its last step. What it skipped is released
-    /// by the next step, which may find no event.
+    /// Whether the runner has survived a failure since its last step. The next step, which may find
+    /// no event, releases the events that it skipped.
     is_due: bool,
     /// [`Runner::released`](super::runner::Runner::released) at the last failure.
     released: u64,
@@ -74,7 +73,7 @@ impl<'env> Entry<'env> {
         self.started
     }
 
-    /// Returns whether a step has something to do: an event, an end, or what a failure left.
+    /// Returns whether a step would find an event, an end, or the rest of a failure.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_due || !self.running || self.runner.is_ready()
     }
@@ -161,8 +160,8 @@ impl<'env> Entry<'env> {
         supervisor.control.fail(self.runner.stage(), self.runner.failed_at(), cause);
     }
 
-    /// Lets a stage go on after a failure, if the stage's policy allows the stage to go on.
-    /// `Some(end)`: the stage ends, with a failure or without one.
+    /// Lets a stage go on after a failure, if its policy allows that. `Some(end)`: the stage ends,
+    /// with a failure or without one.
     fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
         let Supervisor { control, on_faults, .. } = supervisor;
         let Entry { runner, released, failures, .. } = self;

@@ -8,15 +8,15 @@
 //!
 //! # How no wake-up is lost
 //!
-//! - What parties outside of the executor do, notifies the queue in which its threads sleep, as it
+//! - A step of a party outside of the executor notifies the queue in which its threads sleep, as it
 //!   notifies every other stage.
 //! - A release notifies that queue only for the producers. A thread that has handled a batch may
 //!   leave events in its entry, and has made the followers' entries ready. It chooses its own next
 //!   entry first. If it leaves another of these entries, then it notifies the queue
 //!   ([`Executor::hand_on`]).
-//! - A thread that is about to sleep looks at every entry. An entry that another thread runs cannot
-//!   be looked at. The mark that the look leaves there has the other thread look at the entry once
-//!   more when it gives the turn back (`turn::I2`).
+//! - A thread that is about to sleep looks at every entry. It cannot look at one that another
+//!   thread runs, but leaves a mark there, for which the other thread looks at the entry once more
+//!   when it gives the turn back (`turn::I2`).
 //!
 //! Invariants
 //! - I1: a runner is used by the thread that has the turn at its entry.
@@ -98,7 +98,7 @@ impl Taken<'_, '_> {
     }
 }
 
-/// What a thread found when it looked at all entries before a wait.
+/// The result of a thread's look at all entries before a wait.
 enum Lull<'a, 'env> {
     /// An entry is ready.
     Over(Taken<'a, 'env>),
@@ -438,9 +438,9 @@ impl<'a, 'env> Helping<'a, 'env> {
     /// has had no turn yet may take any time.
     ///
     /// Inside a handler any entry will do, because no other thread may be free to run it: the
-    /// calling thread may be in the program's own code. A handler that repeated a call with a short
-    /// deadline would never succeed. Outside of handlers, one of the started threads is always
-    /// there.
+    /// calling thread may be in the program's own code, and a handler that repeated a call with a
+    /// short deadline would never succeed. Outside of handlers, one of the started threads is
+    /// always there.
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());
@@ -467,8 +467,8 @@ impl Help for Helping<'_, '_> {
         history.add(&done);
         self.history.set(history);
         self.executor.hand_on(self.supervisor.control, done, None);
-        // The handler's `idle` is for a thread to call that waits for events. In a model, this
-        // wake-up would hide what the others are for.
+        // The handler's `idle` is left to a thread that waits for events. In a model, this wake-up
+        // would hide the need for the others.
         if !cfg!(slipring_loom) {
             self.executor.helped.fetch_add(1, Relaxed);
             self.wake_another();

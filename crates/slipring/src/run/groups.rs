@@ -127,7 +127,7 @@ impl<'env> Work<'env> {
     }
 }
 
-/// What a thread does before its first stage starts.
+/// The call that begins a thread, before its first stage starts.
 pub(crate) struct ThreadBegin<'a, 'env> {
     pub(crate) name: &'a str,
     /// Name of the thread whose place it has.
@@ -144,10 +144,9 @@ fn fail_if_dropped_badly<T>(hook: Contained<T>) {
     }
 }
 
-/// The work of a new thread, until the thread takes the work. If the system cannot start the
-/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. Without the
-/// clone of the handoff, a failed start of a thread would drop the thread's stages. If the stages
-/// were dropped here, the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
+/// The work of a new thread, until the thread takes it. If the system cannot start the thread, its
+/// closure is dropped, and a clone of the handoff keeps the work. The stages would else be dropped
+/// here, and the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
 pub(crate) struct Handoff<'env>(Arc<Mutex<Option<Work<'env>>>>);
 

@@ -1,4 +1,4 @@
-//! What a thread of an executor remembers of its turns, to choose its next entry.
+//! The turns that a thread of an executor remembers, to choose its next entry.
 //!
 //! # Which entry comes next
 //!

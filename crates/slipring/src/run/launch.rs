@@ -99,9 +99,9 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                 // producer. The drop of another ring's producer does not close this graph's ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // If the user's closure has swapped in another ring's producer, `producer` may be the
-            // last owner of that ring. The last owner of a ring drops the ring's events, and an
-            // event's drop is user code that may panic.
+            // If the user's closure has swapped in another ring's producer, `producer` may be that
+            // ring's last owner, which drops the ring's events. An event's drop is user code that
+            // may panic.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }

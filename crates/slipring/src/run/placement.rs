@@ -5,7 +5,7 @@
 //! thread before its first stage starts, and on the building thread around the making of the slots.
 //!
 //! Invariants
-//! - I1: what a [`Bound`] undoes, it undoes on the thread that was bound, because it is not `Send`.
+//! - I1: a [`Bound`] is not `Send`, so it undoes a binding on the thread that was bound.
 //! - I2: every call that the library makes to the user's placement is contained: a panic in it is
 //!   an error of the build or a failure of the graph. A panic of a drop, and of the undoing on a
 //!   thread of the library, is only contained where the graph has ended.
@@ -72,11 +72,11 @@ use crate::wait::cores;
 pub trait Placement {
     /// Chooses the places of a graph's threads. The build calls it once, before it makes the slots.
     ///
-    /// `threads` are the threads' names: [`PRODUCER`] first, then the threads of the stages in the
-    /// order of declaration. A stage's thread has the name of the stage, or the name that
+    /// `threads` are the threads' names: [`PRODUCER`] first, then those of the stages in the order
+    /// of declaration. A stage's thread has the stage's name, or the one that
     /// [`Chain::on`](crate::Chain::on) gave it. Workers and shards are numbered from 0 (`store-0`),
-    /// and so are threads that all stages share (`stages-0`). The readers of a tap, and workers
-    /// that join a pool later, are not among the threads. No two threads have the same name.
+    /// and so are threads that all stages share (`stages-0`). No two names are the same. The
+    /// readers of a tap, and workers that join a pool later, are not among them.
     ///
     /// Example: [`Placement`].
     ///
@@ -107,9 +107,9 @@ pub trait Places: Send + Sync {
     /// error of the thread's first stage.
     fn bind(&self, thread: &str) -> Result<Bound, Fault>;
 
-    /// Binds the calling thread to where the ring's memory is to lie, until the result is dropped.
-    /// The thread touches the memory first while it is bound, so the system takes the memory from
-    /// the NUMA node of that place.
+    /// Binds the calling thread to the place where the ring's memory should lie, until the result
+    /// is dropped. The thread touches the memory first while it is bound, so the system takes the
+    /// memory from the NUMA node of that place.
     ///
     /// Example: [`Placement`].
     ///
@@ -120,8 +120,8 @@ pub trait Places: Send + Sync {
 
 /// A thread that is bound to a place. The drop undoes it.
 ///
-/// Drop several bindings of one thread in the opposite order of their making: each returns to what
-/// it found.
+/// Drop several bindings of one thread in the opposite order of their making: each restores the
+/// place that it found.
 ///
 /// ```
 /// use slipring::Bound;
@@ -213,7 +213,7 @@ fn thread_names(specs: &[StageSpec], shared: SharedThreads) -> Result<Vec<String
     Ok(names)
 }
 
-/// Builds a ring while the calling thread is bound to where the ring's memory is to lie.
+/// Builds a ring while the calling thread is bound to the place where the ring's memory should lie.
 pub(crate) fn build_in_place<E, L: Layout>(
     places: Option<&Assigned>,
     build: impl FnOnce() -> Result<Owner<E, L>, BuildError>,

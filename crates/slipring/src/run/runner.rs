@@ -22,8 +22,8 @@ use crate::wait::HandleLearner;
 /// A stage, or one worker or shard of a stage, that runs on a thread.
 ///
 /// A thread with one runner calls `run`, which handles all events until the stream ends or the
-/// handler fails. A thread with several runners calls the `step` of each runner in turn. Calls of a
-/// runner are virtual, and the loops over events inside of the calls are monomorphic.
+/// handler fails. A thread with several runners calls the `step` of each in turn. These calls are
+/// virtual, and the loops over events inside of them are monomorphic.
 pub(crate) trait Runner {
     /// Returns the index of the stage.
     fn stage(&self) -> usize;
@@ -213,9 +213,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 
 /// A stage whose handler is the user's own loop.
 ///
-/// The loop gets `&mut` of the stage's handle, and may swap the handle for the handle of another
-/// stage or ring. The runner also keeps the ring and the stage's index, because the loop may have
-/// swapped the handle away.
+/// The loop gets `&mut` of the stage's handle, and may swap it for the handle of another stage or
+/// ring. So the runner also keeps the ring and the stage's index.
 pub(crate) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,

@@ -40,7 +40,7 @@ pub(crate) fn shared_thread_name(number: usize) -> String {
     format!("stages-{number}")
 }
 
-/// What the calling thread does while the stages run.
+/// The calling thread's part while the stages run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// It produces, and runs stages while it waits for room or for the end.
