@@ -66,22 +66,20 @@
 //! `slipring-eventfd` wakes `epoll` loops. The crate `slipring-shm` puts rings into memory that
 //! several processes share.
 //!
-//! # What is promised
+//! # Guarantees
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. If a stage that may write stands beside another stage, a chain does not
-//!   compile, and [`Graph::build`] returns an error. A reference to an event ends before the
-//!   release of the batch that lends the event.
+//!   side only read. A chain that breaks this rule does not compile, and [`Graph::build`] returns
+//!   an error. A reference to an event ends before the release of the batch that lends it.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
-//!   waiting threads. After a failure, the call that runs the chain returns an error, and so does
-//!   each waiting call of a handle. The error names the failed stage and the position of the
-//!   stage's event. Stages pass over the slots of a dropped claim. A dropped batch is delivered
-//!   again. The page [failing](guide::failing) lists the result of each failure, and of each
-//!   dropped handle, claim or batch. The library cannot see that a handle is forgotten
-//!   (`std::mem::forget`).
+//!   waiting threads. Then the call that runs the chain returns an error, and so does each waiting
+//!   call of a handle; the error names the failed stage and the position of its event. Stages pass
+//!   over the slots of a dropped claim. A dropped batch is delivered again. The page
+//!   [failing](guide::failing) lists the result of each failure, and of each dropped handle, claim
+//!   or batch. The library cannot see that a handle is forgotten (`std::mem::forget`).
 //! - **Waiting ends.** A handler that would wait for its own thread gets
 //!   [`WaitError::WaitsForItself`] instead. The page
 //!   [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the library
@@ -94,15 +92,15 @@
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
 //! # Cost
-//! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
-//! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
-//! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one load from
-//! a cache line that seldom changes, and one store. A sole producer claims by an addition, and each
-//! of several producers claims by a compare-and-swap. With a wait strategy that parks, each
-//! publication loads one word of a wait queue. With a wait strategy that parks, each publication
-//! also issues a full fence as long as waiters now and then sleep. The page
-//! [performance](guide::performance) shows measured times, and names the folders of their raw
-//! values.
+//! A slot takes the size of the event and eight bytes, rounded up to the alignment; with the
+//! contiguous layout and one producer, that of the event alone. Printing a [`Ring`] shows it, in
+//! bytes.
+//!
+//! Publishing an event costs a claim, one load from a cache line that seldom changes, and one
+//! store. A sole producer claims by an addition, each of several producers by a compare-and-swap.
+//! With a wait strategy that parks, a publication also loads one word of a wait queue, and issues a
+//! full fence as long as waiters now and then sleep. The page [performance](guide::performance)
+//! shows measured times, and names the folders of their raw values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod adapters;
