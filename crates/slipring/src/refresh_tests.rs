@@ -13,10 +13,9 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
-/// begins four laps before the end of a refresh period (2^44 laps). Returns what the slots' stamps
-/// mean at each position of two laps. The two laps begin 2^46 laps after the first published run
-/// begins.
+/// Publishes one run of events per entry of `lens`, which is the run's length. The first run begins
+/// four laps before the end of a refresh period (2^44 laps). Returns the meaning of the slots'
+/// stamps at each position of two laps, which begin 2^46 laps after the first run.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -105,9 +104,9 @@ fn a_ring_begins_on_the_short_way() {
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
-    // Each case publishes a lap of single events, and then the listed runs. Each listed run is at
-    // most a lap long. In some cases the runs begin at a lap's first slot; in other cases the runs
-    // cross the ends of laps.
+    // Each case publishes a lap of single events, and then the listed runs, each at most a lap
+    // long. In some cases the runs begin at a lap's first slot; in others they cross the ends of
+    // laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

@@ -1,6 +1,6 @@
-//! Tests of single protocol steps. In a test of the whole library, a missing step of the protocol
-//! may stay unnoticed, because other steps make up for it. Each test of this file covers one step,
-//! and fails if that step alone is left out.
+//! Tests of single protocol steps. In a test of the whole library, a missing step may stay
+//! unnoticed, because other steps make up for it. Each test of this file covers one step, and fails
+//! if that one alone is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -14,10 +14,9 @@ use crate::{ClaimError, Graph, Interleaved, Marks, OnFault, ReadHandler, Waitabl
 
 // Frontiers and limits.
 
-/// A frontier is never below the caller's lower bound, even if a line holds a position below the
-/// lower bound. The line of a worker that lost the race for a chunk holds that chunk's start until
-/// the worker's next try. A joiner may store a position on its line, and withdraw the position
-/// later.
+/// A frontier is never below the caller's lower bound, even if a line holds an earlier position.
+/// The line of a worker that lost the race for a chunk holds that chunk's start until its next try.
+/// A joiner may store a position on its line, and withdraw it later.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -84,8 +83,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     drop(member);
 }
 
-/// The first pool's frontier may fall below positions that the second pool has taken. Until the
-/// first pool's frontier rises again, the workers of the second pool take no chunk.
+/// The first pool's frontier may fall below positions that the second pool has taken. Until it
+/// rises again, the workers of the second pool take no chunk.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
@@ -105,8 +104,7 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
 }
 
 /// The position that gates a producer may fall for a moment, for example until a refused joiner
-/// withdraws its position. The fall of the gating position does not move the producer's limit
-/// behind the producer's earlier claims.
+/// withdraws its position. That does not move the producer's limit behind its earlier claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
@@ -239,8 +237,8 @@ fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     }
 }
 
-/// Gathers all unreleased events, rewinds, and gathers all unreleased events again. Asserts that
-/// every round gathers the same events, and no slot of a tombstone.
+/// Gathers all unreleased events, rewinds, and gathers them again. Asserts that every round gathers
+/// the same events, and no slot of a tombstone.
 fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
@@ -491,10 +489,9 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     adopted.release();
 }
 
-/// A pool's landmark is a copy of the position in the pool's claim word, at most about 2^32 events
-/// old. A joining worker takes the high bits of the pool's position from the landmark. A worker
-/// whose chunk or tombstone crosses a multiple of 2^32 stores the end of the chunk or tombstone as
-/// the pool's landmark.
+/// A pool's landmark is a copy of the position in its claim word, at most about 2^32 events old. A
+/// joining worker takes the high bits of the pool's position from it. A worker whose chunk or
+/// tombstone crosses a multiple of 2^32 stores the end of that as the landmark.
 #[test]
 fn a_worker_that_joins_past_2_pow_32_events_starts_at_the_pools_position() {
     for tombstone in [false, true] {

@@ -1,5 +1,5 @@
 //! Models of pools between processes: chunks that workers take by cells, and deaths of workers.
-//! What becomes of a chunk that a worker has left is in `left.rs`. A model's segment is that of
+//! `left.rs` has the chunks that a worker has left. A model's segment is that of
 //! [`processes`](super::processes).
 //!
 //! The models have up to three threads, a pool of two or three workers, mostly a stage behind it,
@@ -92,7 +92,7 @@ impl Segment {
         unsafe { ring.reader(END) }
     }
 
-    /// Settles what the dead process `dead` left.
+    /// Settles all that the dead process `dead` left.
     fn settle(&self, dead: u32) {
         let ring = self.attach(7);
         (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
@@ -104,7 +104,7 @@ impl Segment {
 struct Handled(Arc<[Statistic; 8]>);
 
 const ANNOUNCED: u64 = 1 << 32;
-/// What a worker adds to an event that it handles.
+/// The number that a worker adds to an event that it handles.
 const MARK: u64 = 100;
 
 impl Handled {
@@ -145,7 +145,7 @@ impl Handled {
     }
 }
 
-/// Reads what is available, in order. Returns the number of events.
+/// Reads all available events, in order. Returns their number.
 fn read_marked(reader: &mut SegmentReader<u64>) -> usize {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (event, seq) in batch.iter().zip(batch.first_seq()..) {

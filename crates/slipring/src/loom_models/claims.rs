@@ -23,7 +23,7 @@ const HELD_UP: Caught = Caught::Message("the stream is held up");
 
 type Raw = RawProducer<u64, Interleaved, Apart>;
 
-/// What a producer has published, and may have published when it died.
+/// The events that a producer has published, and may have published when it died.
 #[derive(Default)]
 struct Sent {
     sure: u64,
@@ -83,7 +83,7 @@ fn goes_on(seen: &mut Seen, reader: &mut SegmentReader<u64>, tx: &mut Raw) {
     assert_eq!(seen.0[3], last.sure, "the stream is held up");
 }
 
-/// What each of the producers does: claims of these lengths, published in these fronts.
+/// The steps of each producer: claims of these lengths, published in these fronts.
 type Claims = &'static [(usize, &'static [u64])];
 
 /// Two producers claim, while a stage reads.
@@ -198,9 +198,9 @@ fn loom_a_producer_of_several_dies_in_a_ring_of_one_slot() {
     }
 }
 
-/// A producer dies in its last claim, the stage reads, and the other producer claims what is free.
-/// A process recovers the dead one, and dies. Another process takes the seat, if it is free, and
-/// claims. One more process repeats the recovery. The steps come one after the other.
+/// A producer dies in its last claim, the stage reads, and the other producer claims the free
+/// slots. A process recovers the dead one, and dies. Another process takes the seat, if it is free,
+/// and claims. One more process repeats the recovery. The steps come one after the other.
 fn a_recoverer_dies(
     (stores, recovered): (usize, usize),
     capacity: usize,

@@ -16,9 +16,8 @@ use Access::{Read, Write};
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
         // The word `final_seq` holds 0 until the close stores the final position. A stage that sees
-        // the closed bit, but loads the old 0 from `final_seq`, ends at position 0. The ring of
-        // this model starts at position 0. A stage that ended at position 0 would lose the
-        // published event, and the model would fail.
+        // the closed bit, but loads the old 0, ends at position 0, where the ring of this model
+        // starts. It would lose the published event, and the model would fail.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -57,8 +56,8 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Of two producers, the producer that drops its handle last closes the ring. The closing producer
-/// stores the ring's final position, which is the position after all events of both producers.
+/// Of two producers, the one that drops its handle last closes the ring. It stores the ring's final
+/// position, which is behind all events of both.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {
@@ -180,8 +179,8 @@ fn loom_twin_halted_unnotified() {
     caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Shows that a stage that fails by dropping its handle wakes the producer and the next stage. The
-/// woken producer and the woken stage each get an error with the name of the failed stage.
+/// Shows that a stage that fails by dropping its handle wakes the producer and the next stage. Each
+/// of them gets an error with the name of the failed stage.
 #[test]
 fn loom_a_failure_wakes_all_sleepers() {
     explore(30_000, Some(3), || {
@@ -248,15 +247,14 @@ fn loom_twin_last_failure_stays() {
 }
 
 /// Shows that a stage that polls and never waits drains the events published before the close, and
-/// then ends. The stage of this model issues no fence, because the stage never waits. A fence of
-/// the stage could hide that the closed bit is stored or loaded too weakly.
+/// then ends. It issues no fence, which could hide that the closed bit is stored or loaded too
+/// weakly.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
         // The word `final_seq` holds 0 until the close stores the final position. A stage that sees
-        // the closed bit, but loads the old 0 from `final_seq`, ends at position 0. The ring of
-        // this model starts at position 0, so a stage that ends at position 0 loses the published
-        // event.
+        // the closed bit, but loads the old 0, ends at position 0, where the ring of this model
+        // starts, and loses the published event.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -303,9 +301,9 @@ fn loom_twin_closed_seen_relaxed_without_waiting() {
     );
 }
 
-/// One thread fails the graph, and another thread checks for a failure without waiting. Shows that
-/// the lock around the stored failure suffices: a thread that sees the failed bit also finds the
-/// stored failure.
+/// One thread fails the graph, and another checks for a failure without waiting. Shows that the
+/// lock around the stored failure suffices: a thread that sees the failed bit also finds the
+/// failure.
 #[test]
 fn loom_a_failure_is_seen_without_waiting() {
     explore_unfenced(5, None, || {

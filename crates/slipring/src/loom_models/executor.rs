@@ -32,8 +32,8 @@ fn loom_turns_follow_each_other() {
     });
 }
 
-/// A thread that finds the turn taken leaves something to do. The thread that has the turn finds
-/// the mark, and what there is to do.
+/// A thread stores a value, and finds the turn taken. The thread that has the turn finds the mark,
+/// and sees the value.
 #[test]
 fn loom_a_mark_brings_what_its_thread_has_seen() {
     explore_unfenced(10, None, || {

@@ -1,5 +1,5 @@
-//! Models of gating: a producer claims a slot only after every gating stage has released the slot.
-//! In a ring without stages, a producer claims a slot only after the slot's previous publication.
+//! Models of gating: a producer claims a slot only after every gating stage has released it; in a
+//! ring without stages, only after its previous publication.
 //!
 //! The models have one or two producers and up to two stages, on rings of 1 or 2 slots.
 
@@ -155,10 +155,9 @@ fn loom_twin_released_relaxed_to_two_producers() {
     caught("gate::loom_two_producers_wait_for_a_release", "released-relaxed", Caught::Race);
 }
 
-/// Two producers fill one slot in turn, and a pool of one worker releases the slot between the
-/// producers' laps. One producer claims the slot after the pool's release. The second producer may
-/// see the first producer's new claim, and still load the pool's claim word as it was before the
-/// pool's release.
+/// Two producers fill one slot in turn, and a pool of one worker releases it between their laps.
+/// One producer claims the slot after that release. The other one may see this claim, and still
+/// load the pool's claim word as it was before the release.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {

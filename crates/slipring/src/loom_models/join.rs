@@ -177,9 +177,9 @@ fn loom_twin_released_relaxed_by_a_member() {
     caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
 }
 
-/// A second member takes the seat that the first member has left, and stores its position on the
-/// seat's line. Shows that a producer that loads the second member's position also sees the first
-/// member's release.
+/// A second member takes the seat that the first one has left, and stores its position on the
+/// seat's line. Shows that a producer that loads this position also sees the first member's
+/// release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -279,9 +279,9 @@ fn loom_twin_leaving_unnotified() {
     );
 }
 
-/// Two stages follow a tap; the first has already passed the position that a joiner stores. The
-/// second stage sleeps, because the joiner's position holds the second stage back. Shows that the
-/// second stage wakes when the joiner moves its position forward.
+/// Two stages follow a tap. The first has already passed the position that a joiner stores; the
+/// second sleeps, because that position holds it back. Shows that it wakes when the joiner moves
+/// its position forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
@@ -321,10 +321,9 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// A worker leaves an unfinished chunk, and another worker handles the unfinished chunk. Until the
-/// unfinished chunk is handled, the departed worker's line holds the position of the chunk's first
-/// unreleased event. A joining worker gets the departed worker's seat only after the unfinished
-/// chunk is handled.
+/// A worker leaves an unfinished chunk, which another worker handles. Until that is done, the
+/// departed worker's line holds the position of the chunk's first unreleased event, and no joining
+/// worker gets its seat.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
@@ -351,9 +350,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The reader `end` polls after the thread of the worker `third` has ended, so `end` sees
-        // the accesses of `third`. By joining, `third` must acquire the accesses of the worker
-        // `second`; otherwise the reads of `end` could race with these accesses.
+        // The reader `end` polls after the thread of the worker `third` has ended, so it sees the
+        // accesses of `third`. By joining, `third` must acquire those of the worker `second`, with
+        // which the reads of `end` could race otherwise.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));
@@ -375,8 +374,8 @@ fn loom_twin_worker_seat_freed_relaxed() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-freed-relaxed", UNHANDLED);
 }
 
-/// A worker joins a pool while another worker handles events. Shows that the two workers share the
-/// events, and that a reader behind the pool sees all events in order.
+/// A worker joins a pool while another one handles events. Shows that the two share the events, and
+/// that a reader behind the pool sees all of them in order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {

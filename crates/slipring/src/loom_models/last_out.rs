@@ -20,7 +20,7 @@ fn is_closing(segment: &Segment) -> bool {
     segment.attach(7).control().status.is_closing()
 }
 
-/// Reads what is there. Returns the number of events, and whether the stream has ended.
+/// Reads all available events. Returns their number, and whether the stream has ended.
 fn read(reader: &mut SegmentReader<u64>, polls: usize) -> (u64, bool) {
     let mut seen = 0;
     for _ in 0..polls {
@@ -92,8 +92,8 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving, while a stage waits for it, and is to
-/// be told of deaths. If the producer had begun to leave, the stream ends, and no death is told.
+/// The last producer dies after `stores` stores of leaving, while a stage waits for it that hears
+/// of deaths. If the producer had begun to leave, the stream ends, and the stage hears of no death.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
     for stores in 0..5 {
@@ -120,7 +120,7 @@ fn loom_the_death_of_a_leaver_is_not_told() {
 }
 
 /// One producer leaves, and the other dies after `stores` stores of a publication, where a death
-/// closes. Whatever comes first, the ring closes behind what was published.
+/// closes. Whichever comes first, the ring closes behind the published events.
 #[test]
 fn loom_the_last_producer_dies_and_closes() {
     for stores in 0..6 {

@@ -54,7 +54,7 @@ impl Segment {
     }
 }
 
-/// Reads what is there. Each event is its position.
+/// Reads all available events. Each event is its position.
 fn read(member: &mut SegmentSubscription<u64>) {
     if let Some(batch) = available(member.try_batch(4)) {
         assert_eq!(batch[0], batch.first_seq(), "another event");

@@ -7,30 +7,28 @@
 //!
 //! - **Least executions.** Every model sets a minimum of executions, because a model that
 //!   explores nothing passes as well.
-//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
-//!   model with bounded polls, no thread drops its handle; the thread returns the handle instead.
-//!   If the threads dropped their handles, the drops would end the graph. loom would explore each
-//!   order of the drops, in many further executions. The models of how a graph ends are in
-//!   `ending.rs`.
+//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. Its
+//!   threads return their handles instead of dropping them: the drops would end the graph, and loom
+//!   would explore each order of them, in many further executions. `ending.rs` has the models of
+//!   how a graph ends.
 //! - **Pure readers last.** A thread that only polls is spawned last. If a load runs after a write
-//!   of the same word, loom explores all values that the load may return. If a load runs before a
-//!   write of the same word, loom may fail to try the opposite order. loom tries the opposite order
-//!   only if no third access to the word runs between the load and the write. A writing thread that
-//!   loads the word just before its write can keep loom from trying the write before the other
-//!   thread's load.
+//!   of the same word, loom explores all values that the load may return. If it runs before the
+//!   write, loom tries the opposite order only if no third access to the word runs between the two.
+//!   So a writing thread that loads the word just before its write can keep loom from trying the
+//!   write before another thread's load.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
-//!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
-//!   preemptions, such a model takes minutes to hours. A model of two producers that claim twice
-//!   each allows 5. Each twin fails even under its model's limit on preemptions.
-//! - **Data edges.** A data edge is a release store with the acquire loads that read the stored
-//!   value. A model of a data edge runs under [`explore_unfenced`], which asserts that at most one
-//!   thread issues `SeqCst` fences. The models of data edges through a tap (`tap.rs`) run under
-//!   `explore`. PROTOCOL.md explains the unfenced models ("Unfenced models").
+//!   operations, the model allows only 2 or 3 preemptions in an execution, because it would take
+//!   minutes to hours without a limit. A model of two producers that claim twice each allows 5.
+//!   Each twin fails under its model's limit, too.
+//! - **Data edges.** A data edge is a release store with the acquire loads that read its value. Its
+//!   model runs under [`explore_unfenced`], which asserts that at most one thread issues `SeqCst`
+//!   fences; those of data edges through a tap (`tap.rs`) run under `explore`. PROTOCOL.md explains
+//!   this ("Unfenced models").
 //! - **Start.** The first event's position is 2^64 - 1 and the second event's position is 0, unless
 //!   a model sets another start.
-//! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
-//!   in the way that the twin's test expects. A test that expects a deadlock also names the stages
-//!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
+//! - **Twins.** Each edge has a *twin*: its model with one step weakened, which must fail in the
+//!   way that the twin's test expects. A test that expects a deadlock also names the stages and
+//!   producers that stay asleep. A twin runs in a child process, because a failing model drops
 //!   handles while loom unwinds, and such a drop aborts the process.
 
 use std::io::{BufRead, BufReader, Write, read_to_string};
@@ -145,11 +143,10 @@ impl News {
 /// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
 /// one thread issues a `SeqCst` fence.
 ///
-/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Two `SeqCst` fences in
-/// different threads of a model could hide that an edge between the two threads is missing. If the
-/// model returns handles, `explore_unfenced` drops the returned handles only after counting the
-/// threads that issued fences. A fence during the drop hides no missing edge, because no other
-/// thread runs during the drop.
+/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Fences in different
+/// threads of a model could so hide that an edge between these is missing. If the model returns
+/// handles, they are dropped only after the fencing threads were counted. A fence of that drop
+/// hides nothing, because no other thread runs meanwhile.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,

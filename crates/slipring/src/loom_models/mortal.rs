@@ -1,9 +1,9 @@
 //! Threads that end as a process dies: between two instructions, and without a drop of any handle.
 //!
 //! The library marks each store that another process may read by `may_die!`. A model gives a thread
-//! a number of such stores; the thread ends right before the store that exceeds the number. Where a
-//! thread ends between two stores makes no difference to other threads, so the numbers from 0 on
-//! cover every moment of a death.
+//! a number of such stores, and the thread ends right before the next one. Where it ends between
+//! two stores makes no difference to other threads, so the numbers from 0 on cover every moment of
+//! a death.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -98,9 +98,8 @@ fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// Shows that observers see no torn value of 4 bytes. A value of 4 bytes fills half a word of a
-/// slot. `Words::write` has a separate branch for a value's last word, if the value does not fill
-/// that word.
+/// Shows that observers see no torn value of 4 bytes, which fills half a word of a slot.
+/// `Words::write` has a branch of its own for a last word that the value does not fill.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();

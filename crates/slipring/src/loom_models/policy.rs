@@ -1,8 +1,8 @@
 //! Models of policies after a failure: a failed stage starts again from its last release, or skips
 //! the failed event.
 //!
-//! Each model has one producer, one writing stage and one reader behind the writing stage, on a
-//! ring of 2 or 4 slots. The writing stage is a writer or a pool of two workers.
+//! Each model has one producer, one writing stage (a writer, or a pool of two workers) and one
+//! reader behind it, on a ring of 2 or 4 slots.
 
 use loom::thread;
 
@@ -13,9 +13,9 @@ use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
-/// Handles up to `max` events twice, like a stage that fails once and retries. First, the closure
-/// `again` handles the events, and rewinds the stage to the first of these events. Second, `twice`
-/// itself handles the same events again, and releases them.
+/// Handles up to `max` events twice, like a stage that fails once and retries. First the closure
+/// `again` handles them, and rewinds the stage to the first one. Then `twice` itself handles them,
+/// and releases them.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,
@@ -28,9 +28,8 @@ fn twice<C: crate::consumer::markers::sealed::Delivery>(
     }
 }
 
-/// A writer that has released one event retries the next event. While the writer retries the second
-/// event, a reader may read the first event, and the producer may fill the first event's slot
-/// again.
+/// A writer that has released one event retries the next. Meanwhile a reader may read the first
+/// event, and the producer may fill its slot again.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {

@@ -33,8 +33,8 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 
-/// Reads one batch if a batch is available, and returns the batch's length in events. Asserts that
-/// each event's value is its position, counted from the ring's first event, plus 100.
+/// Reads one batch if one is available, and returns its length in events. Asserts that each event's
+/// value is its position, counted from the ring's first event, plus 100.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
@@ -413,9 +413,8 @@ fn loom_twin_idle_workers_unnotified() {
 }
 
 /// A worker stores a chunk's start on its line before it tries to take the chunk. If another worker
-/// takes the chunk, the stored start holds back the stage behind the pool, and the stage may fall
-/// asleep. Shows that the worker wakes the stage behind the pool when the worker replaces the
-/// stored start.
+/// takes it, the stored start holds back the stage behind the pool, which may fall asleep. Shows
+/// that the worker wakes that stage when it replaces the stored start.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -431,9 +430,8 @@ fn loom_a_lagging_bound_is_notified() {
             }
             two
         });
-        // The reader waits for the first event before the workers' threads are joined. The reader's
-        // wait for the first event always ends, because the worker that takes the first event also
-        // handles the first event.
+        // The reader waits for the first event before the workers' threads are joined. This wait
+        // always ends, because the worker that takes the first event also handles it.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });
@@ -448,10 +446,9 @@ fn loom_twin_lagging_bound_unnotified() {
     );
 }
 
-/// Two pools stand one behind the other, and in each pool one worker leaves the pool without
-/// finishing its chunk. Shows that each chunk is adopted by a worker of the chunk's own pool. The
-/// chunk of the first pool is orphaned first, and may still be unhandled when the second pool's
-/// chunk is orphaned.
+/// Two pools stand one behind the other, and in each of them one worker leaves without finishing
+/// its chunk. Shows that a worker of the chunk's own pool adopts it. The chunk of the first pool is
+/// orphaned first, and may still be unhandled when the other one is.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {
@@ -461,8 +458,8 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // The workers `first` and `second` each take a chunk of two events, and release no event of
-        // the chunk. The first pool's chunk has later positions than the second pool's chunk.
+        // The workers `first` and `second` each take a chunk of two events, and release none of
+        // them. The first pool's chunk has the later positions.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);

@@ -2,9 +2,9 @@
 //! `Control`, of its own; all of them have one board, which lies on the heap. A process dies as
 //! [`mortal`](super::mortal) says.
 //!
-//! The kernel orders what a process did before its death before what a process does that found the
-//! proof of the death. Therefore most models let one thread live twice: as the process that dies,
-//! and as its successor. The models have up to three threads, on rings of 1 to 4 slots.
+//! The kernel orders all that a process did before its death before all that a process does that
+//! found the proof of the death. Therefore most models let one thread live twice: as the process
+//! that dies, and as its successor. The models have up to three threads, on rings of 1 to 4 slots.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -249,7 +249,7 @@ impl Segment {
     }
 }
 
-/// What a stage has seen, in all of its lives.
+/// The events that a stage has seen, in all of its lives.
 #[derive(Default)]
 struct Seen {
     /// The event at each position.
@@ -383,7 +383,7 @@ fn loom_twin_held_late() {
 }
 
 /// A stage dies twice, and the second process was lent less than the first. The third one still
-/// announces what the first one was lent.
+/// announces the events that the first one was lent.
 #[test]
 fn loom_a_stage_dies_again() {
     explore_unfenced(1, None, || {
@@ -456,7 +456,7 @@ fn a_producer_dies(
     });
 }
 
-/// Each publication needs the release of the one before.
+/// Each publication needs the release of the previous one.
 #[test]
 fn loom_a_producer_dies_in_a_small_ring() {
     for (stores, least) in [(0, 8), (1, 4_000), (2, 15_000)] {

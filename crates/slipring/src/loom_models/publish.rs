@@ -304,15 +304,15 @@ fn loom_twin_alone_in_company_of_a_close() {
 }
 
 /// The only producer drops its handle while the graph's `Ring` makes a second producer; then the
-/// `Ring` is dropped. The drop of the first producer's handle may set the closed bit. Once the
-/// second producer is the only claimant, the second producer claims by a plain store to the claim
-/// word. Shows that a plain store by the second producer does not overwrite the closed bit.
+/// `Ring` is dropped. The first drop may set the closed bit. Once the second producer is the only
+/// claimant, it claims by a plain store to the claim word. Shows that this store does not overwrite
+/// the closed bit.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // In the library, a `graph::Ring` counts as a claimant. The model has no `graph::Ring`,
-        // which would count as a claimant. The model therefore counts one claimant more.
+        // A `graph::Ring` would count as a claimant. The model has none, and therefore counts one
+        // claimant more.
         ring.control.membership.add_claimant();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

@@ -67,8 +67,8 @@ impl Site {
     }
 }
 
-/// Shows that a notification of another process wakes a task. The task's first `armed_before` calls
-/// arm a task that goes away, so that the thread may sleep in the queue when the task comes.
+/// Shows that a notification of another process wakes a task. With `thread_is_there`, a task that
+/// goes away was armed before, so that the thread may sleep in the queue when the task comes.
 fn a_task_of_a_shared_queue(preemptions: Option<usize>, thread_is_there: bool) {
     explore(10, preemptions, move || {
         let site = Site::new();

@@ -88,10 +88,9 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// A writer makes even events odd, and odd events even. Of the two shards behind the writer, one
-/// gets the even events, and the other gets the odd events. Shows that the event's value after the
-/// writer's change determines the event's shard. Shows that a reader behind the shards sees the
-/// events in order.
+/// A writer makes even events odd, and odd events even. Of the two shards behind it, one gets the
+/// even events, and the other the odd ones. Shows that the value after the change determines an
+/// event's shard, and that a reader behind the shards sees the events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {

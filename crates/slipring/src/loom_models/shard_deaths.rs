@@ -18,7 +18,7 @@ use crate::segment::{
 const UNANNOUNCED: Caught = Caught::Message("a half-written event is not announced");
 const HALF_SEEN: Caught = Caught::Message("a stage behind sees half an event");
 
-/// The parts of an event, of which a shard changes one after the other.
+/// The parts of an event, which a shard changes one after the other.
 const PARTS: [u64; 2] = [1 << 32, 1 << 33];
 const WHOLE: u64 = PARTS[0] | PARTS[1];
 
@@ -71,7 +71,7 @@ fn change(shard: &mut SegmentShardWriter<u64>) -> usize {
     len
 }
 
-/// Reads what the shards have released.
+/// Reads the events that the shards have released.
 fn read(reader: &mut SegmentReader<u64>, seen: &mut Vec<u64>) {
     if let Some(batch) = available(reader.try_batch(2)) {
         for event in batch.iter() {
@@ -128,7 +128,7 @@ fn a_shard_dies(stores: usize, shards: [u32; 3], least: usize) {
     });
 }
 
-/// The stores of a change of one event: what is lent, the parts, a boundary and a frontier.
+/// The stores of a change of one event: the lent events, the parts, a boundary and a frontier.
 const STORES: usize = 1 + PARTS.len() + 2;
 
 #[test]

@@ -2,7 +2,7 @@
 //! repairs what may be half-written, or passes it over. A model's segment is that of
 //! [`processes`](super::processes).
 //!
-//! The models have three threads, one of which only waits, on rings of two slots.
+//! The models have three threads, of which one only waits, on rings of two slots.
 
 use loom::thread;
 
@@ -14,7 +14,7 @@ use crate::segment::{SegmentReader, SegmentWriter};
 
 const UNANNOUNCED: Caught = Caught::Message("a half-written event is not announced");
 
-/// The parts of an event, of which a writer changes one after the other.
+/// The parts of an event, which a writer changes one after the other.
 const PARTS: [u64; 2] = [1 << 32, 1 << 33];
 const WHOLE: u64 = PARTS[0] | PARTS[1];
 
@@ -39,7 +39,7 @@ fn change(writer: &mut SegmentWriter<u64>) {
     }
 }
 
-/// Reads what is there.
+/// Reads all available events.
 fn read(reader: &mut SegmentReader<u64>, seen: &mut Vec<u64>) {
     if let Some(batch) = available(reader.try_batch(2)) {
         seen.extend(batch.iter());
@@ -84,8 +84,8 @@ fn a_writer_dies(stores: usize, passes: bool, least: usize) {
     });
 }
 
-/// The stores of a change of two events: what is lent, the parts, and a boundary and a frontier for
-/// each release.
+/// The stores of a change of two events: the lent events, the parts, and a boundary and a frontier
+/// for each release.
 const STORES: usize = 1 + 2 * PARTS.len() + 2 * 2;
 
 #[test]

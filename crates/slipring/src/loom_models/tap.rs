@@ -3,11 +3,10 @@
 //! show the data edges through a tap.
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. A fence between a
-//! thread's access to an event and the thread's releasing store could hide that the releasing store
-//! is too weak. In the models of data edges, the releasing thread issues no fence after its access
-//! to an event. In the models of data edges, all threads poll instead of sleeping, so a release
-//! notifies no queue and issues no fence. To issue no fence, the releasing thread in the models of
-//! data edges never checks a tap's members.
+//! thread's access to an event and its releasing store could hide that the store is too weak. So in
+//! the models of data edges, the releasing thread issues no fence after its access: all threads
+//! poll instead of sleeping, so that a release notifies no queue, and it never checks a tap's
+//! members.
 
 use loom::thread;
 
@@ -71,8 +70,8 @@ fn see(reader: &mut Subscription<u64>) {
 
 // Models of several parties behind one tap, and of one party behind several taps.
 
-/// Two producers behind a tap announce their positions in one shared word. A producer stores its
-/// position to the shared word only if the shared word holds an earlier position.
+/// Two producers behind a tap announce their positions in one shared word. Each stores its position
+/// there only if the word holds an earlier one.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -97,7 +96,7 @@ fn loom_two_producers_pass_a_tap() {
 }
 
 /// Two workers of a pool behind a tap announce their positions in one shared word. Shows that the
-/// earlier position of one worker does not overwrite the other worker's later position.
+/// earlier position of one does not overwrite the later one of the other.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(25_000, Some(2), || {
@@ -149,10 +148,9 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer depends on a tap, and a reader depends on the tap and the writer. The reader and the
-/// writer each announce a position on a line of their own, and a joiner begins at the furthest
-/// announced position. `reader` and `writer` are the indices of the two stages. The joiner loads
-/// the lines of the two stages in the order of the stages' indices.
+/// A writer depends on a tap, and a reader depends on both. Each of them announces a position on a
+/// line of its own, and a joiner begins at the furthest announced one. It loads the lines in the
+/// order of the stages' indices, which are `reader` and `writer`.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -355,9 +353,9 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// Two stages follow a tap, and one of the two stages has released the first event. The tap refuses
-/// a joiner that asks for the position of the first event. Shows that the refused joiner wakes a
-/// stage that fell asleep while the joiner's position held the stage back.
+/// Two stages follow a tap, and one of them has released the first event. The tap refuses a joiner
+/// that asks for that event. Shows that the joiner wakes a stage that fell asleep while the
+/// joiner's position held it back.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -445,9 +443,8 @@ twins! {
 // Models of data edges (release stores with acquire loads) through a tap.
 
 /// Shows that a member directly behind the producer sees the content of published events. A
-/// producer issues a fence only when it checks the tap's members before it fills a slot again. The
-/// producer of this model fills each slot at most once, and does not check the tap's members, so
-/// the producer issues no fence.
+/// producer issues a fence only when it checks the tap's members before it fills a slot again. That
+/// of this model fills each slot at most once, so it issues none.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {
@@ -525,8 +522,8 @@ fn loom_a_member_releases_to_a_writer() {
 }
 
 /// Shows that the writing stage behind a tap changes an event only after a leaving member has read
-/// the event. Another member stays, so the count of members is not zero, and the stage must load
-/// the members' bounds.
+/// it. Another member stays, so the count of members is not zero, and the stage must load the
+/// members' bounds.
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {

@@ -101,8 +101,8 @@ fn loom_twin_leaf_unnotified_before_a_task() {
     caught("task::loom_a_task_publishes", "leaf-unnotified", Caught::Deadlock(&["producer"]));
 }
 
-/// Two tasks wait in one wait queue. Shows that a publication wakes the first task, even if the
-/// second task's future is dropped during its wait.
+/// Two tasks wait in one wait queue. Shows that a publication wakes the first, even if the future
+/// of the second is dropped during its wait.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

@@ -1,10 +1,10 @@
-//! Chunks that workers have left, by a death or by going: processes that recover them and workers
-//! that adopt them, of which some die, too.
+//! Chunks that workers have left, by a death or otherwise: processes recover them and workers adopt
+//! them, and some of these die, too.
 
 use super::*;
 
-/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next one
-/// begins again. Two workers look for the chunk, one of which came since.
+/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next one begins
+/// again. Two workers look for the chunk, of which one has come since.
 #[test]
 fn loom_a_recoverer_dies() {
     for stores in [0, 1, 2] {
