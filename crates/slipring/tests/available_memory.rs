@@ -1,5 +1,5 @@
-//! A build that takes more memory than the system has left is refused before it allocates, and the
-//! need that it states is what it allocates.
+//! A build that takes more memory than the system has left is refused before it allocates, and it
+//! allocates as much as the need that it states.
 //!
 //! The system says that it has little because a file of the test lies over `/proc/meminfo`, in a
 //! child with mounts of its own. So no test takes much memory, also if the refusal is broken. The
@@ -97,7 +97,7 @@ fn shortage(name: &str, built: Result<(), Error>) -> MemoryShortage {
     }
 }
 
-/// Runs where the system says what the file at `MEMINFO` says.
+/// Runs where the system gives the answer of the file at `MEMINFO`.
 fn child() {
     let says = |kib: u64| {
         fs::write(std::env::var(MEMINFO).unwrap(), format!("MemAvailable: {kib} kB\n")).unwrap();

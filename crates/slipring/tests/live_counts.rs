@@ -189,7 +189,7 @@ fn several_producers_are_counted_by_what_stages_have_handled() {
     assert_eq!((all("shards").0, all("tap").0), (200, 400));
 }
 
-/// Reads by each path until nothing is found. Each path states what it does to the counts.
+/// Reads by each path until no event is found. Each path states its effect on the counts.
 macro_rules! reads {
     ($monitor:ident, $tx:ident, $rx:ident, $party:literal) => {{
         let (mut events, mut batches, mut waits) = (0, 0, 0);

@@ -54,7 +54,7 @@ fn a_need_beyond_a_machine_word_is_a_build_error() {
         let keys = ["a", "b"].map(|name| sampled.shard_reader(name, 2, |event| event[0]));
         match problem("graph", sampled.build()) {
             BuildError::MemoryShortage(shortage) => assert_eq!(shortage.needed, u64::MAX),
-            // The system does not say what it has.
+            // The system states no available memory.
             other => assert!(matches!(other, BuildError::Memory { .. }), "{other}"),
         }
         drop(keys);

@@ -257,7 +257,7 @@ fn a_mirrors_invalid_capacity_is_a_build_error() {
     assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
     assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("take 2 or 4"));
     let capacity = 1 << (usize::BITS - 1);
-    // What no address space holds is refused, whatever the program insists on.
+    // A size that no address space holds is refused, whatever the program insists on.
     let error = Mirror::<[u8; 4096]>::allow_overcommit(capacity).unwrap_err();
     assert_eq!(error, BuildError::Memory { capacity, bytes_per_slot: 4112 });
     let capacity = 1 << (usize::BITS - 5);

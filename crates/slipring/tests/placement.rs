@@ -21,7 +21,7 @@ thread_local! {
     static AT: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// A placement that notes what the library asks of it, and binds nothing.
+/// A placement that notes the library's calls, and binds nothing.
 #[derive(Clone, Default)]
 struct Fake(Arc<State>);
 
@@ -33,23 +33,23 @@ struct State {
     bound: Mutex<BTreeMap<String, Vec<ThreadId>>>,
     /// Threads that were released again, by place.
     undone: Mutex<BTreeMap<String, Vec<ThreadId>>>,
-    /// What goes wrong, and how.
-    fails: Option<(&'static str, How)>,
+    /// The call that fails, and the kind of failure.
+    fails: Option<(&'static str, Misbehaviour)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
+enum Misbehaviour {
     Errs,
     Panics,
 }
 
-/// What can fail beside the binding to a place.
+/// The calls that can fail beside the binding to a place.
 const ASSIGN: &str = "(assign)";
 const CORES: &str = "(cores)";
 const UNDO: &str = "(undo)";
 
 impl Fake {
-    fn that_fails(at: &'static str, how: How) -> Fake {
+    fn that_fails(at: &'static str, how: Misbehaviour) -> Fake {
         Fake(Arc::new(State { fails: Some((at, how)), ..State::default() }))
     }
 
@@ -73,10 +73,10 @@ impl Fake {
 
     fn fail(&self, at: &str) -> Result<(), Fault> {
         match self.0.fails {
-            Some((failing, How::Errs)) if failing == at => {
+            Some((failing, Misbehaviour::Errs)) if failing == at => {
                 Err(Fault::msg(format!("no place for {at}, {PURPOSE}")))
             }
-            Some((failing, How::Panics)) if failing == at => panic!("{at}, {PURPOSE}"),
+            Some((failing, Misbehaviour::Panics)) if failing == at => panic!("{at}, {PURPOSE}"),
             _ => Ok(()),
         }
     }
@@ -269,7 +269,7 @@ fn a_spawned_graph_gives_the_producers_place_to_the_thread_that_stands_in_for_th
 fn mistakes_of_the_graph_come_before_those_of_its_placement() {
     let _watched = crate::common::watched();
     for count in [0, 9, usize::MAX] {
-        let fake = Fake::that_fails(ASSIGN, How::Errs);
+        let fake = Fake::that_fails(ASSIGN, Misbehaviour::Errs);
         let chain = slipring::ring(8, || 0).placement(fake.clone());
         let sharded = chain.read_shards("s", count, |value| *value, |_| |_: &u64, _| ());
         let error = sharded.run(|_| Ok(())).unwrap_err();
@@ -378,17 +378,17 @@ fn an_impossible_placement_is_an_error_of_the_build_with_its_own_words() {
     let _watched = crate::common::watched();
     quiet();
     for (at, how) in [
-        (ASSIGN, How::Errs),
-        (ASSIGN, How::Panics),
-        (CORES, How::Panics),
-        (MEMORY, How::Errs),
-        (MEMORY, How::Panics),
+        (ASSIGN, Misbehaviour::Errs),
+        (ASSIGN, Misbehaviour::Panics),
+        (CORES, Misbehaviour::Panics),
+        (MEMORY, Misbehaviour::Errs),
+        (MEMORY, Misbehaviour::Panics),
     ] {
         let fake = Fake::that_fails(at, how);
         let chain = slipring::ring(4, || 0).placement(fake.clone()).read("stage", |_, _| ());
         let error = chain.feed(0..3, |slot, i| *slot = i).unwrap_err();
         assert!(problem(&error).contains(at), "{error}");
-        assert_eq!(problem(&error).contains("the placement panicked"), how == How::Panics);
+        assert_eq!(problem(&error).contains("the placement panicked"), how == Misbehaviour::Panics);
         assert!(error.to_string().contains("cannot be placed"), "{error}");
         let graph = Graph::new(4, || 0).placement(fake);
         let stage = graph.reader("stage");
@@ -403,7 +403,7 @@ fn a_thread_that_cannot_be_bound_fails_the_graph_by_its_stage() {
     let _watched = crate::common::watched();
     quiet();
     for at in ["stage", PRODUCER] {
-        for how in [How::Errs, How::Panics] {
+        for how in [Misbehaviour::Errs, Misbehaviour::Panics] {
             let error = ends("bind", move || {
                 let chain = slipring::ring(4, || 0)
                     .placement(Fake::that_fails(at, how))
@@ -421,8 +421,12 @@ fn a_thread_that_cannot_be_bound_fails_the_graph_by_its_stage() {
             let failure = error.failure().unwrap();
             assert_eq!(&**failure.stage(), at);
             match failure.cause() {
-                Cause::Error(fault) => assert!(how == How::Errs && fault.to_string().contains(at)),
-                Cause::Panic(message) => assert!(how == How::Panics && message.contains(at)),
+                Cause::Error(fault) => {
+                    assert!(how == Misbehaviour::Errs && fault.to_string().contains(at))
+                }
+                Cause::Panic(message) => {
+                    assert!(how == Misbehaviour::Panics && message.contains(at))
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -433,7 +437,7 @@ fn a_thread_that_cannot_be_bound_fails_the_graph_by_its_stage() {
 fn a_panic_of_the_undoing_is_contained_and_fails_the_graph_where_it_can() {
     let _watched = crate::common::watched();
     quiet();
-    let fake = Fake::that_fails(UNDO, How::Panics);
+    let fake = Fake::that_fails(UNDO, Misbehaviour::Panics);
     let chain = slipring::ring(4, || 0).placement(fake).read("stage", |_, _| ());
     let error = chain.feed(0..3, |slot, i| *slot = i).unwrap_err();
     let failure = error.failure().unwrap();

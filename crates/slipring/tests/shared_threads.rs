@@ -1,5 +1,5 @@
-//! Stages that share threads (`Chain::threads`): which threads run them, what a producer does that
-//! waits for room, and what may not hold up other stages.
+//! Stages that share threads (`Chain::threads`): the threads that run them, the producer that waits
+//! for room, and waits that may not hold up other stages.
 #![cfg(not(slipring_loom))]
 
 mod common;
@@ -393,7 +393,7 @@ fn an_idle_handler_that_waits_for_itself_is_told() {
     }
 }
 
-/// What a stage skips is released, also if it is the last event for now.
+/// An event that a stage skips is released, also if it is the last one for now.
 #[test]
 fn a_skipped_event_is_released_at_once() {
     let _watched = common::watched();

@@ -433,7 +433,7 @@ fn a_task_that_goes_on_at_an_ended_ring_lets_another_task_run() {
     ends_its_rows(&seen);
 }
 
-/// The stream releases what it has yielded before it lets another task run.
+/// The stream releases the events that it has yielded before it lets another task run.
 #[cfg(feature = "stream")]
 #[test]
 fn a_stream_that_always_has_items_lets_another_task_run() {

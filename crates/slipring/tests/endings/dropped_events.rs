@@ -27,7 +27,7 @@ fn counter() -> (Arc<AtomicUsize>, impl FnMut() -> Live + 'static, impl Fn() -> 
     (live, move || Live::new(&made), move || seen.load(SeqCst))
 }
 
-/// A stage drops no event. The closure that fills the slot again drops what it replaces.
+/// A stage drops no event. The closure that fills the slot again drops the old one.
 #[test]
 fn an_event_lives_until_its_slot_is_filled_again() {
     let _watched = crate::common::watched();

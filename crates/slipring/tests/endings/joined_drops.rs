@@ -31,7 +31,7 @@ impl ReadHandler<u64> for Slow {
 
 type Ended = Result<Report, JoinError>;
 
-/// Returns a function for `join_on_drop`, and where it tells what it was told.
+/// Returns a function for `join_on_drop`, and the receiver of its results.
 fn told() -> (impl FnOnce(Ended) + Send + Sync, mpsc::Receiver<Ended>) {
     let (sender, told) = mpsc::channel();
     (move |ended| sender.send(ended).unwrap(), told)
@@ -58,7 +58,7 @@ fn a_drop_that_joins_waits_for_the_stages_of_a_closed_ring() {
     }
 }
 
-/// While a producer is open, the drop waits for what is published, whatever publishes it.
+/// While a producer is open, the drop waits for its events, whatever publishes them.
 #[test]
 fn a_drop_that_joins_an_open_ring_waits_for_what_is_published() {
     let _watched = crate::common::watched();

@@ -11,8 +11,8 @@ use slipring::{
 use crate::handles::{AnyKey, TestLayout, declare};
 use crate::shape::{Dice, Ev, Shape, after_write, mix};
 
-/// What the handlers of one stage have seen: the number of events, and the sum over identities and
-/// positions.
+/// The events that the handlers of one stage have seen: their number, and the sum over identities
+/// and positions.
 type Seen = Arc<Mutex<(u64, u64)>>;
 
 /// The handler of a stage, a worker or a shard.
@@ -186,8 +186,8 @@ fn a_stage_with_an_option_for_handlers_lends_no_handle() {
     graph.build().unwrap().reader(a);
 }
 
-/// Errors of a run that cannot start say what is wrong, and handles that were taken before are told
-/// that the graph was halted.
+/// Errors of a run that cannot start name the mistake, and handles that were taken before hear that
+/// the graph was halted.
 #[test]
 fn a_run_that_cannot_start_says_why() {
     let _watched = crate::common::watched();

@@ -243,8 +243,8 @@ impl<L: TestLayout> AnyHandle<L> {
         }
     }
 
-    /// Takes a batch, passes its events to `see`, writes to them if the stage writes and the batch
-    /// is to be released, and finishes the batch. Returns first position and length.
+    /// Takes a batch, passes its events to `see`, writes to them if the stage writes and will
+    /// release the batch, and finishes the batch. Returns first position and length.
     #[allow(clippy::drop_non_drop, clippy::forget_non_drop)] // the drop of a batch is the subject
     pub fn batch(
         &mut self,

@@ -1,4 +1,4 @@
-//! The key is used for what it was made for.
+//! The key is exchanged for the handle of its own kind.
 fn main() {
     let g = slipring::Graph::new(8, || 0u64);
     let k = g.writer("w");
