@@ -228,8 +228,8 @@ fn a_waiter_spins_while_it_lends_its_core() {
     }
 }
 
-/// Another thread keeps the core for milliseconds whenever the waiter yields. Shows that the waiter
-/// then yields no more for a while.
+/// Another thread keeps the core for milliseconds whenever the waiter yields. Shows that it then
+/// yields no more for a while.
 #[test]
 fn a_waiter_does_not_lend_its_core_to_a_thread_that_keeps_it() {
     let mut machine = Machine::new(None);

@@ -118,8 +118,8 @@ impl FromStr for Wait {
     }
 }
 
-/// Maximum nesting depth of an alias. The parser rejects an alias that nests strategies more
-/// deeply. Without a limit on the nesting, parsing a long alias would overflow the stack.
+/// Maximum nesting depth of an alias that the parser accepts. Without a limit, parsing a long alias
+/// would overflow the stack.
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {

@@ -3,8 +3,8 @@
 //! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
 //! - The cost of a spin is the time between two consecutive readings of the clock.
-//! - The clock does not time the first and last polls of a wait. Each untimed poll counts as much
-//!   as an average poll of earlier spins.
+//! - The clock does not time the first and last polls of a wait. Each of them counts as much as an
+//!   average poll of earlier spins.
 //! - The cost of a sleep is the average CPU time of a sleep and its wake-up. One sleep in sixteen
 //!   is measured, because reading the CPU time is a system call.
 
@@ -44,8 +44,8 @@ impl CpuBudget {
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed CPU time of a poll until polls are measured, in nanoseconds. The assumed CPU time is
-    /// more likely too high than too low.
+    /// Assumed CPU time of a poll until polls are measured, in nanoseconds; more likely too high
+    /// than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {

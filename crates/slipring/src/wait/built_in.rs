@@ -52,15 +52,15 @@ use super::strategy::{
 /// window of an alternating strategy consists of one yield per microsecond of its length, and of no
 /// spins.
 ///
-/// On Linux, the first timed sleep of a thread lowers the thread's timer slack to 1 ns, for the
-/// rest of the thread's life. The usual timer slack is 50 µs.
+/// On Linux, the first timed sleep of a thread lowers its timer slack to 1 ns, for the rest of its
+/// life. The usual timer slack is 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
     /// Polls without a pause. Each waiter needs a core of its own.
     BusySpin,
-    /// Polls `spins` times, then yields the core between polls. A wait that lasts sleeps for 50 µs
-    /// after each 32,768 polls, which take it about ten milliseconds: a yield of a thread with a
+    /// Polls `spins` times, then yields the core between polls. In a long wait it sleeps for 50 µs
+    /// after each 32,768 polls, which take about ten milliseconds: a yield of a thread with a
     /// real-time priority lets no ordinary thread run.
     Yielding {
         /// Number of polls before the first yield.
@@ -272,8 +272,8 @@ impl Wait {
         }
     }
 
-    /// Returns the next action of an alternating strategy. An alternating strategy repeats a
-    /// period, which consists of an awake window and a sleep.
+    /// Returns the next action of an alternating strategy, which repeats a period of an awake
+    /// window and a sleep.
     fn alternate(
         context: &WaitContext,
         (awake, action): (Duration, WaitAction),
@@ -281,8 +281,8 @@ impl Wait {
     ) -> WaitAction {
         if context.oversubscribed {
             // In a graph with more threads than cores, the awake window ends after a number of
-            // yields, not at a time. The clock would also count the time for which other threads
-            // use the core.
+            // yields, because the clock would also count the time for which other threads use the
+            // core.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

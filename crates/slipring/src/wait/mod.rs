@@ -3,12 +3,12 @@
 //! A wait has three parts. A strategy ([`strategy`], [`built_in`], [`adaptive`]) decides how to
 //! spend the time until the next poll. The loop ([`wait_loop`]) polls, acts as the strategy
 //! decides, and watches the deadline. The wait queue ([`queue`]) puts threads and tasks to sleep,
-//! and wakes the sleepers.
+//! and wakes them.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Polls are made only by the loop and by the wait queue.
-//!   Only the wait queue makes a waiter sleep until a notification. A strategy, even a user's,
-//!   cannot lose a wake-up, because a strategy neither polls nor sleeps.
+//! - I1: a strategy only returns a decision. Polls are made only by the loop and by the place where
+//!   the waiter sleeps (`SleepPlace`: a wait queue, or a promise), and only that place makes it
+//!   sleep until a notification. So no strategy, not even a user's, can lose a wake-up.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
 //!   strategy decides.
 

@@ -27,8 +27,8 @@ impl MovingAverage {
         MovingAverage { mean, deviation: mean, samples: 0 }
     }
     pub(super) fn learn(&mut self, sample: f64) {
-        // The first eight samples weigh as in an arithmetic mean. The sum of the sample count and 1
-        // is a float, because the sample count may be at its integer type's maximum.
+        // The first eight samples weigh as in an arithmetic mean. The sum is a float, because the
+        // sample count may be at its integer type's maximum.
         let weight = WEIGHT.max(1.0 / (f64::from(self.samples) + 1.0));
         let distance = (sample - self.mean).abs();
         self.deviation = if self.samples == 0 {

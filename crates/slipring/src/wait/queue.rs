@@ -23,8 +23,7 @@ use super::sync::{Condvar, Instant, Line, Mutex, Relaxed, lock, sleep, twin, who
 use super::system;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
-/// fences of 512 notifications cost more than the membarrier that a sleeper in a quiet queue
-/// issues.
+/// fences of 512 notifications cost more than the membarrier of a sleeper in a quiet queue.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
 /// Longest sleep in a queue that processes share (`shared_queue::I3`).
 pub(super) const LONGEST_SHARED_SLEEP: Duration = Duration::from_secs(1);
@@ -36,8 +35,8 @@ pub(super) struct Sleepers {
     pub(super) threads: usize,
     /// Number of notifications that found an announced sleeper.
     pub(super) wake_ups: u64,
-    /// Numbers and wakers of the armed tasks. The vector of tasks grows to the largest number of
-    /// tasks that sleep at once.
+    /// Numbers and wakers of the armed tasks. It grows to the largest number of tasks that sleep at
+    /// once.
     tasks: Vec<(u64, Waker)>,
     /// An empty vector that replaces `tasks` when a notification takes the tasks out, so that later
     /// tasks need no allocation.
@@ -77,8 +76,8 @@ pub(super) struct Sleepers {
 ///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A sleeper that is a task
 ///    also puts its waker into the queue.
 /// 3. The sleeper issues a `SeqCst` fence.
-/// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
-///    announcement, unlocks the queue, and does not sleep.
+/// 4. The sleeper polls. If it finds progress, it withdraws its announcement, unlocks the queue,
+///    and does not sleep.
 /// 5. Without progress, the sleeper falls asleep. If it is a thread, it waits on the condition
 ///    variable, which unlocks the queue. If it is a task, it leaves its waker in the queue, and
 ///    unlocks the queue.
@@ -95,9 +94,8 @@ pub(super) struct Sleepers {
 ///    task that it took out of the queue. The wake-ups come after the unlock, so no woken thread
 ///    finds the lock held by its notifier, and no waker runs under the lock.
 /// 6. If no sleeper is announced, the notifier counts the notification. After
-///    [`NOTIFIES_BEFORE_QUIET`] notifications without a sleeper, the notifier replaces [`FENCED`]
-///    by [`QUIET`] in the state word, unless the queue's last membarrier was too recent
-///    ([`BARRIER_PAUSE`]).
+///    [`NOTIFIES_BEFORE_QUIET`] of these, it replaces [`FENCED`] by [`QUIET`] in the state word,
+///    unless the queue's last membarrier was too recent ([`BARRIER_PAUSE`]).
 ///
 /// # Invariants
 ///
@@ -122,8 +120,8 @@ pub(super) struct Sleepers {
 ///   [`QUIET`], and the word differs from [`FENCED`] while a sleeper is announced. So in a queue
 ///   that is not quiet the sleeper needs no membarrier: every notifier executes a fence while it is
 ///   announced.
-/// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's
-///   handles keep the ring alive.
+/// - I5: a queue's state does not move (`maybe_mapped::I1`), and a ring keeps its queues. The
+///   ring's handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: MaybeMapped<Line<QueueState>>,
     /// Whether the queue may become quiet: whether membarrier was available when the queue was
@@ -251,10 +249,9 @@ impl WaitQueue {
         }
     }
 
-    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th fenced
-    /// notification without a sleeper makes the queue quiet, unless the queue's last membarrier was
-    /// too recent. If notifiers overwrite each other's counts, the queue becomes quiet a little
-    /// later.
+    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th of these
+    /// makes the queue quiet, unless its last membarrier was too recent. If notifiers overwrite
+    /// each other's counts, it becomes quiet a little later.
     fn count_fenced_notify(&self) {
         let QueueState { word, restless, fenced_notifies, quiet_after, .. } = &**self.state;
         // Another process can have stored any number.
@@ -307,8 +304,8 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // The task's executor supplies the code of `wake`. A panic of `wake` must not leave the
-            // other tasks asleep.
+            // The code of `wake` is the executor's, and its panic must not leave the other tasks
+            // asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::base::panics::drop_payload(panic);
             }
@@ -322,7 +319,7 @@ impl WaitQueue {
     }
 
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
-    /// `true` if the task must poll again, because no notification will wake the task.
+    /// `true` if the task must poll again, because no notification will wake it.
     ///
     /// `number` identifies the task. If it is armed already, `waker` replaces its earlier waker.
     /// The tasks of a queue that processes share are those of a
@@ -430,9 +427,9 @@ impl WaitQueue {
     }
 }
 
-/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
-/// single queue. Without the pointer, each publication would look up the queue's index in the plan.
-/// The lookup would take 5 ns of a publication's 12 ns.
+/// A direct pointer to the state word of the queue that a handle notifies; most handles notify a
+/// single one. Without it, each publication would look up the queue's index in the plan, which
+/// would take 5 ns of its 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU64>);
 
 // SAFETY: the pointer is only used to load an atomic word, which any thread may load while the
@@ -482,8 +479,8 @@ impl QuietCheck {
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored. A
-/// call costs one load per notified queue if all notified queues are quiet.
+/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored.
+/// Costs one load per notified queue if all of them are quiet.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).

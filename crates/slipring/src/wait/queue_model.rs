@@ -7,14 +7,13 @@
 //! itself**: this module compiles the file a second time, against the machine's [`sync`] and
 //! [`system`], so a change of a step there also changes the models.
 //!
-//! The models of this file leave three things out:
+//! They leave three things out:
 //!
-//! - The models of this file do not cover memory orderings, which the loom models cover.
-//! - The models of this file do not check which queues a publication notifies. The loom models and
-//!   the plan's tests check which queues a publication notifies.
-//! - The models of this file do not cover the loads of `QuietCheck`. `QuietCheck` makes the same
-//!   loads as `notify`, through a pointer. In the compiled code of a publication, `cargo xtask asm`
-//!   checks that the store of the progress comes before the load of the state word.
+//! - memory orderings, which the loom models cover;
+//! - the queues that a publication notifies, which the loom models and the plan's tests check;
+//! - the loads of `QuietCheck`, which are those of `notify`, through a pointer. In the compiled
+//!   code of a publication, `cargo xtask asm` checks that the store of the progress comes before
+//!   the load of the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
 //! the end has lost its wake-up. Nor may an announcement be left without a sleeper: it would make
@@ -110,8 +109,8 @@ impl ModelData {
         })
     }
 
-    /// Returns the [`Program`] of a sleeper's thread. The [`Program`] consists of calls of
-    /// [`WaitQueue::sleep`]. The thread's first `limited` sleeps have a time limit.
+    /// Returns the [`Program`] of a sleeper's thread, which consists of calls of
+    /// [`WaitQueue::sleep`]. The first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::ZERO);

@@ -35,15 +35,14 @@ pub struct WaitContext {
     /// as two. Members of taps and workers that joined a pool count while they are there. Threads
     /// of other graphs do not count.
     pub oversubscribed: bool,
-    /// The clock's last reading in this wait; `None` before the first reading. The clock is first
-    /// read after 16 polls or before the first action other than [`WaitAction::Spin`], whichever
-    /// comes earlier. The clock is read again after every sixteenth poll, and after each action
-    /// other than a spin.
+    /// The clock's last reading in this wait; `None` before the first one, which comes after 16
+    /// polls or before the first action other than [`WaitAction::Spin`], whichever is earlier. The
+    /// clock is read again after every sixteenth poll, and after each action other than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
     /// Time from the notification that ended the wait's last action until the waiter ran; `None` if
-    /// no notification ended that action.
+    /// no notification ended it.
     pub wake_latency: Option<Duration>,
     /// The ring for whose room the waiter waits; `None`: the waiter waits for something else, or
     /// its thread may have to run a stage meanwhile.
@@ -117,7 +116,7 @@ pub enum WaitAction {
     ParkFor(Duration),
 }
 
-/// A waiting strategy. Implement this trait for a strategy of your own, and pass the strategy as
+/// A waiting strategy. Implement this trait for one of your own, and pass it as
 /// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
@@ -145,8 +144,8 @@ pub enum WaitAction {
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Returns the action to take after a poll that found nothing. Every waiter calls `next_action`
-    /// after each poll that found nothing. Several threads may call `next_action` at once. An
-    /// implementation must not block or panic.
+    /// after each such poll, and several threads may call it at once. An implementation must not
+    /// block or panic.
     ///
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
@@ -160,9 +159,9 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
-    /// Returns whether a waiter holds its core for a long time, even if other threads want the
-    /// core. If `spins` returns `true` and the graph has more threads than cores, the build of the
-    /// graph can give a [`Warning`](crate::Warning).
+    /// Returns whether a waiter holds its core for a long time, even if other threads want it. If
+    /// so, and the graph has more threads than cores, its build can give a
+    /// [`Warning`](crate::Warning).
     ///
     /// Example: [`WaitStrategy`].
     fn spins(&self) -> bool {

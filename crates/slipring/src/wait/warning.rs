@@ -141,8 +141,8 @@ pub(crate) fn hold_back<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Prints a warning, or drops the warning if standard error is closed or full. `eprintln!` would
-/// panic on a closed or full stream.
+/// Prints a warning, or drops it if standard error is closed or full, where `eprintln!` would
+/// panic.
 fn print(warning: &Warning) {
     let line = format!("slipring: {warning}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -39,8 +39,8 @@ impl Model<'_> {
         set_refuses(self.refuses);
         let threads = self.threads.iter().map(|&(name, _)| Thread::new(name)).collect();
         let first = State::new(threads, self.not_kept);
-        // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
-        // less likely than a hardware fault.
+        // A 64-bit digest identifies a state. A collision would hide a state, but is less likely
+        // than a hardware fault.
         let mut known = HashSet::<u64, BuildHasherDefault<Digest>>::default();
         known.insert(first.digest());
         let mut left = vec![first];

@@ -160,7 +160,7 @@ impl State {
         Rc::make_mut(&mut self.threads[thread])
     }
 
-    /// Returns a word's value in memory. `initial` is the word's value before the first write.
+    /// Returns a word's value in memory; `initial` is its value before the first write.
     pub(super) fn read(&self, address: usize, initial: u64) -> u64 {
         self.words.iter().find(|(known, _)| *known == address).map_or(initial, |(_, value)| *value)
     }
@@ -323,8 +323,7 @@ pub(super) fn choose_twin(name: &'static str) {
     TWIN.set(name);
 }
 
-/// Calls `f` while `step` is the current step. Returns the step as `f` left it, and the result of
-/// `f`.
+/// Calls `f` while `step` is the current step. Returns the step as `f` left it, and the result.
 pub(super) fn run<T>(step: Step, f: impl FnOnce() -> T) -> (Step, T) {
     STEP.set(Some(step));
     let result = f();
