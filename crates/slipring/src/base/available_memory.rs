@@ -4,8 +4,8 @@
 //! A build touches all of its memory. If that is more than the system has, Linux ends programs, and
 //! not only the one that builds. So a build first compares its need with the least of these:
 //!
-//! - `MemAvailable` of `/proc/meminfo`: what programs can take before the machine swaps. Swap does
-//!   not count, because a ring in swap is no ring.
+//! - `MemAvailable` of `/proc/meminfo`: the memory that programs can take before the machine swaps.
+//!   Swap does not count, because a ring in swap is no ring.
 //! - For the memory control group of this process, and each group around it: the limit
 //!   (`memory.max` and `memory.high`, or `memory.limit_in_bytes` of version 1) less the memory that
 //!   the group uses. Its cached files (`inactive_file` and `active_file`) count as free, as they do

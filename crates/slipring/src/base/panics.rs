@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns the message of a panic and drops the payload. If the payload's drop panics, that second
-/// panic is contained.
+/// Returns the message of a panic and drops the payload. A panic of that drop is contained.
 pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let message = if let Some(text) = panic.downcast_ref::<&'static str>() {
         (*text).to_owned()
@@ -19,8 +18,8 @@ pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// A user's value whose drop may panic. Wherever the value is dropped, a panic of that drop is
-/// contained. [`Contained::drop_contained`] also returns the panic's message.
+/// A user's value whose drop may panic. Wherever it is dropped, such a panic is contained;
+/// [`Contained::drop_contained`] also returns its message.
 pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {

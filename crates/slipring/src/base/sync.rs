@@ -1,11 +1,11 @@
-//! Atomics, locks, fences and pauses come from the standard library, or from the model checker
-//! under `--cfg slipring_loom`.
+//! Atomics, locks, fences and pauses: the standard library's, or under `--cfg slipring_loom` the
+//! model checker's.
 //!
-//! Outside of tests, only `sync.rs` imports `std::sync::atomic`, because the models do not cover
-//! accesses through `std::sync::atomic`.
+//! Outside of tests, no other file imports `std::sync::atomic`, because the models do not cover
+//! accesses through it.
 
-/// An atomic counter that the models do not cover. No protocol depends on the value of a
-/// `Statistic`, except the count of owners (`ring/owner_count.rs`).
+/// An atomic counter that the models do not cover, because no thread orders other accesses by it.
+/// The exception is the count of owners (`ring/owner_count.rs`).
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;

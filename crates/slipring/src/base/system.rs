@@ -177,7 +177,7 @@ pub(crate) fn membarrier_available() -> bool {
 }
 
 /// Executes a full memory barrier in every thread of this process before it returns. Returns
-/// `false` if the system refused the barrier; then no thread executed a barrier.
+/// `false` if the system refused it; then no thread executed one.
 ///
 /// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. A membarrier interrupts each core on
 /// which a thread of the process runs.
@@ -229,8 +229,7 @@ pub(crate) fn monotonic_nanos() -> u64 {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread omits its barriers. A test omits barriers to show that the barriers are
-    /// needed.
+    /// Whether this thread omits its barriers. A test does so to show that they are needed.
     pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 

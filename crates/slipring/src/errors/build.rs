@@ -80,7 +80,7 @@ pub enum BuildError {
         capacity: usize,
     },
     /// A stage that may write is not ordered with another stage: neither of the two comes after the
-    /// other. Two stages without an order could access the same event at once.
+    /// other, so they could access the same event at once.
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,

@@ -49,8 +49,8 @@ pub enum ClaimError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published. While a
-    /// handle holds an unpublished claim, a wait for another claim might never end.
+    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published, so a wait
+    /// for another one might never end.
     Held {
         /// The first position that the handle has claimed and not published.
         first: u64,
@@ -62,10 +62,9 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Converts the error of a claim that waited for slots into a [`WaitError`]. The caller has
-    /// claimed without a deadline, and with a valid number of slots. A valid claim without a
-    /// deadline fails only if the graph ends, if the strategy's timeout passes, or if the thread
-    /// would wait for itself.
+    /// Converts the error of a claim that waited for slots into a [`WaitError`]. The claim had no
+    /// deadline and a valid number of slots, so it fails only if the graph ends, if the strategy's
+    /// timeout passes, or if the thread would wait for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,
@@ -171,8 +170,8 @@ impl StdError for NotHeld {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// No event is available: the next event is not published, or the stages before this stage have
-    /// not released the next event.
+    /// No event is available: the next one is not published, or the stages before this stage have
+    /// not released it.
     Unavailable,
     /// The next event is published, but a stage before this stage has not released the event. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.

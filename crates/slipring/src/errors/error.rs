@@ -7,8 +7,8 @@ use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
 
-/// The error of building or running a graph. An error of running a graph carries the first failure:
-/// the stage, the event, and the user's own error.
+/// The error of building or running a graph. That of a run carries the first failure: the stage,
+/// the event, and the user's own error.
 ///
 /// ```
 /// use slipring::ErrorKind;
@@ -63,7 +63,7 @@ impl Error {
         &self.0.kind
     }
 
-    /// Returns whether the build of the graph failed. If the build failed, no stage has run.
+    /// Returns whether the build of the graph failed, so that no stage has run.
     ///
     /// ```
     /// let error = slipring::ring(3, || 0).feed(0..9, |slot, i| *slot = i).unwrap_err();

@@ -48,8 +48,7 @@ pub enum Cause {
     Thread(std::io::Error),
 }
 
-/// The first failure of any stage or producer, which ended the graph. A clone of a failure shares
-/// the parts of the failure.
+/// The first failure of any stage or producer, which ended the graph. Clones share its parts.
 ///
 /// Example: [`Error`](crate::Error).
 #[derive(Clone)]
@@ -97,8 +96,8 @@ impl Failure {
         }
     }
 
-    /// Returns the result of `source()` of the failure's cause. The method does not return the
-    /// cause itself, because the failure's message already contains the cause's message.
+    /// Returns the `source()` of the failure's cause, instead of the cause itself, whose message is
+    /// part of the failure's already.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),

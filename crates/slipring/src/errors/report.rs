@@ -53,9 +53,9 @@ pub struct Report {
 pub struct StageReport {
     /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
-    /// Position before which the stage has released all events. For a single producer, `seq` is the
-    /// position before which all events are known to be published. For many producers, `seq` is the
-    /// position before which all slots are claimed.
+    /// Position before which the stage has released all events. For a single producer, the position
+    /// before which all events are known to be published; for many, before which all slots are
+    /// claimed.
     pub seq: u64,
     /// Number of events that the stage is behind the producers, or behind the furthest stage if
     /// [`Report::published_seq`] is `None`.

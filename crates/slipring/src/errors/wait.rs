@@ -30,8 +30,8 @@ use crate::base::name_lost::NameLost;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The producers closed the ring. The reader's handle has returned every event; a producer's
-    /// handle cannot publish any more.
+    /// The producers closed the ring. A reader's handle has returned every event; a producer's
+    /// cannot publish any more.
     Closed,
     /// A handle halted the graph before the end of the stream. Published events may stay unhandled.
     Halted,
@@ -44,8 +44,8 @@ pub enum WaitError {
     // `WaitError`: with a larger one, a batch of ten events took a fifth more time.
     WaitsForItself(Name),
     /// The timeout of the waiting strategy passed ([`Wait::Timeout`](crate::Wait::Timeout)). The
-    /// field names the stage or producer for which the call waited. A call that returns `TimedOut`
-    /// has published no event and lent no event.
+    /// field names the stage or producer for which the call waited. The call has published and lent
+    /// no event.
     TimedOut(Name),
     /// A call asked this reader to leave its tap
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
@@ -149,8 +149,8 @@ const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The event at the position may be gone: a producer may have overwritten the event, or a later
-    /// stage may have changed the event.
+    /// The event at the position may be gone: a producer may have overwritten it, or a later stage
+    /// may have changed it.
     Overwritten {
         /// The position at which the reader asked to begin.
         asked: u64,

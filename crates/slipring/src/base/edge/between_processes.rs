@@ -1,9 +1,9 @@
-//! The edges that only rings between processes have, in the order of PROTOCOL.md's section "Between
+//! The edges of rings between processes alone, in the order of PROTOCOL.md's section "Between
 //! processes". The invariants are those of [`edge`](crate::base::edge).
 
 use crate::base::sync::{Acquire, AtomicU64, Relaxed, Release, SeqCst, fence, may_die, twin};
 
-/// A seat of a segment has one owner. The next owner sees all that the owner before has stored.
+/// A seat of a segment has one owner. The next owner sees all that the previous one has stored.
 pub(crate) mod seated {
     use super::*;
 
@@ -75,7 +75,7 @@ pub(crate) mod intended {
         twin!("recorded-by-store": _ = record() => slot.store(claimed, Relaxed));
     }
 
-    /// Claims, after the seat's intent was stored, and the claim before was recorded. Returns
+    /// Claims, after the seat's intent was stored, and the previous claim was recorded. Returns
     /// `false` if the claim word is no longer `seen`.
     #[inline(always)]
     pub(crate) fn claim(word: &AtomicU64, seen: u64, claimed: u64) -> bool {

@@ -26,8 +26,8 @@ pub(crate) mod turn_taken;
 
 pub(crate) use between_processes::{bounded, cell_taken, intended, last_out, seated};
 
-// `announced` imports `sync` and `system` by `super`. In `queue_model.rs`, the modules `sync` and
-// `system` belong to the simulated machine.
+// These imports use `super`, because `queue_model.rs` puts the simulated machine's `sync` and
+// `system` there for `announced`.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence,
     may_die, twin,
