@@ -3,14 +3,13 @@
 //! No public call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only events that its last call of `available` found, until `done`
-//!   releases the events. The field `left` is the number of lent events. No other handle moves the
-//!   raw consumer's position.
-//! - I2: A raw producer lends only the slots of its open claim. An open claim contains no published
-//!   slot and no given-up slot.
-//! - I3: In a ring with many producers, a raw producer's field `open` always equals the open claim
-//!   that its inner producer records. `into_raw` gives up a claim that was forgotten before the
-//!   call.
+//! - I1: a raw consumer lends only events that its last call of `available` found, until `done`
+//!   releases them. The field `left` is their number. No other handle moves its position.
+//! - I2: a raw producer lends only the slots of its open claim, which contains no published slot
+//!   and no given-up slot.
+//! - I3: in a ring with many producers, the field `open` of a raw producer always equals the open
+//!   claim that its inner producer records. `into_raw` gives up a claim that was forgotten before
+//!   the call.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -70,7 +69,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
-    /// Claims the next slot if that slot is free now. Returns the slot's position.
+    /// Claims the next slot if it is free now, and returns its position.
     ///
     /// Example: [`RawProducer`].
     ///
@@ -101,8 +100,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns any error of [`RawProducer::next`]. The call returns [`ClaimError::Length`]
-    /// if `len` is 0 or exceeds the ring's capacity.
+    /// As for [`RawProducer::next`]. [`ClaimError::Length`] if `len` is 0 or exceeds the ring's
+    /// capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if !self.open.is_empty() {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -224,9 +223,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::new(0, 0);
-        // In a ring with a single producer, the producer later claims the given-up positions again.
-        // In a ring with many producers, `give_up_open_claim` gives up the slots of the recorded
-        // open claim (I3).
+        // With a single producer, it later claims the given-up positions again. With many
+        // producers, `give_up_open_claim` gives up the slots of the recorded open claim (I3).
         self.producer.give_up_open_claim();
     }
 
@@ -266,8 +264,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L> {
-    /// Returns the position of the next event if that event is available now. Repeated calls return
-    /// the same position until the event is [`done`](RawConsumer::done).
+    /// Returns the position of the next event if it is available now. Repeated calls return the
+    /// same position until the event is [`done`](RawConsumer::done).
     ///
     /// ```
     /// use slipring::BatchError;
@@ -301,8 +299,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// The call returns any error of [`RawConsumer::next`]. The call returns
-    /// [`BatchError::Unavailable`] if `max` is 0.
+    /// As for [`RawConsumer::next`]. [`BatchError::Unavailable`] if `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;
@@ -375,8 +372,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer. If [`RawConsumer::done`] has not released an event, the inner
-    /// consumer lends the event again.
+    /// Returns the inner consumer, which lends an event again that was not released by
+    /// [`RawConsumer::done`].
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;

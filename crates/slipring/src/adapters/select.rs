@@ -48,11 +48,10 @@ mod sealed {
 /// ```
 pub trait Waitable: sealed::Sealed {
     /// Registers `waker` to be woken once, when a call on the handle may succeed or the graph has
-    /// ended. Returns `true`, and registers no waker, if a call on the handle may succeed now, or
-    /// if the graph has ended.
+    /// ended. If that is so already, returns `true`, and registers no waker.
     ///
     /// After the wake-up, a call on this handle may still fail, because another handle may have
-    /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
+    /// taken the events or slots. A second call of `arm` replaces the waker of the first one.
     ///
     /// `arm` says whether a call may succeed now, however often it is asked. A future of your own
     /// that never returns *pending* while `arm` returns `true` starves the other tasks of its
@@ -72,8 +71,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether a publication or a release wakes an armed waker. Publications and releases
-    /// wake armed wakers if the graph's wait strategy parks.
+    /// Returns whether a publication or a release wakes an armed waker, as it does if the graph's
+    /// wait strategy parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;
@@ -136,7 +135,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
 pub struct Selector {
     parked: Arc<Parked>,
     /// Index of the handle that the next wait tries first, so that a busy handle does not starve
-    /// the other handles.
+    /// the others.
     turn: usize,
 }
 
@@ -184,8 +183,8 @@ impl Selector {
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
-        // If the deadline of a handle's graph has passed, `arm` makes the graph fail. `arm` returns
-        // `true` (ready) for a handle of a failed graph.
+        // If the deadline of a handle's graph has passed, `arm` makes the graph fail, and returns
+        // `true` (ready) for its handles.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
             // `wait` resets the flag `woken` before it arms the handles, because a reset after the

@@ -167,8 +167,7 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
-    /// Calls a closure that declares stages. Every stage that the closure declares comes after the
-    /// stages in `after`.
+    /// Calls a closure that declares stages. Each of them comes after the stages in `after`.
     pub(super) fn nested(
         declared: Box<Declared<'env, E, L>>,
         after: &[usize],

@@ -1,5 +1,5 @@
-//! Runs a whole chain on the calling thread. A run on one thread is deterministic, and suits tests
-//! and programs with a single thread.
+//! Runs a whole chain on the calling thread. Such a run is deterministic, and suits tests and
+//! programs with a single thread.
 
 use std::mem::take;
 use std::time::Instant;
@@ -244,9 +244,9 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         Ok(count)
     }
 
-    /// Gives every stage one turn. Returns the number of events handled, summed over the stages.
-    /// If a handler fails, `work` returns at least 1, and the result may leave out some handled
-    /// events. A loop `while p.work() > 0 {}` does not end at a failure that the stage retries.
+    /// Gives every stage one turn. Returns the number of events handled by all stages. If a handler
+    /// fails, the result is at least 1, and may leave out some handled events. A loop `while
+    /// p.work() > 0 {}` does not end at a failure that the stage retries.
     ///
     /// ```
     /// slipring::ring(4, || 0)

@@ -384,8 +384,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// take turns. A chain with more stages than the machine has cores is often faster when some of
     /// them share a thread.
     ///
-    /// Pools, shards and taps cannot share a thread with other stages. A stage that runs a user's
-    /// loop ([`Chain::read_by`]) cannot share a thread with other stages.
+    /// Pools, shards, taps, and stages that run a user's loop ([`Chain::read_by`]) cannot share a
+    /// thread with other stages.
     ///
     /// ```
     /// let mut sum = 0;

@@ -109,18 +109,17 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES) shards, and not more than the ring has
     /// slots.
     ///
-    /// Each shard has a thread and a handler of its own. `make` makes the handler of each shard
-    /// before the start, and gets the shard's number, counted from 0. Later stages see the events
-    /// in the order of their positions.
+    /// Each shard has a thread and a handler of its own. `make` makes the handler before the start,
+    /// from the shard's number, counted from 0. Later stages see the events in the order of their
+    /// positions.
     ///
-    /// `key` is called once for each event, so `key` should be short. The last writing stage before
-    /// the shards calls `key`, after that stage has handled the event. If no writing stage comes
-    /// before the shards, the producer calls `key`. A panic of `key` ends the graph.
+    /// `key` is called once for each event, so it should be short. The last writing stage before
+    /// the shards calls it, after that stage has handled the event; without one, the producer does.
+    /// A panic of `key` ends the graph.
     ///
-    /// The library hashes each key; a key's hash is the same in every run of an executable. The
-    /// library's hash function spreads keys evenly over the shards. Events are spread evenly only
-    /// if no key has a large part of the events. The stage takes four bytes of memory for each
-    /// slot.
+    /// The library hashes each key, to the same hash in every run of an executable. The hashes
+    /// spread keys evenly over the shards, and the events with them if no key has a large part of
+    /// these. The stage takes four bytes of memory for each slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -61,9 +61,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds a stage whose handler reads whole batches. The handler also gets the position of each
     /// batch's first event.
     ///
-    /// A batch holds the available events, at most as many as a quarter of the ring's slots.
-    /// [`Chain::max_batch`] sets a smaller maximum for the length of a batch. The stage releases
-    /// the batch when the handler returns.
+    /// A batch holds the available events, at most as many as a quarter of the ring's slots;
+    /// [`Chain::max_batch`] sets a smaller maximum. The stage releases the batch when the handler
+    /// returns.
     ///
     /// ```
     /// let mut sum = 0;
@@ -99,8 +99,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     }
 
     /// Adds a stage whose handler is also called at the start, after each batch, before a wait, and
-    /// at the end. Takes a [`ReadHandler`], or `&mut` of a handler if the caller needs the
-    /// handler's state afterwards.
+    /// at the end. Takes a [`ReadHandler`], or `&mut` of one if the caller needs its state
+    /// afterwards.
     ///
     /// Example: [`ReadHandler`].
     pub fn read_with(self, name: &str, handler: impl ReadHandler<E> + Send + 'env) -> Self

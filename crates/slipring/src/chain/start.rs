@@ -46,9 +46,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             })
         });
         if let Err(problem) = made {
-            // Readers may have joined through a tap, and workers through a pool, before the build
-            // failed. The stages of a failed build never run, so only a halt ends the waits of
-            // readers and workers that have joined.
+            // Before the build failed, readers may have joined through a tap, and workers through a
+            // pool. The stages of a failed build never run, so only a halt ends their waits.
             core.owners.end_run();
             core.control.halt();
             drop(groups);
@@ -98,7 +97,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Returns the errors of [`Chain::feed`], and the error that `produce` returns.
+    /// Those of [`Chain::feed`], and the error that `produce` returns.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,

@@ -1,5 +1,5 @@
-//! Keys of stages. A graph gives out one key for each stage, and the graph's ring exchanges the key
-//! for the stage's handles.
+//! Keys of stages. A graph gives out one key for each stage, which the graph's ring exchanges for
+//! the stage's handles.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,10 +18,9 @@ use crate::wait::Wait;
 /// [`Ring`](crate::Ring) exchanges the key for the handles.
 ///
 /// Before the build, a key also declares the stages that its own stage depends on
-/// ([`after`](Key::after)). A key is not `Clone`, because a ring exchanges each key for handles
-/// only once. Dropping a key fails the build, or the built graph: a stage without its key gets no
-/// handle, and would release no event. Dropping a tap's key is harmless, because a tap needs no
-/// reader.
+/// ([`after`](Key::after)). It is not `Clone`, because a ring exchanges it for handles only once.
+/// Dropping a key fails the build, or the built graph: a stage without its key gets no handle, and
+/// would release no event. Only a tap's key may be dropped, because a tap needs no reader.
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
@@ -112,15 +111,15 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // If `edit` panics, the unwinding drops the strategy. `Contained` catches a panic of the
-        // strategy's drop, because a panic during the unwinding would abort the process.
+        // If `edit` panics, the unwinding drops the strategy. `Contained` catches a panic of that
+        // drop, which would abort the process.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
     /// Changes the stage before the build. Panics with the message "stage cannot be {action}" if
     /// the graph was built already. The value that `change` returns is dropped after the lock is
-    /// released, because the value's drop may run user code.
+    /// released, because its drop may run user code.
     fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
         if stages.frozen {

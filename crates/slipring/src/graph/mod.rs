@@ -62,8 +62,8 @@ use stages::SharedStages;
 /// ```
 pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     stages: Arc<SharedStages>,
-    /// Builder of the ring. The builder is in a `RefCell`, because a declaration of shards changes
-    /// the builder through a shared reference to the graph.
+    /// Builder of the ring, in a `RefCell` because a declaration of shards changes it through a
+    /// shared reference to the graph.
     ring: RefCell<Builder<E>>,
     /// Number of threads that the handlers' stages share; `None`: each stage has threads of its
     /// own.
@@ -130,9 +130,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
     /// be cloned.
     ///
-    /// In a shared graph, a claim is a compare-and-swap. A sole handle claims without a
-    /// compare-and-swap. A producer handle is sole once the [`Ring`] and all other producer handles
-    /// are dropped.
+    /// In a shared graph, a claim is a compare-and-swap, except by a sole handle: a handle is sole
+    /// once the [`Ring`] and all other producer handles are dropped.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -413,8 +412,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// See [`Tap`](crate::Tap).
     ///
     /// A stage that may write must come [`after`](Key::after) or before the tap. A stage behind the
-    /// tap gets an event after every reader at the tap has released the event. A tap cannot come
-    /// after a tap.
+    /// tap gets an event after every reader at the tap has released it. A tap cannot come after a
+    /// tap.
     ///
     /// ```
     /// use slipring::StartAt;
@@ -487,7 +486,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             (specs, shared)
         };
         // The stages' lock is not held while the placement, the factory and the events' drops run.
-        // They are user code, which may drop a key. A key's drop takes the stages' lock.
+        // They are user code, which may drop a key, and a key's drop takes that lock.
         let mut ring = self.ring.into_inner();
         let settings = &mut ring.settings;
         let places = self.placement.map(|placement| assign(&**placement, &specs, shared, settings));
@@ -499,7 +498,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
         // If the ring's build failed and a key was dropped, `build` returns the error of the ring's
-        // build, which tells the user more than `DroppedKey`.
+        // build, which tells the user more.
         let (core, places) = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();

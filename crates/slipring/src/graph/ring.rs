@@ -195,8 +195,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// stage.
     ///
     /// A user's wait strategy makes the learners, and may panic. The key is marked as exchanged
-    /// only after the learners were made. If the strategy panics, the unwinding drops the key. The
-    /// drop of a key that is not marked as exchanged fails the graph.
+    /// only after that. If the strategy panics, the unwinding drops the unmarked key, which fails
+    /// the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         key.assert_lends_handles(&self.core.control.plan.stages[stage].thread);
@@ -283,7 +283,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of a sharded reading stage for the handles of all its shards. A handle's
-    /// index in the returned vector is the index of the handle's shard.
+    /// index in the vector is that of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -294,7 +294,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of a sharded writing stage for the handles of all its shards. A handle's
-    /// index in the returned vector is the index of the handle's shard.
+    /// index in the vector is that of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -362,8 +362,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// Returns a monitor of this ring, which observes the ring and does not own it.
     ///
-    /// With a single producer the monitor knows the producer's position only if the graph was
-    /// declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor).
+    /// With a single producer the monitor knows its position only if the graph was declared with
+    /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     pub fn monitor(&self) -> Monitor<E, L> {

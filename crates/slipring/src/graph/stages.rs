@@ -1,17 +1,15 @@
-//! The stages of one graph. Until the graph is built, the user can change a stage through the
-//! stage's key.
+//! The stages of one graph. Until it is built, the user can change a stage through its key.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::base::sync::whole;
 use crate::ring::spec::{Delivery, StageList};
 
-/// The stages of one graph; the graph, its keys and its ring share this value. The address of this
-/// value is the graph's identity.
+/// The stages of one graph, which the graph, its keys and its ring share. The address of this value
+/// is the graph's identity.
 pub(super) struct SharedStages(Mutex<Stages>);
 
-/// The data behind the lock of [`SharedStages`]. A thread that holds the lock of `SharedStages`
-/// runs no user code.
+/// The data behind the lock of [`SharedStages`]. A thread that holds this lock runs no user code.
 #[derive(Default)]
 pub(super) struct Stages {
     pub(super) list: StageList,

@@ -1,5 +1,4 @@
-//! A monitor reports the positions of a graph's stages, and the graph's counters, while the graph
-//! runs.
+//! A monitor reports the positions of a graph's stages, and its counters, while it runs.
 
 use std::fmt;
 

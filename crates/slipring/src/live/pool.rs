@@ -150,8 +150,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // The last step of `join` makes the new worker an owner of the ring. A refused worker never
-        // owns the ring, and never drops the ring's events.
+        // The last step of `join` makes the new worker an owner of the ring. A refused one never
+        // owns it, and never drops its events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.free_seat(&core.control.plan.stages[stage], worker);

@@ -121,8 +121,8 @@ impl<E, L: Layout> Tap<E, L> {
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
     /// The ring allocates 256 bytes for each reader that the tap has room for. Each thread that the
-    /// tap can hold back checks the tap. While a reader is subscribed, each check loads one cache
-    /// line per reader that the tap has room for.
+    /// tap can hold back checks it, and while a reader is subscribed, each check loads one cache
+    /// line per reader that there is room for.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -164,8 +164,8 @@ impl<E, L: Layout> Tap<E, L> {
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Adds a reader. The reader sees each event exactly once, starting with the event at the
-    /// reader's first position.
+    /// Adds a reader, which sees each event exactly once, starting with the event at its first
+    /// position.
     ///
     /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
     /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and
@@ -233,11 +233,11 @@ impl<E, L: Layout> Clone for LeaveHandle<E, L> {
 }
 
 impl<E, L: Layout> LeaveHandle<E, L> {
-    /// Asks the reader to leave: the reader's current wait, or the reader's next call, returns
+    /// Asks the reader to leave: its current wait, or its next call, returns
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
-    /// The reader holds its unreleased events until the reader is dropped. Returns `false` if the
-    /// reader was asked to leave before, or is gone.
+    /// The reader holds its unreleased events until it is dropped. Returns `false` if it was asked
+    /// to leave before, or is gone.
     ///
     /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {
@@ -302,7 +302,7 @@ impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L>
 }
 
 /// Adds a member to the tap `stage`. The caller only observes the ring, and the new member becomes
-/// an owner of the ring.
+/// one of its owners.
 pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
     core: &Arc<Core<E, L>>,
     stage: usize,
@@ -348,8 +348,8 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // Possibly a party behind the tap is asleep, because the joiner's position holds the party
-        // back. A joiner that moves its own position must wake the sleeping party.
+        // A party behind the tap may be asleep because the joiner's position holds it back. A
+        // joiner that moves its position must wake it.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
@@ -359,8 +359,8 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
         ticket: control.line(ticket_line).load(Relaxed),
         damaged: Cell::new(false),
     };
-    // The last step of `join` makes the new member an owner of the ring. A refused member never
-    // owns the ring, and never drops the ring's events.
+    // The last step of `join` makes the new member an owner of the ring. A refused one never owns
+    // it, and never drops its events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);

@@ -50,8 +50,8 @@ impl<T: Plain> Mirror<T> {
 
     /// Creates a mirror that holds the newest `capacity` values. `capacity` must be a power of two.
     ///
-    /// An observer that falls behind by more than `capacity` values misses values. With a capacity
-    /// of 1 an observer can read a value only while the writer stores none.
+    /// An observer that falls behind by more than `capacity` values misses some. With a capacity of
+    /// 1 it can read a value only while the writer stores none.
     ///
     /// Example: [`Mirror`].
     ///
@@ -135,7 +135,7 @@ impl<T> fmt::Debug for Mirror<T> {
 /// Creates observers of a [`Mirror`], on any thread.
 ///
 /// All clones of a handle create observers of the same mirror. A handle keeps the mirror's memory
-/// alive, and does not keep the mirror open.
+/// alive, but does not keep it open.
 ///
 /// ```
 /// let mut mirror = slipring::Mirror::new(4)?;

@@ -125,8 +125,8 @@ impl<T: Plain> MirrorHandle<T> {
 
     /// Creates an observer that begins at the oldest value that the mirror holds.
     ///
-    /// The mirror holds at most the `capacity` newest values. A value that the writer overwrites
-    /// before the observer reads the value counts as missed.
+    /// The mirror holds at most the `capacity` newest values. One that the writer overwrites before
+    /// the observer reads it counts as missed.
     ///
     /// Example: [`MirrorHandle`].
     pub fn observe_from_oldest(&self) -> Observer<T> {
@@ -146,7 +146,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Returns twice the number of newest puts that an overtaken observer does not skip (see
-    /// `words::PUT`). An overtaken observer skips only the oldest quarter of the slots.
+    /// `words::PUT`). It skips only the oldest quarter of the slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -201,8 +201,8 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the newest value, unless this observer has returned it already. Never waits.
     ///
-    /// The call skips older values, and counts the skipped values as missed. The writer may put
-    /// newer values during the call.
+    /// The call skips older values, and counts them as missed. The writer may put newer ones
+    /// meanwhile.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -243,9 +243,8 @@ impl<T: Plain> Observer<T> {
         self.wait_for(Some(deadline))
     }
 
-    /// Returns the number of values that this observer has neither returned nor counted as missed.
-    /// The returned number includes values that the writer has overwritten. Each put of the writer
-    /// raises the number of unread puts by one.
+    /// Returns the number of values that this observer has neither returned nor counted as missed,
+    /// with those that the writer has overwritten. Each put raises it by one.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -265,8 +264,8 @@ impl<T: Plain> Observer<T> {
         &self.mirror
     }
 
-    /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is twice the number of newest puts that the observer does not skip (see `words::PUT`).
+    /// Reads the next put; if it is overwritten, continues with the newest ones. `kept` is twice
+    /// the number of newest puts that the observer does not skip (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

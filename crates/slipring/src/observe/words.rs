@@ -31,8 +31,8 @@
 //! - I3: the word `completed` is the number of finished puts, times two. An observer that has
 //!   acquired it finds each put that it counts, or a later one, in that put's slot
 //!   (`SYNC[completed]`).
-//! - I4: The store to `closed` is the writer's last store. An observer that has acquired `closed`
-//!   sees all puts (`SYNC[mirror-closed]`).
+//! - I4: the store to `closed` is the writer's last one. An observer that has acquired it sees all
+//!   puts (`SYNC[mirror-closed]`).
 //! - I5: Observers store to none of the words, so the writer never waits for an observer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -70,8 +70,8 @@ pub(super) enum SlotRead<T> {
     Value(u64, T),
     /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or the writer is storing a later put to the slot. The field is a
-    /// count of finished puts, times two (see [`PUT`]).
+    /// The slot holds a later put, or the writer is storing one there. The field is a count of
+    /// finished puts, times two (see [`PUT`]).
     Overwritten(u64),
 }
 
@@ -153,8 +153,8 @@ impl Words {
         self.mask + 1
     }
 
-    /// Returns the words of a put's slot. A slot's size is a constant for each `T`, so the compiler
-    /// can copy a slot's value without a loop.
+    /// Returns the words of a put's slot. Their number is a constant for each `T`, so the compiler
+    /// can copy a value without a loop.
     #[inline(always)]
     fn slot<T>(&self, put: u64) -> &[AtomicU64] {
         let at = ((put / PUT) as usize & self.mask) * stride::<T>();
@@ -176,10 +176,9 @@ impl Words {
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns the number of all puts, times two (see [`PUT`]). `None`: the writer is not gone. If
-    /// `closed` returns `Some`, all puts are visible to the observer (I4). An observer that found
-    /// no value must read once more after `closed` returns `Some`, because the writer may have put
-    /// a value meanwhile.
+    /// Returns the number of all puts, times two (see [`PUT`]). `None`: the writer is not gone.
+    /// After `Some`, all puts are visible to the observer (I4). If it found no value before the
+    /// call, it must read once more, because the writer may have put one meanwhile.
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);

@@ -163,7 +163,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Returns the value if it is there; `None`: the promise is not settled yet. Never waits.
+    /// Returns the value of a fulfilled promise; `None`: the promise is not settled yet. Never
+    /// waits.
     ///
     /// ```
     /// let (promise, mut answer) = slipring::promise();
@@ -197,7 +198,7 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Takes the value if it is there, whatever the graph does.
+    /// Takes the value of a fulfilled promise, whatever the graph does.
     #[inline]
     fn take_settled(&mut self) -> Result<Option<T>, AwaitError> {
         let half = self.half.as_ref().ok_or(AwaitError::Taken)?;

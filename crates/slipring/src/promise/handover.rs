@@ -61,7 +61,7 @@ use crate::base::sync::{AtomicU32, Relaxed, twin};
 const PENDING: u32 = 0;
 /// A sleeper is registered.
 const ASLEEP: u32 = 1;
-/// The value is there.
+/// The promise was fulfilled.
 const FULFILLED: u32 = 2;
 /// The promise was dropped without a value.
 const BROKEN: u32 = 4;

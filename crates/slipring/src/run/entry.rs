@@ -103,8 +103,8 @@ impl<'env> Entry<'env> {
         }
     }
 
-    /// Lets the runner handle its available events once. Returns the number of handled events.
-    /// After a failure, the result is at least 1, because the stage may have events left.
+    /// Lets the runner handle its available events once. Returns their number; after a failure at
+    /// least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
         let (control, stage) = (supervisor.control, self.runner.stage());
         (self.idled, self.is_due) = (None, false);
@@ -194,8 +194,8 @@ impl<'env> Entry<'env> {
                 Ok(())
             });
         }
-        // `end` is dropped outside of `call_user`. A panic of `hook` inside of `call_user` would
-        // drop `end` while unwinding, and a second panic in that drop would abort the process.
+        // `end` is dropped outside of `call_user`. Inside of it, a panic of `hook` would drop `end`
+        // while unwinding, and a second panic in that drop would abort the process.
         if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
@@ -207,7 +207,7 @@ impl<'env> Entry<'env> {
             Verdict::Skipped => runner.skip(),
         }
         // Each wait for events checks the graph's deadline. A stage that keeps failing can go on
-        // without any wait, so `survive` also checks the graph's deadline.
+        // without any wait, so `survive` checks it, too.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -230,8 +230,8 @@ impl<'env> Entry<'env> {
     }
 }
 
-/// Calls user code of a stage. If the user code panics or returns an error, `call_user` fails the
-/// graph (I1) and returns `None`.
+/// Calls user code of a stage. If it panics or returns an error, fails the graph (I1) and returns
+/// `None`.
 pub(crate) fn call_user<T>(
     control: &Control,
     stage: usize,
@@ -248,7 +248,7 @@ pub(crate) fn call_user<T>(
 }
 
 /// Calls code that runs handlers. A panic becomes [`End::Panic`] (I1), so that the stage's policy
-/// applies to the panic.
+/// applies to it.
 fn catch_end<T>(call: impl FnOnce() -> T) -> Result<T, End> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| End::Panic(panic_message(panic)))
 }

@@ -358,8 +358,8 @@ impl<'env> Executor<'env> {
                 }
                 found.is_some() || self.is_over() || self.helped.load(Relaxed) != helped
             };
-            // The graph fails if the user's waiting strategy panics, or if the graph's deadline
-            // passes. In a failed graph, each entry ends at its next step.
+            // The graph fails if the user's waiting strategy panics, or if its deadline passes. In
+            // a failed graph, each entry ends at its next step.
             call_user(control, party, Some(at), || {
                 let (lasts, checkup) = (&mut || SelfWait::Never, Checkup::NONE);
                 Ok(control.wait_at(site, learned, until, lasts, checkup, &mut ready))

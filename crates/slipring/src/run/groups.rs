@@ -16,8 +16,8 @@ use crate::ring::control::Control;
 use crate::ring::plan::Plan;
 use crate::ring::spec::{ThreadChoice, thread_name};
 
-/// The runners of a graph, grouped by threads. A drop drops the runners one by one, because a drop
-/// of a handler may panic, and a second panic during the unwinding would abort the process.
+/// The runners of a graph, grouped by threads. They are dropped one by one, because the drop of a
+/// handler may panic, and a second panic during the unwinding would abort the process.
 #[derive(Default)]
 pub(crate) struct Groups<'env>(Vec<Group<'env>>);
 

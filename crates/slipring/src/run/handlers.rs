@@ -10,9 +10,9 @@ use crate::ring::slots::Layout;
 /// A handler that reads events, and is also called at the start of its stage, after each batch,
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// The stage's thread makes all calls of a handler. A panic or an error in any call ends the graph,
-/// unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The graph's
-/// error names the stage of the handler.
+/// The stage's thread makes all calls of a handler. A panic or an error in any of them ends the
+/// graph, unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The
+/// graph's error names the stage.
 ///
 /// ```
 /// use slipring::{At, Fault, ReadHandler};
@@ -50,8 +50,7 @@ pub trait ReadHandler<E> {
     ///
     /// Example: [`ReadHandler`].
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
-    /// The stage calls `batch_end` after each batch, before the release of the batch. `next_seq` is
-    /// the position after the batch.
+    /// Called after each batch, before its release. `next_seq` is the position after the batch.
     ///
     /// Example: [`ReadHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
@@ -117,8 +116,7 @@ pub trait WriteHandler<E> {
     ///
     /// Example: [`WriteHandler`].
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
-    /// The stage calls `batch_end` after each batch, before the release of the batch. `next_seq` is
-    /// the position after the batch.
+    /// Called after each batch, before its release. `next_seq` is the position after the batch.
     ///
     /// Example: [`WriteHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
@@ -231,8 +229,8 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 }
 
 /// Implements [`Handler`] for a user's [`ReadHandler`] or [`WriteHandler`]. `$handle` is the
-/// function that calls the user's `event` for each lent event. The macro defines `start`,
-/// `batch_end`, `idle` and `stop` alike for `ReadHandler` and `WriteHandler`.
+/// function that calls the user's `event` for each lent event; `start`, `batch_end`, `idle` and
+/// `stop` are alike for both.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

@@ -12,7 +12,7 @@ pub(crate) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 
 pub(crate) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
 /// The graph's own references to the user's hooks. [`Chain::run`](crate::Chain::run) and similar
-/// calls drop the hooks after all stages have ended, and return an error if a hook's drop panics.
+/// calls drop them after all stages have ended, and return an error if a drop panics.
 #[derive(Default)]
 pub(crate) struct Hooks<'env> {
     /// Hook that each thread calls before its stages start.

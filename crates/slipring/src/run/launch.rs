@@ -96,7 +96,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             };
             if !producer.core().same(&core) {
                 // The graph fails, because the user's closure has swapped in another ring's
-                // producer. The drop of another ring's producer does not close this graph's ring.
+                // producer, whose drop does not close this graph's ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
             // If the user's closure has swapped in another ring's producer, `producer` may be that
@@ -210,8 +210,8 @@ pub(crate) fn finish<E, L: Layout, T>(
     }
 }
 
-/// Puts the message of the caught panic into the failure. The failure was noted without the
-/// message, while the producer's closure was still unwinding.
+/// Puts the message of the caught panic into the failure, which was noted without it while the
+/// producer's closure was still unwinding.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {

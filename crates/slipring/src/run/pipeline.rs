@@ -64,7 +64,7 @@ trait AnyRing: Send + Sync {
     /// Returns whether [`AnyRing::left`] would return a number above zero.
     fn has_left(&self, stage: usize) -> bool;
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
-    /// stage end. A graph without stages has not ended while producers may still publish.
+    /// stage end; a graph without stages has not ended while producers may still publish.
     fn end_run(&self);
     /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
     /// panics.
@@ -97,8 +97,8 @@ struct RunningThreads {
     decreased: Condvar,
 }
 
-/// A guard that each thread holds. The guard's drop, at the thread's end or panic, lowers the
-/// number of running threads by one.
+/// A guard that each thread holds. Its drop, at the thread's end or panic, lowers the number of
+/// running threads by one.
 struct CountOut(Arc<RunningThreads>);
 
 impl Drop for CountOut {
@@ -166,8 +166,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 let count_out = count_out;
                 let begin = ThreadBegin { name: &name, place: &place, places, on_start };
                 taken.run(begin, &shared.control);
-                // The last owner drops the events. A panic of an event's drop could reach no
-                // caller, so `drop_contained` contains the panic.
+                // The last owner drops the events. A panic of their drop could reach no caller, so
+                // `drop_contained` contains it.
                 drop_contained(shared);
                 drop(count_out);
             });
@@ -368,8 +368,8 @@ impl Pipeline {
         JoinError::StillRunning { stage: self.control().name(stage), left: self.ring().left(stage) }
     }
 
-    /// Returns the stage that the calling thread runs, or the first stage of that thread, if the
-    /// thread belongs to the pipeline.
+    /// Returns the stage that the calling thread runs, or the first of several, if the thread
+    /// belongs to the pipeline.
     fn own_stage(&self) -> Option<usize> {
         let own = thread::current().id();
         let (stages, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;

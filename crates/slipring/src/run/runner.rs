@@ -242,8 +242,8 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 
     /// Fails the graph if the user's loop has swapped the stage's handle away and returned before
-    /// the end of the stream. Without this check, only the drop of the stage's handle would fail
-    /// the graph, and the user's loop may have leaked the handle.
+    /// the end of the stream. Otherwise only the drop of that handle would fail the graph, and the
+    /// loop may have leaked it.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {

@@ -68,8 +68,8 @@ impl<'env> StageThread<'env> {
                 let Some(first) = self.running().next() else { return };
                 let waiter = Waiter::new(first.stage(), first.waits_for(), first.next_seq());
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // The graph fails if the user's waiting strategy panics, or if the graph's deadline
-                // passes. In a failed graph, each stage ends at its next step.
+                // The graph fails if the user's waiting strategy panics, or if its deadline passes.
+                // In a failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(
                         waiter,
@@ -99,8 +99,8 @@ impl<'env> StageThread<'env> {
         self.entries.iter().any(Entry::is_running).then_some(handled)
     }
 
-    /// Calls `idle` of each running handler. Returns the earliest time at which a handler's `idle`
-    /// is due again, or an error if a handler has failed.
+    /// Calls `idle` of each running handler. Returns the earliest time at which one is due again,
+    /// or an error if a handler has failed.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
         let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let mut earliest: Option<Instant> = None;
