@@ -1,6 +1,5 @@
-//! Tests of the refresh of stamps. A stamp's lap number wraps around. Every stamp is refreshed
-//! before its lap number repeats. Publications take the slow path only in the few laps around a
-//! refresh.
+//! Tests of the refresh of stamps. A stamp's lap number wraps around, and every stamp is refreshed
+//! before it repeats. Publications take the slow path only in the few laps around a refresh.
 
 use crate::base::panics::Contained;
 use crate::consumer::handle::{Consumer, Reader};
@@ -99,8 +98,8 @@ fn a_ring_begins_on_the_short_way() {
     }
 }
 
-/// A slot is the head of a run once, and then lies inside other runs for 2^46 laps. The slot's old
-/// stamp must not be taken for the stamp of a new run.
+/// A slot is the head of a run once, and then lies inside other runs for 2^46 laps. Its old stamp
+/// must not be taken for that of a new run.
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);

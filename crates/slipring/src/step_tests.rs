@@ -132,8 +132,8 @@ fn a_producers_limit_never_falls_behind_its_claims() {
     }
 }
 
-/// While a producer handle is unused, other producers may publish any number of events. The unused
-/// handle's position and limit may lie any distance behind the other producers' claims.
+/// While a producer handle is unused, other producers may publish any number of events. Its
+/// position and limit may lie any distance behind their claims.
 #[test]
 fn an_idle_producer_claims_after_any_distance() {
     const QUARTER: u64 = 1 << 62;
@@ -354,8 +354,8 @@ fn a_release_covers_only_lent_events() {
     }
 }
 
-/// A reader finds two adjacent tombstones in two polls. Both tombstones are released together with
-/// the event before the tombstones.
+/// A reader finds two adjacent tombstones in two polls. Both are released together with the event
+/// before them.
 #[test]
 fn releasing_a_held_event_releases_the_tombstones_behind_it() {
     let graph = Graph::new(8, || 0u64).shared();

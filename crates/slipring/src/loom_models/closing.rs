@@ -181,8 +181,8 @@ fn loom_the_last_producer_dies_while_it_leaves() {
     }
 }
 
-/// A producer dies after `stores` stores of closing the ring for all. If it has said that the ring
-/// is closing, a stage closes the ring for it.
+/// A producer dies after `stores` stores of closing the ring for all. If it has stored that the
+/// ring is closing, a stage closes it in its place.
 #[test]
 fn loom_a_producer_dies_while_it_closes() {
     for stores in 0..4 {

@@ -141,8 +141,8 @@ fn loom_a_stage_that_a_turn_makes_ready_is_handed_on() {
     });
 }
 
-/// A producer that waited for room runs a stage, and leaves. An event comes while the stage is in
-/// its hands, and the thread that is woken for the event cannot look at the stage.
+/// A producer that waited for room runs a stage, and leaves. An event comes while it has the
+/// stage's turn, and the thread that is woken for the event cannot look at the stage.
 #[test]
 fn loom_a_helper_that_leaves_hands_its_stage_on() {
     explore(100, Some(2), || {

@@ -33,8 +33,8 @@ fn loom_twin_frontier_relaxed() {
     caught("gate::loom_the_producer_waits_for_a_release", "frontier-relaxed", Caught::Race);
 }
 
-/// The producer waits only for the reader, which comes after the writer. Shows that the producer
-/// fills a slot only after the writer and the reader have released the slot.
+/// The producer waits only for the reader, which comes after the writer. Shows that it fills a slot
+/// only after both have released the slot.
 #[test]
 fn loom_a_follower_behind_a_writer() {
     explore_unfenced(1_000, None, || {
@@ -68,8 +68,8 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
     caught("gate::loom_a_follower_behind_a_writer", "frontier-relaxed", Caught::Race);
 }
 
-/// A monitoring thread reads a report. Shows that every event counted in the report was handled,
-/// and that the monitoring thread sees the handler's effects.
+/// A monitoring thread reads a report. Shows that every event counted there was handled, and that
+/// the thread sees the handler's effects.
 #[test]
 fn loom_a_report_counts_only_handled_events() {
     explore_unfenced(100, None, || {
@@ -181,9 +181,9 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// Shows that, in a ring without stages, a producer fills a slot again only after the slot's
-/// previous event is published. Without the sentinel's gate, two producers a lap apart would fill
-/// the same slot.
+/// Shows that, in a ring without stages, a producer fills a slot again only after its previous
+/// event is published. Without the sentinel's gate, two producers a lap apart would fill the same
+/// slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, Some(5), || {

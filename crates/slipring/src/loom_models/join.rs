@@ -205,8 +205,8 @@ fn loom_twin_pin_unreleased() {
     caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
-/// Two members share a tap directly behind many producers. One member moves the sentinel over a
-/// publication, and the other member learns of the publication from the moved sentinel.
+/// Two members share a tap directly behind many producers. One of them moves the sentinel over a
+/// publication, and the other learns of the publication from that.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {

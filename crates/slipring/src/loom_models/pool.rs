@@ -1,5 +1,5 @@
 //! Models of pools: each event goes to one worker. A stage behind the pool, or the producer, uses
-//! an event's slot only after a worker has released the event.
+//! its slot only after the worker has released it.
 //!
 //! The models have one producer, two workers and up to one reader, on rings of 2 or 4 slots, with
 //! chunks of 2 events.
@@ -18,7 +18,7 @@ fn mark(event: &mut u64) {
     *event += 100;
 }
 
-/// Handles one chunk if a chunk is available, and returns the chunk's length in events.
+/// Handles one chunk if one is available, and returns its length in events.
 fn work(worker: &mut PoolWriter<u64>) -> u64 {
     available(worker.try_batch(4)).map_or(0, |mut batch| {
         batch.iter_mut().for_each(mark);
@@ -94,8 +94,8 @@ fn loom_twin_word_relaxed() {
     caught("pool::loom_two_workers_share_a_run", "word-relaxed", Caught::Race);
 }
 
-/// A reader behind a pool reads an event only after a worker has released the event, and reads all
-/// events in order.
+/// A reader behind a pool reads an event only after a worker has released it, and reads all events
+/// in order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
     explore_unfenced(30_000, Some(3), || {
@@ -304,9 +304,9 @@ fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of a departed worker still holds the position of the first unreleased event in the
-/// departed worker's orphaned chunk. A reader behind the pool waits until another worker has
-/// adopted and handled the orphaned chunk.
+/// The line of a departed worker still holds the position of the first unreleased event in its
+/// orphaned chunk. A reader behind the pool waits until another worker has adopted and handled that
+/// chunk.
 #[test]
 fn loom_an_orphaned_chunk_bounds_the_frontier() {
     explore_unfenced(20_000, Some(3), || {
@@ -366,7 +366,7 @@ fn loom_twin_orphan_unbound() {
 }
 
 /// The two workers of a pool handle the events of a closed ring, and leave at the same time. The
-/// worker that leaves last sees the other worker's releases, so the graph does not fail.
+/// last one sees the other's releases, so the graph does not fail.
 #[test]
 fn loom_the_last_worker_leaves() {
     explore_unfenced(3_000, Some(3), || {

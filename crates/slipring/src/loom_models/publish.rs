@@ -35,8 +35,8 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
-/// One of two producers drops its handle. The remaining producer then claims by a plain store.
-/// Shows that the remaining producer claims no position that the dropped handle has claimed.
+/// One of two producers drops its handle, and the other then claims by a plain store. Shows that it
+/// claims no position that the dropped handle has claimed.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {
@@ -145,9 +145,8 @@ fn loom_twin_cursor_seen_relaxed() {
     caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
-/// Shows that a reader that sees one event of a publication sees all events of that publication.
-/// Depending on `start`, the publication consists of two runs, or has a stamp on each slot
-/// (`stamp::refreshes`).
+/// Shows that a reader that sees one event of a publication sees all of them. Depending on `start`,
+/// the publication consists of two runs, or has a stamp on each slot (`stamp::refreshes`).
 fn a_publication_is_seen_whole(start: u64) {
     explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
@@ -267,10 +266,10 @@ fn drain(rx: &mut Reader<u64>, published: usize) {
     assert_eq!(seen, published, "events were lost");
 }
 
-/// One of two producers closes the ring for both producers, and drops its handle. The remaining
-/// producer claims by a plain store, which must not overwrite the closed bit. This model cannot
-/// catch the twin `left-relaxed`, because the fence of the closing handle hides the weakened step.
-/// `loom_a_producer_is_left_alone` catches the twin `left-relaxed`.
+/// One of two producers closes the ring for both, and drops its handle. The other claims by a plain
+/// store, which must not overwrite the closed bit. This model cannot catch the twin `left-relaxed`,
+/// because the fence of the closing handle hides the weakened step; `loom_a_producer_is_left_alone`
+/// catches it.
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {

@@ -1,5 +1,5 @@
 //! Models of shards: each event goes to the shard of its key, and a slot is released once every
-//! shard has passed the slot.
+//! shard has passed it.
 //!
 //! The models have one producer, two shards, up to two other stages and up to 4 events, on rings of
 //! 2 slots.
@@ -147,7 +147,7 @@ fn loom_twin_others_held() {
 }
 
 /// The ring's two slots hold an event of one shard, and a tombstone. Shows that the producer
-/// refills a slot only after both shards have moved past the slot.
+/// refills a slot only after both shards have moved past it.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {

@@ -32,7 +32,7 @@ macro_rules! twins {
 }
 
 /// Changes an event's value, as a writing stage behind a tap does. A member that reads the event
-/// after the change sees a wrong value.
+/// later sees a wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
@@ -207,8 +207,8 @@ fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// Shows that a member reads an event only after the event's worker has released the event. The
-/// workers in this model issue no fence.
+/// Shows that a member reads an event only after the event's worker has released it. The workers in
+/// this model issue no fence.
 #[test]
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
@@ -319,8 +319,8 @@ twins! {
 
 // Models of a party that sleeps behind a tap until the model's last step wakes the party.
 
-/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that the
-/// member's release wakes the stage.
+/// The stage behind a tap sleeps, because a member's position holds it back. Shows that the
+/// member's release wakes it.
 #[test]
 fn loom_a_member_releases_and_wakes_a_follower() {
     explore(500, None, || {
@@ -337,8 +337,8 @@ fn loom_a_member_releases_and_wakes_a_follower() {
     });
 }
 
-/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that a
-/// member that leaves without reading an event wakes the stage.
+/// The stage behind a tap sleeps, because a member's position holds it back. Shows that a member
+/// that leaves without reading an event wakes it.
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -459,9 +459,8 @@ fn loom_a_member_reads_published_events() {
     });
 }
 
-/// A writer releases events to two taps. The first tap has a member. The second tap has no member,
-/// but a reading stage depends on the second tap. Shows that the member and the reader see the
-/// writer's changes.
+/// A writer releases events to two taps. The first tap has a member; the second has none, but a
+/// reading stage depends on it. Shows that the member and the reader see the writer's changes.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {

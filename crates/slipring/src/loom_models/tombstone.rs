@@ -156,8 +156,8 @@ fn loom_a_tombstone_is_lapped() {
 }
 
 /// A reader joins a tap in the middle of a tombstone of two slots. The stage behind the tap stops
-/// at the reader's position, instead of passing the whole tombstone. The stage behind the tap is a
-/// pool of `workers`, or a writer if `workers` is 0.
+/// at the reader's position, instead of passing the whole tombstone. It is a pool of `workers`, or
+/// a writer if `workers` is 0.
 fn from_the_middle_of_a_tombstone(workers: usize) {
     let behind = if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
     let ring = ring_of(
