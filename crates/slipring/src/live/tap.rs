@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! - I1: a member's line holds the member's first unreleased position, or `IDLE`. Between joining
-//!   and leaving, only the member's handle stores to it.
+//!   and leaving, only the member's handle stores to it, or, after the death of its process, the
+//!   one that recovers it.
 //! - I2: a joiner *pins* a position by storing it on its line. It then issues a fence, loads the
 //!   announced positions, and keeps its pin, or moves it on to the furthest announced position. For
 //!   each party behind the tap, the joiner sees the party's announcement, or the party sees the pin
@@ -168,10 +169,10 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// position.
     ///
     /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
-    /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and
-    /// one load for each party behind the tap. The call allocates only for a wait strategy that
-    /// learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred
-    /// bytes).
+    /// Costs about as much as ten claims: a lock that only joiners take, a compare-and-swap of a
+    /// seat, a fence, and one load for each party behind the tap. The call allocates only for a
+    /// wait strategy that learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive)
+    /// (once, a few hundred bytes).
     ///
     /// ```
     /// use slipring::{Graph, StartAt};
