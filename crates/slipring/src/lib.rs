@@ -87,7 +87,7 @@
 //!   call that would never return.
 //! - **No allocation.** After the build the library allocates no memory for events or stages,
 //!   except one box for each new handle whose wait strategy learns. Only requests allocate: the
-//!   promise of each answer.
+//!   promise of each answer, the waker of a thread that sleeps for it, and notes of skipped events.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!

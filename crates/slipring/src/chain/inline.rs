@@ -130,8 +130,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // The drop of `producer` closes its ring. A panic in the drop of `producer` fails this
-        // chain's graph.
+        // The drop of `producer` closes its ring, and a panic in it fails this chain's graph.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }

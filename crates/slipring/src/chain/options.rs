@@ -123,8 +123,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// Any of these threads takes the next batch of any stage that has events. A thread prefers the
     /// stages that it ran last, and of these the ones behind the stage that it has just run;
     /// another thread's stages come next, those furthest downstream first. A batch takes about 32
-    /// µs, and less where a thread waits for what the stage releases. A stage runs on one thread at
-    /// a time, so its handler keeps its state and needs only be `Send`. A pool or a sharded stage
+    /// µs, and less where a thread waits for the stage's release. A stage runs on one thread at a
+    /// time, so its handler keeps its state and needs only be `Send`. A pool or a sharded stage
     /// runs on as many threads at once as it has workers or shards. Order, draining, failures,
     /// policies and deadlines are those of stages with threads of their own. Reports say how long
     /// each stage ran, and on how many threads ([`StageReport::turns`](crate::StageReport::turns)).
@@ -184,9 +184,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// program, and child processes, before the chain, and not from a handler or from the closure
     /// that produces: they would stay on one core.
     ///
-    /// The calling thread makes the slots while it is bound to where the placement wants the ring's
-    /// memory. On a machine with several NUMA nodes, the memory is then near the stages, if the
-    /// allocator takes it fresh from the system, as it does for large rings.
+    /// The calling thread makes the slots while it is bound to the place that the placement chose
+    /// for the ring's memory. On a machine with several NUMA nodes, the memory is then near the
+    /// stages, if the allocator takes it fresh from the system, as it does for large rings.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};

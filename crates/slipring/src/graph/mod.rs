@@ -4,8 +4,8 @@
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph, or for runners
 //!   of the user's handlers.
-//! - I2: if a key, or the ring, is dropped before the key's exchange, the graph fails. A stage
-//!   without a handle would release no event, and the ring would stay full.
+//! - I2: if a key (other than a tap's), or the ring, is dropped before the key's exchange, the
+//!   graph fails. A stage without a handle would release no event, and the ring would stay full.
 
 mod handlers;
 mod key;
