@@ -10,7 +10,7 @@ use crate::base::name::PRODUCER;
 /// memory of a build whose number was stated too large by mistake.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
-/// Why a graph could not be built.
+/// The reason why a graph could not be built.
 ///
 /// ```
 /// use slipring::{BuildError, ErrorKind, Graph};

@@ -7,7 +7,7 @@ use std::fmt;
 use super::wait::WaitError;
 use crate::base::name::Name;
 
-/// Why a call did not claim slots.
+/// The reason why a call did not claim slots.
 ///
 /// ```
 /// use slipring::{ClaimError, Graph};
@@ -155,7 +155,7 @@ impl fmt::Display for NotHeld {
 
 impl StdError for NotHeld {}
 
-/// Why a call did not return a batch.
+/// The reason why a call did not return a batch.
 ///
 /// ```
 /// use slipring::{BatchError, Graph};
@@ -173,7 +173,7 @@ pub enum BatchError {
     /// No event is available: the next one is not published, or the stages before this stage have
     /// not released it.
     Unavailable,
-    /// The next event is published, but a stage before this stage has not released the event. Only
+    /// The next event is published, but a stage before this stage has not released it. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.
     Gated {
         /// The stage that is furthest behind, among the stages before this stage.
@@ -225,7 +225,7 @@ impl From<WaitError> for BatchError {
     }
 }
 
-/// Why a thread was not bound to its place.
+/// The reason why a thread was not bound to its place.
 ///
 /// Example: [`Ring::bind_thread`](crate::Ring::bind_thread).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::fault::Fault;
 use crate::base::name::{Name, PRODUCER};
 
-/// Why a stage or a producer failed.
+/// The reason why a stage or a producer failed.
 ///
 /// ```
 /// use slipring::Cause;

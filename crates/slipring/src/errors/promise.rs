@@ -6,7 +6,7 @@ use std::mem::discriminant;
 
 use super::wait::WaitError;
 
-/// Why a call of [`Awaited`](crate::Awaited) returned no value.
+/// The reason why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
 /// After [`AwaitError::Broken`] and [`AwaitError::Taken`] each later call returns the same error.
 /// After [`AwaitError::TimedOut`] a later call may succeed. Only an answer to a request

@@ -64,13 +64,12 @@ pub struct StageReport {
     pub events: u64,
     /// Number of batches; for the producers, number of publications; for a pool, number of chunks.
     pub batches: u64,
-    /// Number of slots that the stage passed over, because the slots' claim was never published;
-    /// for the producers, number of slots whose claim was given up.
+    /// Number of slots that the stage passed over, because their claim was never published; for the
+    /// producers, number of slots whose claim was given up.
     pub tombstones: u64,
-    /// Number of events that the stage skipped, because the handler failed at these events
-    /// ([`OnFault::skip`](crate::OnFault::skip)), or because a dead process may have left these
-    /// events half-written
-    /// ([`Consumer::pass_over_suspects`](crate::Consumer::pass_over_suspects)).
+    /// Number of events that the stage skipped, because the handler failed at them
+    /// ([`OnFault::skip`](crate::OnFault::skip)), or because a dead process may have left them
+    /// half-written ([`Consumer::pass_over_suspects`](crate::Consumer::pass_over_suspects)).
     pub skipped: u64,
     /// Number of retries after a failure of the handler; a retry starts again at the last released
     /// position ([`OnFault::retry`](crate::OnFault::retry)).
@@ -99,7 +98,7 @@ pub struct StageReport {
 }
 
 impl Report {
-    /// Returns the counts of each stage in the order of declaration, followed by the counts of the
+    /// Returns the counts of each stage in the order of declaration, followed by those of the
     /// producers.
     ///
     /// Example: [`Report`].

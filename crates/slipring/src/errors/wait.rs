@@ -9,7 +9,7 @@ use super::failure::Failure;
 use crate::base::name::Name;
 use crate::base::name_lost::NameLost;
 
-/// Why a blocking call returned without an event or a slot.
+/// The reason why a blocking call returned without an event or a slot.
 ///
 /// After [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] and
 /// [`WaitError::Left`], each later call on the same handle returns an error, too. After
@@ -143,7 +143,7 @@ impl fmt::Display for PeerDead {
 
 const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 
-/// Why a reader could not join a tap.
+/// The reason why a reader could not join a tap.
 ///
 /// Example: [`Tap`](crate::Tap).
 #[derive(Clone, Debug)]

@@ -56,9 +56,9 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// `new` returns [`BuildError::Capacity`] if `capacity` is no power of two. `new` returns
-    /// [`BuildError::MemoryShortage`] if the values take more memory than is available, and
-    /// [`BuildError::Memory`] if the allocator has no memory for them.
+    /// [`BuildError::Capacity`] if `capacity` is no power of two; [`BuildError::MemoryShortage`] if
+    /// the values take more memory than is available; [`BuildError::Memory`] if the allocator has
+    /// no memory for them.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0, false)
     }

@@ -5,9 +5,8 @@
 //! - I1: an observer's position passes a put when it returns the put's value, or counts the put as
 //!   missed: each one between two returned values. If any put follows the observer's start, it
 //!   returns the last one's value before it reports [`ObserveError::Closed`].
-//! - I2: An observer skips puts only if the put that it reads next was overwritten (words::I2), or
-//!   if the caller asks for the newest value. An observer's position never goes beyond the last
-//!   put.
+//! - I2: an observer skips puts only if the put that it reads next was overwritten (words::I2), or
+//!   if the caller asks for the newest value. Its position never goes beyond the last put.
 
 use std::fmt;
 use std::time::Instant;

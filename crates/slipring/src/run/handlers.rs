@@ -1,4 +1,4 @@
-//! A handler is the user's code of a stage; the library's loop calls the handler.
+//! A handler is the user's code of a stage, which the library's loop calls.
 
 use std::marker::PhantomData;
 
@@ -40,13 +40,13 @@ use crate::ring::slots::Layout;
 /// ```
 #[doc(alias = "EventHandler")]
 pub trait ReadHandler<E> {
-    /// The stage calls `start` before the first event.
+    /// Called before the first event.
     ///
     /// Example: [`ReadHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// The stage calls `event` for each event, in order.
+    /// Called for each event, in order.
     ///
     /// Example: [`ReadHandler`].
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
@@ -57,8 +57,7 @@ pub trait ReadHandler<E> {
         let _ = next_seq;
         Ok(())
     }
-    /// The stage calls `idle` before each wait, when no event is available. `idle` is a good place
-    /// to flush a buffer.
+    /// Called before each wait, when no event is available: a good place to flush a buffer.
     ///
     /// With [`Chain::idle_every`](crate::Chain::idle_every), a waiting stage calls `idle`
     /// repeatedly. [`Chain::run_inline`](crate::Chain::run_inline) never waits, and never calls
@@ -68,7 +67,7 @@ pub trait ReadHandler<E> {
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// If `start` returned `Ok`, the stage calls `stop` at its end, even if the stage has failed.
+    /// Called at the stage's end if `start` returned `Ok`, even if the stage has failed.
     ///
     /// Example: [`ReadHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
@@ -76,8 +75,8 @@ pub trait ReadHandler<E> {
     }
 }
 
-/// A handler that may change events; the stage calls this handler in the same way as a
-/// [`ReadHandler`]. [`Chain::write_with`](crate::Chain::write_with) takes it.
+/// A handler that may change events, called as a [`ReadHandler`] is.
+/// [`Chain::write_with`](crate::Chain::write_with) takes it.
 ///
 /// ```
 /// use slipring::{At, Fault, WriteHandler};
@@ -106,13 +105,13 @@ pub trait ReadHandler<E> {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WriteHandler<E> {
-    /// The stage calls `start` before the first event.
+    /// Called before the first event.
     ///
     /// Example: [`WriteHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// The stage calls `event` for each event, in order.
+    /// Called for each event, in order.
     ///
     /// Example: [`WriteHandler`].
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
@@ -123,14 +122,13 @@ pub trait WriteHandler<E> {
         let _ = next_seq;
         Ok(())
     }
-    /// The stage calls `idle` before each wait, when no event is available. See
-    /// [`ReadHandler::idle`].
+    /// Called before each wait, when no event is available. See [`ReadHandler::idle`].
     ///
     /// Example: [`WriteHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// If `start` returned `Ok`, the stage calls `stop` at its end, even if the stage has failed.
+    /// Called at the stage's end if `start` returned `Ok`, even if the stage has failed.
     ///
     /// Example: [`WriteHandler`].
     fn stop(&mut self) -> Result<(), Fault> {

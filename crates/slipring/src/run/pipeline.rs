@@ -1,4 +1,4 @@
-//! Runs a graph on threads that outlive the call that started the graph.
+//! A graph on threads that outlive the call that started it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -246,8 +246,7 @@ impl Pipeline {
         }
         self.wait(None);
         for (_, handle) in self.threads.drain(..) {
-            // The thread has contained the panics of its stages, and the graph has recorded these
-            // panics.
+            // The thread has contained the panics of its stages, and the graph has recorded them.
             if let Err(panic) = handle.join() {
                 drop_payload(panic);
             }
@@ -259,8 +258,7 @@ impl Pipeline {
         }
     }
 
-    /// Waits as [`Pipeline::join`] does, but no longer than `limit`. Unlike `join`, this method can
-    /// be called again.
+    /// Waits as [`Pipeline::join`] does, but no longer than `limit`, and can be called again.
     ///
     /// `join_within` does not wait for the destructors of the threads' thread-local values;
     /// [`Pipeline::join`] does.

@@ -1,5 +1,4 @@
-//! This module prints a strategy and its parameters as an alias, such as `adaptive:25%`, and parses
-//! aliases.
+//! Strategies and their parameters as text: prints and parses aliases, such as `adaptive:25%`.
 
 use std::fmt;
 use std::str::FromStr;

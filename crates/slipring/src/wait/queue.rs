@@ -1,5 +1,4 @@
-//! The wait queue: threads and tasks sleep in the queue until progress is made, and lose no
-//! wake-up.
+//! The wait queue: threads and tasks sleep in it until progress is made, and lose no wake-up.
 //!
 //! [`WaitQueue`] documents the dangers, the protocol and the invariants.
 

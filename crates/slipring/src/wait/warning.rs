@@ -33,8 +33,7 @@ pub enum Warning {
         /// other threads of the graph may run on further cores.
         cores: usize,
     },
-    /// Two threads that spin are bound to the same core, so each of the two threads delays the
-    /// other.
+    /// Two threads that spin are bound to the same core, so each of them delays the other.
     SharedCore {
         /// Name of one of the two stages that spin on the same core; [`PRODUCER`](crate::PRODUCER)
         /// for the producers.
