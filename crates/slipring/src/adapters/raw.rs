@@ -30,7 +30,7 @@ use crate::ring::words::ahead;
 /// A producer whose calls take and return positions: `next` claims, `at_mut` fills, `done`
 /// publishes. [`Producer::into_raw`] returns it.
 ///
-/// A raw producer has one claim at a time. A raw producer's drop gives up the claimed slots that
+/// A raw producer has one claim at a time. Its drop gives up the claimed slots that
 /// [`RawProducer::done`] has not published.
 ///
 /// ```

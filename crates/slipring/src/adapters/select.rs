@@ -23,7 +23,7 @@ mod sealed {
 /// A handle that can wake a [`Waker`] when a call on it may succeed: a consumer when events may be
 /// available, a producer when slots may be free.
 ///
-/// This trait is sealed, and only the handles of this library implement the trait.
+/// This trait is sealed: only handles of this library implement it.
 ///
 /// ```
 /// use slipring::Waitable;
@@ -60,10 +60,9 @@ pub trait Waitable: sealed::Sealed {
     /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
     /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
     /// There `arm` also checks for deaths, as a call does that finds nothing, and returns `true`
-    /// where the next call tells of one. A waker should be
-    /// quick: for instance an executor's waker, or a waker that writes to an eventfd. If the
-    /// graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the waker at
-    /// once. Costs a short lock of the wait queue.
+    /// where the next call tells of one. A waker should be quick: for instance an executor's waker,
+    /// or one that writes to an eventfd. If the graph's wait strategy does not park, no thread
+    /// notifies, and `arm` itself wakes the waker at once. Costs a short lock of the wait queue.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;

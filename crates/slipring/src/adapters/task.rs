@@ -7,7 +7,7 @@
 //!   that goes to sleep there (queue::I1, reactor::I1); its drop removes the waker. Where its
 //!   handle's budget was spent, it has woken its task instead, and the handle's next poll finds a
 //!   new budget: the task goes on, whatever becomes of this future.
-//! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
+//! - I2: a future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -49,9 +49,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// A task whose ring always has events lets the other tasks of its thread run: after 511
     /// results in a row of this handle's futures, or from the 16th on after about 100 µs, a future
     /// wakes its task and is pending once. It has taken nothing then, and the next poll succeeds. A
-    /// wait begins a new row. So a poll by hand, with a waker that does nothing, finds an event
-    /// that is there 15 times in a row; later it may be pending once. Counting costs a result about
-    /// a nanosecond.
+    /// wait begins a new row. So a poll by hand, with a waker that does nothing, finds an available
+    /// event 15 times in a row; later it may be pending once. Counting costs a result about a
+    /// nanosecond.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {

@@ -42,8 +42,8 @@ use crate::ring::words::{ahead, later};
 pub enum StartAt {
     /// The next event that reaches the tap.
     Now,
-    /// The oldest event that is still held for the tap. How old this event is depends on how far
-    /// the producers, and the stages that come after the tap, have gone on.
+    /// The oldest event that is still held for the tap. Its age depends on how far the producers,
+    /// and the stages behind the tap, have gone on.
     Oldest,
     /// The given position, e.g. the [`next_seq`](Consumer::next_seq) of a subscription that has
     /// left.
@@ -212,8 +212,8 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
     }
 }
 
-/// A handle with which any thread asks one [`Subscription`] to leave. [`Consumer::leave_handle`]
-/// creates a leave handle.
+/// A handle with which any thread asks one [`Subscription`] to leave: see
+/// [`Consumer::leave_handle`].
 ///
 /// Example: [`Consumer::leave_handle`].
 #[doc(alias = "AbortHandle")]

@@ -348,7 +348,7 @@ impl<T> Awaited<T> {
 }
 
 /// The task is woken when the promise is fulfilled or broken, or its graph ends. A later poll may
-/// bring another waker, which replaces the one before; only the last one is woken.
+/// bring another waker, which replaces the previous one; only the last one is woken.
 ///
 /// No thread wakes a task when the graph's deadline passes: the next poll fails the graph then. A
 /// poll on a thread that runs the graph's stages ([`Chain::threads`](crate::Chain::threads),
