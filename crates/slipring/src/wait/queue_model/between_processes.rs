@@ -208,7 +208,7 @@ fn a_refused_barrier_of_processes_loses_no_wake_up() {
 /// notification takes the announcement that the dead sleeper left.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
-fn a_dead_sleeper_leaves_nobody_asleep() {
+fn a_dead_sleeper_leaves_no_other_asleep() {
     passes(19_000, |start| deaths(in_soak(start), publications(), false, 1, 0));
 }
 
