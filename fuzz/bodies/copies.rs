@@ -19,7 +19,7 @@ enum Hand {
     Writes(CopyingConsumer<u64, Writing, Seated>),
     Works(CopyingConsumer<u64, Writing, SeatedWorker>),
     Shard(CopyingConsumer<u64, Writing, SeatedShard>),
-    Joined(CopyingConsumer<u64, Reading, Joined<true>>),
+    Joined(CopyingConsumer<u64, Reading, Joined>),
 }
 
 enum Tx {

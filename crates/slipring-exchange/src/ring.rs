@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use slipring::{Graph, Producer, Wait};
+use slipring::{Graph, Layout, Producer, Wait};
 use slipring_shm::{Event, Segment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -48,7 +48,7 @@ fn failed(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-impl<E: Words> Writer for Producer<E> {
+impl<E: Words, L: Layout> Writer for Producer<E, L> {
     fn write(&mut self, fill: &mut dyn FnMut(&mut [u64])) -> io::Result<u64> {
         let mut written = 0;
         let filled = |block: &mut E| {

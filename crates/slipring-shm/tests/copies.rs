@@ -318,7 +318,7 @@ macro_rules! works {
 
 works!(
     Reading slipring::Seated, Writing slipring::Seated, Writing slipring::SeatedWorker,
-    Writing slipring::SeatedShard, Reading slipring::Joined<true>
+    Writing slipring::SeatedShard, Reading slipring::Joined
 );
 
 /// While another process stores any bytes in the file, head and participants included, the calls of

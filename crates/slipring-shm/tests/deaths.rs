@@ -15,8 +15,8 @@ use common::oracle::{Numbered, STAGES, join, retry};
 use common::trace::{fork, wait};
 use common::*;
 use rustix::process::Signal;
-use slipring::{BatchError, ClaimError, PRODUCER, Producer, Wait, WaitError};
-use slipring_shm::{Attached, OnDeath, Problem, Reader, Segment};
+use slipring::{BatchError, ClaimError, PRODUCER, Wait, WaitError};
+use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, Segment};
 
 #[test]
 fn plays_a_role() {

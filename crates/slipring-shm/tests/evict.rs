@@ -84,7 +84,7 @@ impl Ring {
 }
 
 /// Gives the producer's place back without a close.
-fn leave(tx: slipring::Producer<Numbered>) {
+fn leave(tx: slipring_shm::Producer<Numbered>) {
     let leaves = std::thread::spawn(move || {
         let _tx = tx;
         panic!("leaves the place");

@@ -203,7 +203,7 @@ fn sleeping_first(world: &World, journal: &Journal) -> Hands {
 }
 
 /// The victim is a producer that has published `count` events.
-fn producer(world: &World, journal: &Journal, count: u64) -> slipring::Producer<Numbered> {
+fn producer(world: &World, journal: &Journal, count: u64) -> slipring_shm::Producer<Numbered> {
     let me = join(&world.segment).wait(Wait::Blocking).unwrap();
     let mut tx = world.producer(&me).unwrap();
     (0..count).for_each(|_| publish(&mut tx, 1, journal));

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use common::oracle::retry;
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{BatchError, ClaimError, Producer, SeqRange, WaitError};
+use slipring::{BatchError, ClaimError, SeqRange, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, PoolWriter, Problem, Reader};
+use slipring_shm::{Attached, PoolWriter, Problem, Producer, Reader};
 
 const CAPACITY: u64 = 16;
 const POOL: &str = "work";

@@ -12,9 +12,9 @@ use std::time::Duration;
 use common::oracle::retry;
 use common::trace::{PLACE_STEPS, Path, Victim, fork, mark, test_in_a_role, wait};
 use common::*;
-use slipring::{BatchError, ClaimError, Producer, WaitError};
+use slipring::{BatchError, ClaimError, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, OnDeath, Problem, Reader, ShardWriter};
+use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, ShardWriter};
 
 const CAPACITY: u64 = 16;
 const BOOKS: &str = "books";

@@ -7,8 +7,8 @@ mod common;
 use std::ops::Range;
 
 use common::watched;
-use slipring::{BatchError, Producer, WaitError};
-use slipring_shm::{Attached, Reader, Segment, Writer};
+use slipring::{BatchError, WaitError};
+use slipring_shm::{Attached, Producer, Reader, Segment, Writer};
 
 /// First positions, of which two wrap.
 const STARTS: [u64; 4] = [0, 5, u64::MAX - 3, u64::MAX - 9];

@@ -18,8 +18,8 @@ use std::time::Duration;
 use common::oracle::{Numbered, join, retry};
 use common::trace::{fork, wait};
 use common::*;
-use slipring::{Producer, WaitError};
-use slipring_shm::{Attached, OnDeath, Reader, Segment};
+use slipring::WaitError;
+use slipring_shm::{Attached, OnDeath, Producer, Reader, Segment};
 
 /// The name of the threads that sleep for tasks.
 const THREAD: &str = "slipring-tasks";

@@ -114,6 +114,7 @@ mod live;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
 mod observe;
+mod processes;
 mod producer;
 mod promise;
 #[cfg(all(test, not(slipring_loom)))]
@@ -146,6 +147,8 @@ pub use live::tap::{LeaveHandle, StartAt, Subscription, Tap};
 pub use observe::mirror::{Mirror, MirrorHandle};
 pub use observe::observer::{ObserveError, Observed, Observer};
 pub use observe::words::Plain;
+pub use processes::markers::{Seated, SeatedShard, SeatedWorker};
+pub use processes::producer::Apart;
 pub use producer::claim::*;
 pub use producer::conflate::*;
 pub use producer::*;

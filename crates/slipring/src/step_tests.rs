@@ -48,25 +48,41 @@ fn a_frontier_never_falls_below_its_lower_bound() {
 
     // A pool's frontier stays at the caller's lower bound, even while a worker's line holds an
     // earlier position.
-    let bound = control.line(line(pool_stage) + 2);
+    let bound = control.positions.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
-    assert_eq!(control.frontier(pool_stage, 0), 0);
-    assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
-    assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
+    assert_eq!(control.positions.frontier(&control.plan, pool_stage, 0), 0);
+    assert_eq!(
+        control.positions.frontier(&control.plan, pool_stage, 4),
+        4,
+        "a pool's frontier goes back"
+    );
+    assert_eq!(control.positions.least_frontier(&control.plan, &[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
     // The frontiers of shards and of a reader stay at the caller's lower bound, even if that bound
     // is beyond the released positions.
-    assert_eq!(control.frontier(shard_stage, 4), 4);
-    assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
-    assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
+    assert_eq!(control.positions.frontier(&control.plan, shard_stage, 4), 4);
+    assert_eq!(
+        control.positions.frontier(&control.plan, shard_stage, 6),
+        6,
+        "the frontier of shards goes back"
+    );
+    assert_eq!(
+        control.positions.least_frontier(&control.plan, &[end_stage], 6).0,
+        6,
+        "the least frontier goes back"
+    );
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
     // A tap's frontier stays at the caller's lower bound while a joiner's line holds an earlier
     // position.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
-    let pin = control.line(line(tap_stage) + 1);
+    let pin = control.positions.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
-    assert_eq!(control.frontier(tap_stage, 4), 4, "a tap's frontier goes back");
+    assert_eq!(
+        control.positions.frontier(&control.plan, tap_stage, 4),
+        4,
+        "a tap's frontier goes back"
+    );
     assert_eq!(core.pass(end_stage, 4), 4, "a passer goes back");
     (4..6).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
@@ -98,9 +114,9 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     while second[0].poll(8, |_, _| ()).unwrap() != 0 {}
     let state = first[0].state();
     let core = state.core.clone();
-    core.control.line(state.plan().line + 2).store(0, Relaxed);
+    core.control.positions.line(state.plan().line + 2).store(0, Relaxed);
     assert!(second[1].try_batch(1).is_err(), "a chunk that the stage before has not released");
-    core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
+    core.control.positions.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
 /// The position that gates a producer may fall for a moment, for example until a refused joiner
@@ -122,11 +138,11 @@ fn a_producers_limit_never_falls_behind_its_claims() {
             Some(workers) => workers[0].state().plan().line + 2,
             None => member.state().plan().line + 1,
         };
-        let before = core.control.line(bound).load(Relaxed);
+        let before = core.control.positions.line(bound).load(Relaxed);
         tx.next_n(8).unwrap();
-        core.control.line(bound).store(0u64.wrapping_sub(4) << 1, Relaxed);
+        core.control.positions.line(bound).store(0u64.wrapping_sub(4) << 1, Relaxed);
         assert_eq!(tx.available(), 0);
-        core.control.line(bound).store(before, Relaxed);
+        core.control.positions.line(bound).store(before, Relaxed);
         tx.done(7).unwrap();
         assert!(tx.next().is_err(), "all slots are lent to the stages");
     }
@@ -162,11 +178,12 @@ fn an_idle_producer_claims_after_any_distance() {
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let release_to = |seq: u64| match gate {
-                "a reader" => core.control.line(line(0)).store(seq, Relaxed),
-                "a tap" => core.control.line(line(1)).store(seq, Relaxed),
+                "a reader" => core.control.positions.line(line(0)).store(seq, Relaxed),
+                "a tap" => core.control.positions.line(line(1)).store(seq, Relaxed),
                 "a pool" => {
-                    core.control.line(line(0)).store(PoolWord::new(seq, 0).0, Relaxed);
+                    core.control.positions.line(line(0)).store(PoolWord::new(seq, 0).0, Relaxed);
                     core.control
+                        .positions
                         .line(core.control.plan.stages[0].landmark_line())
                         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
                 }
@@ -341,7 +358,11 @@ fn a_release_covers_only_lent_events() {
                 );
                 first.release_until(1);
                 let state = first.state();
-                assert_eq!(state.control().frontier(state.stage, 0), 2, "a release moves back");
+                assert_eq!(
+                    state.control().positions.frontier(&state.control().plan, state.stage, 0),
+                    2,
+                    "a release moves back"
+                );
                 let rest = first.try_batch(4).unwrap();
                 assert_eq!((rest.first_seq(), rest.len()), (2, 2));
             }};

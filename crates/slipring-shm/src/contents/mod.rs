@@ -142,7 +142,7 @@ pub type Reader<H> = <H as Handles>::Reader<Seated>;
 /// The handle with which a stage reads, and may change, every event.
 pub type Writer<H> = <H as Divisible>::Writer<Seated>;
 /// A reader that has joined a tap.
-pub type Subscription<H> = <H as Handles>::Reader<Joined<true>>;
+pub type Subscription<H> = <H as Handles>::Reader<Joined>;
 /// The handle with which one worker of a pool reads events.
 pub type PoolReader<H> = <H as Handles>::Reader<SeatedWorker>;
 /// The handle with which one worker of a pool reads, and may change, events.

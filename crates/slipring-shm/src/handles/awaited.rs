@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use slipring::segment::{SegmentConsumer, SegmentRequest};
+use slipring::segment::{InSegment, Interleaved, SegmentConsumer, SegmentRequest};
 use slipring::{Batch, BatchError, Reading, Seated};
 
 use crate::contents::{Contents, Event, Reader};
@@ -224,7 +224,7 @@ impl<T> fmt::Debug for Awaited<T> {
     }
 }
 
-type Lent<'a, T> = Batch<'a, T, slipring::Reading, slipring::Seated>;
+type Lent<'a, T> = Batch<'a, T, Reading, Seated, InSegment<Interleaved>>;
 
 /// The value of a promise, lent where it lies. It dereferences to the value.
 ///

@@ -18,7 +18,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use slipring::{ClaimError, Producer, Wait, WaitError, WaitStrategy as _};
+use slipring::segment::{OnDeath, SegmentProducer};
+use slipring::{ClaimError, Wait, WaitError, WaitStrategy as _};
 
 use crate::contents::Event;
 use crate::errors::{Problem, SegmentError};
@@ -27,7 +28,6 @@ use crate::handles::awaited::Awaited;
 use crate::handles::builder::Builder;
 use crate::handles::segment::Segment;
 use crate::layout::Checked;
-use slipring::segment::OnDeath;
 
 /// Name of the stage that waits, in `slipring ls` and in the segment.
 const WAITER: &str = "waiter";
@@ -373,7 +373,7 @@ impl<T: Event> PromiseBuilder<T> {
 /// Example: [`PromiseSegment`].
 #[must_use = "a promise that is dropped is broken"]
 pub struct Promise<T> {
-    tx: Producer<T>,
+    tx: SegmentProducer<T>,
 }
 
 impl<T: Event> Promise<T> {

@@ -94,7 +94,7 @@ fn a_tap_shows_its_readers() {
         // SAFETY: only this test opens the segment.
         let attached = unsafe { segment.attach().unwrap() };
         let (mut tx, mut all) = (attached.producer().unwrap(), attached.reader("all").unwrap());
-        let publish = |tx: &mut slipring::Producer<u64>, count| {
+        let publish = |tx: &mut crate::Producer<u64>, count| {
             (0..count).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
         };
         publish(&mut tx, 3);

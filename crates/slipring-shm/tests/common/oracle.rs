@@ -7,9 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use slipring::segment::Seat;
-use slipring::{ClaimError, Producer, SeqRange, StartAt, WaitError};
+use slipring::{ClaimError, SeqRange, StartAt, WaitError};
 use slipring_shm::parts::layout::HEAD;
-use slipring_shm::{Attached, Event, Problem, Reader, Segment, SegmentError, Subscription, Writer};
+use slipring_shm::{
+    Attached, Event, Problem, Producer, Reader, Segment, SegmentError, Subscription, Writer,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An event that knows its position and its publisher.

@@ -20,6 +20,7 @@ use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::consumer::waiting::Counting;
 use crate::errors::{BatchError, ClaimError, NotHeld};
+use crate::processes::markers::{BeginsAgain, Succeeds};
 use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::core::Core;
 use crate::ring::seq_range::SeqRange;
@@ -113,7 +114,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
     /// Holds the claim of `len` positions from `seq` on, or of those before the ring's end.
     fn hold_claim(&mut self, seq: u64, len: usize) -> u64 {
-        let len = self.producer.within_end(seq, len as u64);
+        let len = S::within_end(&self.producer, seq, len as u64);
         self.hold(SeqRange::new(seq, len as usize));
         self.producer.core().touch(seq, len, true);
         seq
@@ -121,7 +122,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
     /// From now on, claims of one of several processes end at the ring's end at the latest.
     pub(crate) fn stop_at_end(&mut self) {
-        self.producer.stop_at_end();
+        self.producer.stops_at_end = true;
     }
 
     /// Returns the number of claimed positions that are not published yet.
@@ -391,7 +392,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     }
 }
 
-impl<E, A: lease::Access, C: lease::Succeeds, L: Layout> RawConsumer<E, A, C, L> {
+impl<E, A: lease::Access, C: Succeeds, L: Layout> RawConsumer<E, A, C, L> {
     /// Returns the positions of events that were lent before and come again, as
     /// [`Consumer::redelivered`] does. Of a pool's worker: those of the chunk in which
     /// [`RawConsumer::available`] found events last.
@@ -402,7 +403,7 @@ impl<E, A: lease::Access, C: lease::Succeeds, L: Layout> RawConsumer<E, A, C, L>
     }
 }
 
-impl<E, C: lease::BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
+impl<E, C: BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
     /// Returns which of the next events may be half-written, as [`Consumer::suspects`] does.
     ///
     /// Example: [`Consumer::suspects`].
@@ -447,22 +448,22 @@ fn why_empty<E, L: Layout>(
     next: u64,
 ) -> BatchError {
     let control = &core.control;
-    if control.plan.reads_stamps(stage) || holder == control.producer_party() {
+    if control.plan.reads_stamps(stage) || holder == control.plan.producer_party() {
         return BatchError::Unavailable;
     }
     let lower_bound = next.wrapping_sub(core.capacity());
-    let at = control.frontier(holder, lower_bound);
+    let at = control.positions.frontier(&control.plan, holder, lower_bound);
     let to = if !control.plan.reads_stamps(holder) {
-        control.upstream(holder, lower_bound).0
+        control.positions.upstream(&control.plan, holder, lower_bound).0
     } else if control.plan.many_producers {
-        control.claimed(next).0
+        control.positions.claimed(&control.plan, next).0
     } else if control.plan.cursor {
-        control.cursor()
+        control.positions.cursor()
     } else {
         published_from(core, at)
     };
     match ahead(to, at) {
-        lag @ 1.. => BatchError::Gated { stage: control.name(holder), lag: lag as u64 },
+        lag @ 1.. => BatchError::Gated { stage: control.plan.name_of(holder), lag: lag as u64 },
         _ => BatchError::Unavailable,
     }
 }

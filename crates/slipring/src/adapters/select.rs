@@ -107,7 +107,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
         Producer::disarm(self);
     }
     fn wakes(&self) -> bool {
-        self.core().control.plan.parks(self.core().control.producer_party())
+        self.core().control.plan.parks(self.core().control.plan.producer_party())
     }
 }
 

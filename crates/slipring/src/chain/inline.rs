@@ -128,11 +128,11 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         // A swapped chain may still have a reference to its stages.
         let mut threads = stages.0.take().map(|mut turn| take(&mut *turn)).unwrap_or_default();
         if !driven.same(&core) {
-            core.control.fail(core.control.producer_party(), None, Cause::Dropped);
+            core.control.fail(core.control.plan.producer_party(), None, Cause::Dropped);
         }
         // The drop of `producer` closes its ring, and a panic in it fails this chain's graph.
         if let Some(panic) = drop_contained(producer) {
-            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
         }
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
@@ -154,7 +154,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             thread.stop(&driven.control);
         }
         if let Some(panic) = driven.take_apart() {
-            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
         }
         hooks.drop_contained(&core.control);
         finish(core, produced, false)
@@ -209,7 +209,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
             // After a skip, `work` may return 0 although a stage has released slots.
             if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
                 let control = &self.core.control;
-                control.expire(control.producer_party(), self.producer.next_seq());
+                control.expire(control.plan.producer_party(), self.producer.next_seq());
             }
         }
         Ok(())

@@ -12,13 +12,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Index, IndexMut};
 
-use crate::consumer::markers::{SeatedWorker, Writing, sealed};
+use crate::consumer::markers::{Writing, sealed};
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, mut_slices, out_of_bounds};
-use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
-use crate::ring::words::ahead;
 
 /// Events lent to a stage together: consecutive positions in their order, without a tombstone. A
 /// batch dereferences to [`Events`].
@@ -38,11 +36,11 @@ use crate::ring::words::ahead;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
-    view: Events<'c, E, L>,
+    pub(crate) view: Events<'c, E, L>,
     /// Number of events that the batch lends.
-    len: u64,
+    pub(crate) len: u64,
     /// The handle's position.
-    position: &'c mut C::Position<E, L>,
+    pub(crate) position: &'c mut C::Position<E, L>,
     access: PhantomData<A>,
 }
 
@@ -166,67 +164,6 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
     #[inline]
     fn index(&self, offset: usize) -> &E {
         &self.view[offset]
-    }
-}
-
-impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
-    /// Returns the positions of the batch's events that may have been lent before, to a worker that
-    /// died or left without a release; see
-    /// [`Consumer::redelivered`](crate::Consumer::redelivered).
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
-    ///     .capacity(8)
-    ///     .pool_writer("add", 2)
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.producer()?;
-    /// tx.publish(|slot| *slot = 7)?;
-    /// let mut one = attached.pool_writer("add")?;
-    /// one.batch(8)?[0] += 1; // not released
-    /// drop(one);
-    /// let mut other = attached.pool_writer("add")?;
-    /// assert_eq!(other.batch(8)?.redelivered(), (0..1).into()); // whether 1 was added is not known
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn redelivered(&self) -> SeqRange {
-        // A batch lies within one chunk, and of a chunk that comes again all events come again.
-        let len = if self.position.again().is_empty() { 0 } else { self.len };
-        SeqRange::new(self.view.first_seq(), len as usize)
-    }
-}
-
-impl<E, C: sealed::BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
-    /// Returns how many of the batch's first events may be half-written, as
-    /// [`Consumer::suspects`](crate::Consumer::suspects) says. The others are whole.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
-    ///     .capacity(8)
-    ///     .writer("add")
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let mut tx = attached.producer()?;
-    /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
-    /// let mut add = attached.writer("add")?;
-    /// assert_eq!(add.batch(2)?.suspects(), 0);
-    /// drop(add); // nothing was released
-    ///
-    /// let mut add = attached.writer("add")?;
-    /// let batch = add.batch(8)?;
-    /// assert_eq!((batch.len(), batch.suspects()), (5, 2));
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn suspects(&self) -> usize {
-        let end = C::again(self.position).end_seq();
-        let suspects = ahead(end, self.view.first_seq()).max(0) as u64;
-        suspects.min(self.len) as usize
     }
 }
 

@@ -21,10 +21,9 @@ use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
 use crate::ring::owner::Owner;
-use crate::ring::peers::Checkup;
-use crate::ring::recovery;
 use crate::ring::slots::{Interleaved, Layout, View};
-use crate::ring::waits::Unmet;
+use crate::ring::waits::{Place, Unmet};
+use crate::ring::world::{Watched, World};
 use crate::wait::HandleLearner;
 
 /// A stage's handle, which lends events to one thread at a time.
@@ -57,7 +56,7 @@ use crate::wait::HandleLearner;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
-    pub(super) position: C::Position<E, L>,
+    pub(crate) position: C::Position<E, L>,
     access: PhantomData<A>,
 }
 
@@ -81,13 +80,13 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     }
 }
 
-impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L> {
+impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// Creates the handle of a member that has joined a tap.
-    pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole<SEGMENT>>) -> Self {
+    pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole>) -> Self {
         Consumer { position, access: PhantomData }
     }
 
-    pub(crate) fn membership(&self) -> (&ConsumerState<E, L>, &MemberRole<SEGMENT>) {
+    pub(crate) fn membership(&self) -> (&ConsumerState<E, L>, &MemberRole) {
         (self.position.state(), self.position.role())
     }
 }
@@ -255,7 +254,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Returns the name of the stage or producer for which a wait waits.
     #[cold]
     fn awaited(&self) -> Name {
-        self.position.state().control().name(self.position.waits_for())
+        self.position.state().control().plan.name_of(self.position.waits_for())
     }
 
     /// Returns the number of events that are available now, at most `max`. The method fails only if
@@ -351,7 +350,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub(crate) fn ended_or_refused(&mut self) -> Option<WaitError> {
         self.position.flush_if_new();
         match self.position.ended() {
-            None if self.position.state().control().peers.is_some() => self.refused(),
+            None if L::World::SHARED => self.refused(),
             ended => ended,
         }
     }
@@ -360,9 +359,12 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// due. Returns what the call is to tell.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
+        if !L::World::SHARED {
+            return None;
+        }
         let state = self.position.state_mut();
-        let checks = state.death_checks.is_due(state.core.control.peers.as_ref()?);
-        if checks || state.task.taken().is_some() { self.heard(checks) } else { None }
+        let due = state.core.world.is_due(&mut state.checks);
+        if due || state.task.taken().is_some() { self.heard(due) } else { None }
     }
 
     /// Works as [`Consumer::refused`], for a handle that has just armed a waker. If there is an
@@ -371,19 +373,21 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         let Some(death) = self.refused() else { return false };
         self.position.disarm();
         let state = self.position.state();
-        state.control().tell_later(&state.task, death);
+        state.core.world.tell_later(&state.task, death);
         true
     }
 
     /// Returns what this handle has heard of deaths.
     #[cold]
-    fn heard(&self, checks: bool) -> Option<WaitError> {
+    fn heard(&self, due: bool) -> Option<WaitError> {
         let state = self.position.state();
-        let settle = |dead| recovery::settle(&state.core, dead);
-        let is_damaged = || self.position.finds_damage();
-        let checkup = Checkup { settle: &settle, is_damaged: &is_damaged };
-        let place = (state.stage, self.position.next());
-        state.control().refused(place, &state.task, checks, checkup)
+        let place = Place { party: state.stage, at: self.position.next() };
+        let ring = Watched {
+            control: state.control(),
+            ring: &*state.core,
+            is_damaged: &|| self.position.finds_damage(),
+        };
+        state.core.world.refuse(ring, place, &state.task, due)
     }
 
     /// Works as [`Availability::finds_damage`].

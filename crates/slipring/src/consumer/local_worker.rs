@@ -43,7 +43,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         worker: usize,
         learned: HandleLearner,
     ) -> Self {
-        let landmark = core.control.landmark(stage);
+        let landmark = core.control.positions.landmark(&core.control.plan.stages[stage]);
         Self::begin(core, stage, worker, LocalWorker, landmark, learned)
     }
 
@@ -63,7 +63,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             return true;
         }
         let core = self.state.core.clone();
-        let claim = core.control.line(self.claim_line);
+        let claim = core.control.positions.line(self.claim_line);
         loop {
             let word = PoolWord(edge::chunk_taken::see(claim));
             self.last_seen = word.seq(self.known());
@@ -81,17 +81,17 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             // until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
-            let own = core.control.line(self.own_line);
+            let own = core.control.positions.line(self.own_line);
             // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
-                core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
+                core.control.waits.notify(&core.control.plan.stages[self.state.stage].notifies);
             }
             let taken = PoolWord::new(end, left).0;
             let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
             let swapped = edge::chunk_taken::take(claim, word.0, taken);
             if passes_landmark && swapped.is_ok() {
-                core.control.line(self.state.plan().landmark_line()).store(end, Relaxed);
+                core.control.positions.line(self.state.plan().landmark_line()).store(end, Relaxed);
             }
             match swapped {
                 Ok(_) if live => {
@@ -148,7 +148,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         if self.next != self.chunk_end
             && remain > 0
             && !std::thread::panicking()
-            && control.stopped().is_none()
+            && control.status.stopped().is_none()
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
             let orphan = Orphan { seat: self.chunk_seat(), rest: self.next..self.chunk_end };

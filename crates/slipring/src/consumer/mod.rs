@@ -13,12 +13,9 @@ pub(crate) mod pace;
 mod pace_tests;
 pub(crate) mod position;
 pub(crate) mod role;
-pub(crate) mod seated_worker;
 pub(crate) mod sequential;
 pub(crate) mod shard;
 pub(crate) mod spacing;
-pub(crate) mod successor;
-pub(crate) mod suspects;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 #[cfg(all(test, not(slipring_loom)))]

@@ -21,12 +21,12 @@ use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::peers::DeathChecks;
 use crate::ring::plan::Stage;
 use crate::ring::slots::{Layout, View};
 use crate::ring::spec::Access;
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
+use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// A consumer's place in the stream: the position of the consumer's next event, and the position of
@@ -148,14 +148,14 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// the member was asked to leave.
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
-        self.state().control().check_running()
+        self.state().control().status.check_running()
     }
 
     /// Whether the stream goes on, so that [`Availability::ended`] need not look for its end. Empty
     /// polls dominate a consumer's cost, and this check is their only one.
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
-        self.state().control().is_undisturbed()
+        !self.state().control().status.is_over()
     }
 
     /// Returns why no event will come any more. The caller has just polled and found no event.
@@ -179,7 +179,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Returns the result of [`Availability::ended`] for a stream that may have ended.
     #[cold]
     fn find_end(&self) -> Option<WaitError> {
-        self.state().core.control.ended(self.next())
+        self.state().core.control.status.ended(self.next())
     }
 
     /// Looks whether producers of other processes have passed over the position at which this
@@ -238,8 +238,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) task: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
     pub(crate) budget: TaskBudget,
-    /// When this handle's refused calls check for deaths, in a ring between processes.
-    pub(crate) death_checks: DeathChecks,
+    /// When this handle's refused calls check for deaths.
+    pub(crate) checks: <L::World as World>::Checks,
     /// Whether the last call of `poll` that found events found few; see
     /// [`Pace::is_sparse`](crate::consumer::pace::Pace::is_sparse).
     pub(crate) is_sparse: bool,
@@ -279,7 +279,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
             batch_len: 1,
             task: TaskNumber::default(),
             budget: TaskBudget::default(),
-            death_checks: DeathChecks::default(),
+            checks: Default::default(),
             is_sparse: false,
             calls,
             learned,
@@ -343,7 +343,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
     /// Fails the graph, because this handle was dropped at position `at` and the stage needs the
     /// handle. A call of `fail_dropped` does not change a graph that has ended.
     pub(crate) fn fail_dropped(&self, at: u64) {
-        if self.control().ended(at).is_none() {
+        if self.control().status.ended(at).is_none() {
             let cause = if std::thread::panicking() {
                 Cause::Panic("the thread that held its handle panicked".into())
             } else {

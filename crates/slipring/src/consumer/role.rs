@@ -6,9 +6,9 @@ use std::cell::Cell;
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
 use crate::errors::WaitError;
-use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::slots::Layout;
+use crate::ring::world::World;
 
 /// Adapts a `SequentialPosition` to its owner: a stage, a shard or a member of a tap.
 pub trait Role {
@@ -22,9 +22,6 @@ pub trait Role {
         true
     }
 
-    /// Whether the handle sits at a seat of a segment, and tells the seat what it was lent.
-    const SEATED: bool = false;
-
     /// Called before the events before `end` are touched for the first time.
     #[inline(always)]
     fn lend(&self, _end: u64) {}
@@ -33,19 +30,13 @@ pub trait Role {
     #[inline(always)]
     fn bound(&self, _end: u64) {}
 
-    /// Returns whether the stream of a closing ring ends at `at`, the position at which the handle
-    /// has found no event.
-    fn is_end<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _at: u64) -> bool {
-        false
-    }
-
     /// Called where the words by which events are found contradict each other. Afterwards,
     /// [`Role::refusal`] returns an error.
     fn find_damage(&self) {}
 
     /// Returns the reason why this handle must stop while the graph continues.
     #[inline(always)]
-    fn refusal(&self, _control: &Control) -> Option<WaitError> {
+    fn refusal<W: World>(&self, _control: &Control) -> Option<WaitError> {
         None
     }
 
@@ -84,9 +75,8 @@ impl Role for ShardRole {
     }
 }
 
-/// The role of a member of a tap. The graph continues after a member's drop. If `SEGMENT`, the ring
-/// lies in a segment, and other processes write its words.
-pub struct MemberRole<const SEGMENT: bool> {
+/// The role of a member of a tap. The graph continues after a member's drop.
+pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
     /// Index of the line that holds the seat's ticket.
@@ -97,27 +87,23 @@ pub struct MemberRole<const SEGMENT: bool> {
     pub(crate) damaged: Cell<bool>,
 }
 
-impl<const SEGMENT: bool> Role for MemberRole<SEGMENT> {
+impl Role for MemberRole {
     const STARTS_MID_RUN: bool = true;
-    const SEATED: bool = SEGMENT;
-
-    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
-        closing::is_end(state.control(), at)
-    }
 
     fn find_damage(&self) {
         self.damaged.set(true);
     }
 
     #[inline(always)]
-    fn refusal(&self, control: &Control) -> Option<WaitError> {
-        if SEGMENT && self.damaged.get() {
+    fn refusal<W: World>(&self, control: &Control) -> Option<WaitError> {
+        if W::SHARED && self.damaged.get() {
             return Some(WaitError::Damaged);
         }
         // The load of the member's ticket is relaxed, because a ticket publishes no other data. The
         // thread that changes a ticket also notifies the member, so a waiting member loads the
         // ticket again.
-        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
+        (control.positions.line(self.ticket_line).load(Relaxed) != self.ticket)
+            .then_some(WaitError::Left)
     }
 
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, _released: u64) {

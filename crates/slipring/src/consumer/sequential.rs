@@ -12,11 +12,11 @@ use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState, R
 use crate::consumer::role::{Role, StageRole};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
-use crate::ring::claims;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
+use crate::ring::world::{Recover as _, World};
 use crate::wait::HandleLearner;
 
 /// The position of a stage that sees every event.
@@ -181,13 +181,13 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     fn is_at_end(&self) -> bool {
         self.state.control().status.is_closing()
             && self.waits_for_run()
-            && self.role.is_end(&self.state, self.next)
+            && L::World::is_end(self.state.control(), self.next)
     }
 
     /// Returns whether this position has no event, and is where the next run of one of several
     /// processes begins.
     fn waits_for_run(&self) -> bool {
-        R::SEATED
+        L::World::SHARED
             && self.state.control().plan.many_producers
             && self.next == self.live_end
             && !self.is_midway()
@@ -210,9 +210,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     fn known_end(&self) -> Option<WaitError> {
         let ended = self
             .role
-            .refusal(self.state.control())
-            .or_else(|| self.state.control().ended(self.next));
-        if R::SEATED && ended.is_none() { self.false_end() } else { ended }
+            .refusal::<L::World>(self.state.control())
+            .or_else(|| self.state.control().status.ended(self.next));
+        if L::World::SHARED && ended.is_none() { self.false_end() } else { ended }
     }
 
     /// Samples latencies of the events that are about to be released, and saves the values that a
@@ -323,7 +323,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         match self.reads_stamps {
             false => Runs::Hidden,
             // A seat must know of each event before the handler touches the event.
-            true if R::SEATED => Runs::Polled,
+            true if L::World::SHARED => Runs::Polled,
             true => Runs::Walked,
         }
     }
@@ -355,7 +355,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
                     self.state.slots.run_at(self.live_end) != Run::Unpublished
                         || R::STARTS_MID_RUN && self.is_midway()
                 }
-                false if self.follows_cursor => ahead(core.control.cursor(), self.live_end) > 0,
+                false if self.follows_cursor => {
+                    ahead(core.control.positions.cursor(), self.live_end) > 0
+                }
                 false => {
                     self.limit != self.live_end
                         || ahead(core.upstream(self.state.stage, self.limit).0, self.limit) > 0
@@ -369,8 +371,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
-        self.state.control().check_running()?;
-        self.role.refusal(self.state.control()).map_or(Ok(()), Err)
+        self.state.control().status.check_running()?;
+        self.role.refusal::<L::World>(self.state.control()).map_or(Ok(()), Err)
     }
 
     #[cold]
@@ -378,7 +380,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         let ended = self.known_end();
         if ended.is_none() && self.is_at_end() {
             self.state.control().close(self.next);
-            return self.state.control().ended(self.next);
+            return self.state.control().status.ended(self.next);
         }
         ended
     }
@@ -386,7 +388,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
         let control = self.state.control();
-        control.is_undisturbed() && self.role.refusal(control).is_none()
+        !control.status.is_over() && self.role.refusal::<L::World>(control).is_none()
     }
 
     #[cold]
@@ -396,7 +398,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
     #[cold]
     fn finds_damage(&self) -> bool {
-        let damaged = self.waits_for_run() && claims::is_passed_over(&self.state.core, self.next);
+        let damaged = self.waits_for_run() && self.state.core.is_passed_over(self.next);
         if damaged {
             self.role.find_damage();
         }
@@ -406,7 +408,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 
 impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
-        if R::SEATED {
+        if L::World::SHARED {
             if self.state.control().is_own_process() {
                 self.disarm();
                 self.flush();

@@ -25,6 +25,7 @@ use crate::consumer::sequential::SequentialPosition;
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
+use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// The position of one shard, whose role `R` is that of a shard of one process, or of a segment's.
@@ -191,7 +192,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for ShardPosition<E, L, R> {
             // them.
             let passed = self.sequence.next().wrapping_sub(begin);
             let stops =
-                R::SEATED && self.own == 0 && passed > self.sequence.state().core.capacity();
+                L::World::SHARED && self.own == 0 && passed > self.sequence.state().core.capacity();
             if ended || stops {
                 return 0;
             }

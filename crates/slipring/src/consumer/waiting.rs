@@ -5,20 +5,19 @@
 //!   handle's counts at the last flush. Each flush adds the difference between the handle's counts
 //!   and `flushed` to the graph's counters. The field `flushed` stays correct if a wait panics.
 
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::errors::WaitError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
-use crate::ring::peers::Checkup;
-use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::waits::{Unmet, Waiter};
+use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter};
+use crate::ring::world::{Watched, World as _};
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
 /// Time after which a thread that runs stages, and waits for an event in one of their handlers,
@@ -157,44 +156,34 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
-        // The slowest of the parties that the position follows, as each poll in vain finds it.
-        let slowest = Cell::new(self.waits_for());
+        let slowest = self.waits_for();
         let polls = self.state().first_polls();
         // Handles may have joined or left since the handle was made.
         self.state_mut().refresh_first_polls();
-        let waiter =
-            Waiter { polls, ..Waiter::new(self.state().stage, slowest.get(), self.next()) };
+        let waiter = Waiter {
+            polls,
+            until: deadline,
+            ..Waiter::new(self.state().stage, slowest, self.next())
+        };
         let learned = std::mem::take(&mut self.state_mut().learned);
-        let (waited, stats) = {
+        let (waited, stats, slowest) = {
             // This block does not move `guard`, because a move would copy the counts in
             // `guard.flushed`.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
-            let state = position.state();
-            let lasts = &mut || {
-                flushed.get_or_insert_with(|| position.flush_counts());
-                let (place, at) = ((state.stage, position.line()), || position.awaited());
-                self_wait::of_consumer(state.control(), place, at, |at| state.core.is_claimed(at))
-            };
-            let settle = |dead| recovery::settle(&state.core, dead);
-            let checkup = Checkup { settle: &settle, is_damaged: &|| position.finds_damage() };
-            let joins = state.plan().after.len() > 1;
-            let ready = &mut || {
-                let is_ready = position.is_ready();
-                if joins && !is_ready {
-                    slowest.set(position.waits_for());
-                }
-                is_ready
-            };
-            state.control().wait_at(waiter, learned, deadline, lasts, checkup, ready)
+            let position: &Self = position;
+            let joins = position.state().plan().after.len() > 1;
+            let mut next = NextEvent { position, flushed, slowest, joins, kind: PhantomData };
+            let (waited, stats) = position.state().control().wait(waiter, learned, &mut next);
+            (waited, stats, next.slowest)
         };
         let state = self.state_mut();
         // A strategy without first polls may have ended the wait as early.
         if stats.time.is_zero() && stats.sleeps == 0 {
             state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
         }
-        state.counts.wait(slowest.get(), stats);
+        state.counts.wait(slowest, stats);
         if waited.is_err() {
             self.flush();
         }
@@ -212,8 +201,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
-        let place = (state.stage, self.next());
-        let ready = state.control().arm(place, number, waker, &mut || self.is_ready());
+        let place = Place { party: state.stage, at: self.next() };
+        let (world, control) = (&state.core.world, state.control());
+        let ready = world.arm(control, place, number, waker, &mut || self.is_ready());
         if !ready {
             self.count_armed();
         }
@@ -224,12 +214,55 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     fn disarm(&mut self) {
         if let Some(number) = self.state_mut().task.taken() {
             let state = self.state();
-            state.control().disarm(state.stage, number);
+            state.core.world.disarm(state.control(), state.stage, number);
         }
     }
 }
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
+
+/// The next event of a position, as the subject of a wait.
+struct NextEvent<'g, E, L: Layout, P> {
+    position: &'g P,
+    /// The counts that the wait has flushed, once it outlasted its first polls.
+    flushed: &'g mut Option<LocalCounts>,
+    /// The slowest of the parties that the position follows, as each poll in vain finds it.
+    slowest: usize,
+    /// Whether the position follows several parties.
+    joins: bool,
+    kind: PhantomData<(E, L)>,
+}
+
+impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
+    fn is_ready(&mut self) -> bool {
+        let is_ready = self.position.is_ready();
+        if self.joins && !is_ready {
+            self.slowest = self.position.waits_for();
+        }
+        is_ready
+    }
+
+    fn self_wait(&mut self) -> SelfWait {
+        let (position, state) = (self.position, self.position.state());
+        self.flushed.get_or_insert_with(|| position.flush_counts());
+        let (place, at) = ((state.stage, position.line()), || position.awaited());
+        self_wait::of_consumer(state.control(), place, at, |at| state.core.is_claimed(at))
+    }
+
+    fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
+        let state = self.position.state();
+        let ring = Watched {
+            control: state.control(),
+            ring: &*state.core,
+            is_damaged: &|| self.position.finds_damage(),
+        };
+        state.core.world.watch(ring, waiter)
+    }
+
+    fn notice(&self) -> Option<Duration> {
+        self.position.state().core.world.notice()
+    }
+}
 
 /// On drop, a `WaitGuard` stores its fields `learned` and `flushed` in the position's
 /// `ConsumerState`, also after a panic of the wait strategy (I1).

@@ -35,6 +35,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
+use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
@@ -46,7 +47,7 @@ const MAX_CHUNK: u64 = 256;
 /// log2 of the distance between two landmarks of a pool, in positions. The worker whose chunk
 /// crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
 /// landmark is a full position, from which workers derive the claim word's high bits.
-pub(super) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
+pub(crate) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// How a worker takes chunks, and how the worker leaves its pool.
 pub trait WorkerRole: Sized {
@@ -89,48 +90,48 @@ pub trait WorkerRole: Sized {
 /// The position of one worker of a pool.
 #[repr(align(128))] // on cache lines of its own, as `Producer`
 pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
-    pub(super) state: ConsumerState<E, L>,
-    pub(super) role: R,
+    pub(crate) state: ConsumerState<E, L>,
+    pub(crate) role: R,
     /// The worker's seat in its pool.
-    pub(super) worker: usize,
+    pub(crate) worker: usize,
     /// Number of declared workers of the pool.
     workers: u64,
     /// The line of the pool's claim word.
-    pub(super) claim_line: usize,
+    pub(crate) claim_line: usize,
     /// The line of this worker's own bound.
-    pub(super) own_line: usize,
+    pub(crate) own_line: usize,
     /// The line that holds the current chunk's bound.
-    pub(super) bound_line: usize,
+    pub(crate) bound_line: usize,
     /// The word that this worker stored last in `bound_line`.
-    pub(super) bound: u64,
+    pub(crate) bound: u64,
     /// The position of the next event.
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// End of the current chunk.
-    pub(super) chunk_end: u64,
+    pub(crate) chunk_end: u64,
     /// Position of the claim word at this worker's last load. The position is kept in a plain
     /// field: in a model, a load of the claim word before each store would hide errors (see
     /// PROTOCOL.md).
-    pub(super) last_seen: u64,
+    pub(crate) last_seen: u64,
     /// The dependencies' frontier when this worker last loaded the frontier.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
     chunk_len: u64,
     /// The caller's limit for the length of a chunk, in events.
     max_chunk: u64,
     /// Start time and length, in events, of the current chunk; `None`: the chunk is not timed.
-    pub(super) taken: Option<(Instant, u64)>,
+    pub(crate) taken: Option<(Instant, u64)>,
     /// The clock's reading at the end of the last chunk, if the next chunk begins at that time.
     /// `None`: the worker has found no chunk since then.
-    pub(super) chunk_ended: Option<Instant>,
+    pub(crate) chunk_ended: Option<Instant>,
     /// Whether another worker won the last race for a chunk.
-    pub(super) contended: bool,
+    pub(crate) contended: bool,
     /// The position at which the pool has ended, once this worker was told.
     ended_at: Cell<Option<u64>>,
 }
 
 /// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
-pub(super) enum Offer {
+pub(crate) enum Offer {
     Nothing,
     /// A chunk of events. The first field is the chunk's length, in events. The second field is the
     /// number of events of the last run that lie after the chunk.
@@ -141,7 +142,7 @@ pub(super) enum Offer {
 
 impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// Creates an idle worker. The claim word has reached or passed the position `start`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         core: Owner<E, L>,
         stage: usize,
         worker: usize,
@@ -178,20 +179,26 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// `last_seen` may be 2^47 positions or more before the claim word, because the pool may pass
     /// any number of positions while a worker is idle.
     #[inline(always)]
-    pub(super) fn known(&self) -> u64 {
+    pub(crate) fn known(&self) -> u64 {
         // In a model, the claim word moves only a few positions, so `last_seen` is always recent
         // enough. A load of the landmark would multiply the interleavings that a model explores.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
-            later(self.last_seen, self.state.control().landmark(self.state.stage))
+            later(
+                self.last_seen,
+                self.state
+                    .control()
+                    .positions
+                    .landmark(&self.state.control().plan.stages[self.state.stage]),
+            )
         }
     }
 
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
     /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
     /// harm, because a compare-and-swap of an outdated claim word fails.
-    pub(super) fn offer(&mut self, seq: u64, left: u64) -> Offer {
+    pub(crate) fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
         let mut available = core.capacity();
@@ -255,7 +262,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// this worker's events that lie before the bound. A worker that has lost a race for a chunk
     /// holds no event, so storing [`IDLE`] releases no event.
     #[inline(always)]
-    pub(super) fn bind(&mut self, bound: u64) {
+    pub(crate) fn bind(&mut self, bound: u64) {
         if bound != self.bound {
             self.bound = bound;
             self.state.control().release(self.bound_line, bound, self.state.notifies());
@@ -264,13 +271,13 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
 
     /// Returns the seat that holds the current chunk's bound: this worker's own seat, or the seat
     /// of an adopted orphan.
-    pub(super) fn chunk_seat(&self) -> usize {
+    pub(crate) fn chunk_seat(&self) -> usize {
         self.bound_line - self.state.plan().bound_line(0)
     }
 
     /// Gives the seat of an adopted chunk back, after the chunk's bound became idle.
     #[inline(always)]
-    pub(super) fn give_adopted_seat_back(&mut self) {
+    pub(crate) fn give_adopted_seat_back(&mut self) {
         if self.bound_line != self.own_line {
             let control = self.state.control();
             self_wait::moved(control, self.bound_line, self.own_line);
@@ -290,8 +297,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         if let Some((started_at, len)) = self.taken.take() {
             let now = Instant::now();
             self.chunk_ended = Some(now);
-            let notice = || Some(self.state.core.control.peers.as_ref()?.notice);
-            self.role.chunk_ended(now, notice);
+            self.role.chunk_ended(now, || self.state.core.world.notice());
             let took = now.saturating_duration_since(started_at);
             let nanos = (took.as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
@@ -431,7 +437,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         let core = &*self.state.core;
         // The load of the claim word is relaxed, because `has_available` reads no event. A worker
         // loads the claim word again, with acquire, before taking a chunk.
-        let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
+        let word = PoolWord(core.control.positions.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end
             || R::has_orphans(self)
@@ -448,7 +454,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
     fn awaited(&self) -> u64 {
         match self.next == self.chunk_end {
             true => {
-                let claim = self.state.control().line(self.claim_line);
+                let claim = self.state.control().positions.line(self.claim_line);
                 PoolWord(claim.load(Relaxed)).seq(self.known())
             }
             false => self.next,
@@ -461,7 +467,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
-        self.state.control().check_running()?;
+        self.state.control().status.check_running()?;
         self.role.refusal().map_or(Ok(()), Err)
     }
 
@@ -479,7 +485,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
-        self.state.control().is_undisturbed() && self.role.refusal().is_none()
+        !self.state.control().status.is_over() && self.role.refusal().is_none()
     }
 
     #[cold]
@@ -496,17 +502,17 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// Returns why no event will come any more. A worker ends only when its whole pool has ended,
     /// because another worker may leave a chunk that this worker has to finish.
-    pub(super) fn pool_ended(&self) -> Option<WaitError> {
+    pub(crate) fn pool_ended(&self) -> Option<WaitError> {
         let control = self.state.control();
         // A colleague that lost a race for a chunk may show its bound late, and the frontier then
         // seems to go back. An end that was told stays.
         if let Some(end) = self.ended_at.get() {
-            return control.ended(end);
+            return control.status.ended(end);
         }
         // The pool's frontier is at most a lap behind the claim word.
         let lower_bound = self.known().wrapping_sub(control.plan.capacity as u64);
-        let frontier = control.frontier(self.state.stage, lower_bound);
-        let ended = control.ended(frontier);
+        let frontier = control.positions.frontier(&control.plan, self.state.stage, lower_bound);
+        let ended = control.status.ended(frontier);
         if let Some(WaitError::Closed) = ended {
             self.ended_at.set(Some(frontier));
         }

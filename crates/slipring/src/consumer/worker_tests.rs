@@ -30,8 +30,9 @@ fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
 /// that idle workers load, to the last multiple of 2^32 that `seq` has reached.
 fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
     let line = ring.control.plan.stages[stage].line;
-    ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+    ring.control.positions.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
     ring.control
+        .positions
         .line(ring.control.plan.stages[stage].landmark_line())
         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
 }
@@ -92,7 +93,7 @@ fn an_end_that_a_worker_was_told_is_final() {
     ring.publish(0, 1);
     ring.control.close(1);
     assert_eq!(first.for_each(|_, _| ()).unwrap(), 1);
-    let late_bound = ring.control.line(ring.control.plan.stages[0].bound_line(1));
+    let late_bound = ring.control.positions.line(ring.control.plan.stages[0].bound_line(1));
     late_bound.store(0, Relaxed);
     assert!(matches!(first.poll(1, |_, _| ()), Err(WaitError::Closed)));
     assert!(matches!(first.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));

@@ -93,7 +93,7 @@ impl<E, L: Layout> Ring<E, L, Single> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn try_producer(&self) -> Option<Producer<E, L>> {
-        let learned = self.core.control.learner(self.core.control.producer_party());
+        let learned = self.core.control.learner(self.core.control.plan.producer_party());
         let taken = std::mem::replace(&mut self.taken().producer, true);
         (!taken).then(|| Producer::new(self.core.clone(), learned))
     }
@@ -124,7 +124,7 @@ impl<E, L: Layout> Ring<E, L, Many> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn producer(&self) -> Producer<E, L, Many> {
-        let learned = self.core.control.learner(self.core.control.producer_party());
+        let learned = self.core.control.learner(self.core.control.plan.producer_party());
         self.taken().producer = true;
         Producer::new(self.core.clone(), learned)
     }
@@ -172,7 +172,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     {
         let mut taken = self.taken();
         let problem = if let Some(&stage) = taken.unattached.first() {
-            let stage = self.core.control.name(stage);
+            let stage = self.core.control.plan.name_of(stage);
             format!(
                 "stage `{stage}` has no handler: give its key to `Handlers::read` or the like, or \
                  exchange the key for a handle before `Ring::handlers`"
@@ -457,6 +457,6 @@ pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast
     let reader = StageSpec::new("reader", spec::Access::Read, Delivery::Each, &[]);
     let core: Owner<E, Interleaved> = RingBuilder::new(capacity, factory).build(vec![reader])?;
     let (producer, reader) =
-        (core.control.learner(core.control.producer_party()), core.control.learner(0));
+        (core.control.learner(core.control.plan.producer_party()), core.control.learner(0));
     Ok((Producer::new(core.clone(), producer), Consumer::every(core, 0, reader)))
 }

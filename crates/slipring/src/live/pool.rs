@@ -146,7 +146,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
     pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
         let (core, stage) = self.stage_ref.find()?;
-        core.control.check_running()?;
+        core.control.status.check_running()?;
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;

@@ -244,10 +244,10 @@ impl<E, L: Layout> LeaveHandle<E, L> {
     pub fn leave(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
         let control = &core.control;
-        let asked = ask_to_leave(control.line(self.ticket_line), self.ticket);
+        let asked = ask_to_leave(control.positions.line(self.ticket_line), self.ticket);
         if asked {
             let queues = [control.plan.stages[self.stage].queue];
-            control.notify(twin!("leaving-unnotified": &queues[..] => &[]));
+            control.waits.notify(twin!("leaving-unnotified": &queues[..] => &[]));
         }
         asked
     }
@@ -259,7 +259,7 @@ impl<E, L: Layout> fmt::Debug for LeaveHandle<E, L> {
     }
 }
 
-impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L> {
+impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// Leaves the tap, as a drop does.
     ///
     /// ```
@@ -304,12 +304,12 @@ impl<E, L: Layout, const SEGMENT: bool> Consumer<E, Reading, Joined<SEGMENT>, L>
 
 /// Adds a member to the tap `stage`. The caller only observes the ring, and the new member becomes
 /// one of its owners.
-pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
+pub(crate) fn join<E, L: Layout>(
     core: &Arc<Core<E, L>>,
     stage: usize,
     start: StartAt,
-) -> Result<Consumer<E, Reading, Joined<SEGMENT>, L>, SubscribeError> {
-    core.control.check_running()?;
+) -> Result<Consumer<E, Reading, Joined, L>, SubscribeError> {
+    core.control.status.check_running()?;
     let control = &core.control;
     let learned = control.learner(stage); // user code: before a member is counted or pinned
     let tap = &control.plan.stages[stage];
@@ -331,10 +331,12 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
             return Err(SubscribeError::Overwritten { asked, oldest: lower_bound });
         }
     };
-    let seat =
-        control.acquire_member(stage).ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
+    let seat = control
+        .membership
+        .acquire_member(&control.positions, tap)
+        .ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
     let bound = tap.bound_line(seat);
-    edge::released::pin(control.line(bound), asked << 1); // I2: pinned
+    edge::released::pin(control.positions.line(bound), asked << 1); // I2: pinned
     twin!("counted-late": control.positions.add_member(tap, seat) => ());
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
@@ -354,10 +356,10 @@ pub(crate) fn join<E, L: Layout, const SEGMENT: bool>(
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
-    let member = MemberRole::<SEGMENT> {
+    let member = MemberRole {
         seat,
         ticket_line,
-        ticket: control.line(ticket_line).load(Relaxed),
+        ticket: control.positions.line(ticket_line).load(Relaxed),
         damaged: Cell::new(false),
     };
     // The last step of `join` makes the new member an owner of the ring. A refused one never owns
@@ -391,7 +393,7 @@ mod tests {
             let observed = core.observed().upgrade().unwrap();
             let Control { plan, positions, membership, .. } = &core.control;
             let tap = &plan.stages[0];
-            let word = || core.control.line(tap.line).load(Relaxed);
+            let word = || core.control.positions.line(tap.line).load(Relaxed);
             let mut members: Vec<Subscription<u64>> = Vec::new();
             for count in 1..=room {
                 members.push(join(&observed, 0, StartAt::Now).unwrap());
@@ -400,7 +402,7 @@ mod tests {
                     assert_eq!(word(), first);
                 }
             }
-            assert!(join::<u64, Interleaved, false>(&observed, 0, StartAt::Now).is_err());
+            assert!(join::<u64, Interleaved>(&observed, 0, StartAt::Now).is_err());
             assert_eq!(word(), if room == 64 { u64::MAX } else { last });
             assert_eq!(positions.held(tap, 0), 0);
             // Only the last seat's member holds the event at 0, so it alone counts.
@@ -433,7 +435,7 @@ mod tests {
             for core in inside {
                 assert!(Owner::of(&core).is_none(), "the run is over, so no reader joins");
                 assert!(matches!(
-                    join::<_, _, false>(&core, 0, StartAt::Now),
+                    join(&core, 0, StartAt::Now),
                     Err(SubscribeError::NotRunning | SubscribeError::Ended(_))
                 ));
                 drop(core.report());
@@ -478,7 +480,7 @@ mod tests {
         let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
         drop(ring);
         let (core, stage) = tap.stage_ref.find().unwrap();
-        let late = join::<_, _, false>(&core, stage, StartAt::Now).unwrap();
+        let late = join(&core, stage, StartAt::Now).unwrap();
         drop((tx, rx));
         let again = Owner::of(&core).expect("the member owns the ring");
         drop((again, late));

@@ -12,7 +12,8 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::adapters::raw::RawProducer;
-use crate::producer::Apart;
+use crate::processes::layout::InSegment;
+use crate::processes::producer::Apart;
 use crate::segment::{Proof as _, SegmentReader};
 use Access::Read;
 
@@ -21,7 +22,7 @@ const NO_POSITION: Caught = Caught::Message("no position is free");
 const FALSE: Caught = Caught::Message("a whole segment seems damaged");
 const HELD_UP: Caught = Caught::Message("the stream is held up");
 
-type Raw = RawProducer<u64, Interleaved, Apart>;
+type Raw = RawProducer<u64, InSegment<Interleaved>, Apart>;
 
 /// The events that a producer has published, and may have published when it died.
 #[derive(Default)]

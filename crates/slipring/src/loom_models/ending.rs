@@ -218,11 +218,11 @@ fn loom_a_failure_states_its_reason() {
             let ring = ring.clone();
             thread::spawn(move || ring.control.fail(stage, None, Cause::Panic("model".into())))
         });
-        let why = || match ring.control.stopped() {
+        let why = || match ring.control.status.stopped() {
             Some(WaitError::Failed(failure)) => failure.stage().clone(),
             _ => panic!("failed without a stored failure"),
         };
-        let early = (!ring.control.is_running()).then(why);
+        let early = (!ring.control.status.is_running()).then(why);
         failing.into_iter().for_each(|failing| failing.join().unwrap());
         assert!(early.is_none_or(|early| early == why()), "the reason has changed");
     });
@@ -311,9 +311,9 @@ fn loom_a_failure_is_seen_without_waiting() {
         let failed = ring.clone();
         let failing =
             thread::spawn(move || failed.control.fail(0, None, Cause::Panic("model".into())));
-        if !ring.control.is_running() {
+        if !ring.control.status.is_running() {
             assert!(
-                matches!(ring.control.stopped(), Some(WaitError::Failed(_))),
+                matches!(ring.control.status.stopped(), Some(WaitError::Failed(_))),
                 "failed without a stored failure"
             );
         }

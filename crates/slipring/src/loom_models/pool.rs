@@ -251,7 +251,7 @@ fn loom_a_pool_passes_a_tombstone() {
         let (seen, mut rx) = reading.join().unwrap();
         assert_eq!(seen + read_rest(&mut rx), 1);
         assert_eq!(
-            ring.control.frontier(0, START),
+            ring.control.positions.frontier(&ring.control.plan, 0, START),
             START.wrapping_add(2),
             "the tombstone is not released"
         );

@@ -15,7 +15,8 @@ use super::task::block_on;
 use super::*;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed, Weak};
-use crate::ring::reactors::{Reactors, Watched};
+use crate::processes::reactors::{Reactors, SleptFor};
+use crate::ring::waits::Place;
 use crate::segment::OnDeath;
 use crate::wait::queue::{WaitQueue, notify};
 use crate::wait::queue_state::QueueState;
@@ -28,7 +29,7 @@ struct Site {
     reactors: Reactors,
 }
 
-impl Watched for Site {
+impl SleptFor for Site {
     fn queue(&self, index: usize) -> &WaitQueue {
         &self.queues[index]
     }
@@ -37,7 +38,7 @@ impl Watched for Site {
         Duration::from_secs(3600)
     }
 
-    fn watch(&self, _: u64, _: (usize, u64)) -> bool {
+    fn watch(&self, _: u64, _: Place) -> bool {
         false
     }
 }
@@ -50,14 +51,14 @@ impl Site {
             progress: AtomicU64::new(0),
             reactors: Reactors::new(1),
         });
-        let ring: Arc<dyn Watched> = site.clone();
+        let ring: Arc<dyn SleptFor> = site.clone();
         site.reactors.watch(Weak::clone(&Arc::downgrade(&ring)));
         site
     }
 
     fn arm(&self, number: u64, waker: &Waker) -> bool {
         let ready = &mut || self.progress.load(Relaxed) != 0;
-        self.reactors.arm((0, &self.queues[0]), (number, (0, 0)), waker, ready).expect("a reactor")
+        self.reactors.arm((0, &self.queues[0]), (number, Place { party: 0, at: 0 }), waker, ready)
     }
 
     /// The end of the ring.

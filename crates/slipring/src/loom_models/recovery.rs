@@ -156,8 +156,8 @@ fn loom_a_failed_bit_is_seen_elsewhere() {
             one.control().fail(0, None, Cause::Panic("model".into()));
             one
         });
-        if !other.control().is_running() {
-            let stopped = other.control().stopped();
+        if !other.control().status.is_running() {
+            let stopped = other.control().status.stopped();
             assert!(matches!(stopped, Some(WaitError::Failed(_))), "failed without a reason");
         }
         (failing.join().unwrap(), other)

@@ -368,7 +368,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
         other.batch(1).unwrap().release();
         let refused = thread::spawn(move || {
             assert!(matches!(
-                join::<_, _, false>(&observed(&ring), 0, StartAt::At(START)),
+                join(&observed(&ring), 0, StartAt::At(START)),
                 Err(SubscribeError::Overwritten { .. })
             ));
         });

@@ -168,7 +168,7 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
     tx.publish(|event| *event = 0).unwrap();
     drop(tx.try_claim_n(2).unwrap());
     tx.publish(|event| *event = 3).unwrap();
-    let mut late = crate::live::tap::join::<_, _, false>(
+    let mut late = crate::live::tap::join(
         &ring.observed().upgrade().expect("the owner is alive"),
         0,
         crate::live::tap::StartAt::At(START.wrapping_add(2)),

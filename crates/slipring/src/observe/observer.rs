@@ -14,7 +14,7 @@ use std::time::Instant;
 use crate::observe::mirror::MirrorHandle;
 use crate::observe::words::{PUT, Plain, SlotRead};
 use crate::ring::words::ahead;
-use crate::wait::{HandleLearner, WAIT_ON, Wait, WaitOptions, WaitStrategy, wait_until};
+use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
 /// Maximum number of reads in one poll.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -306,18 +306,17 @@ impl<T: Plain> Observer<T> {
         let site = WaitOptions {
             wait: &wait,
             polls: 0,
-            oversubscribed: &|| false,
             full_ring: None,
             queue: None,
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),
         };
-        let (in_time, _) = wait_until(site, &mut learned, &mut || WAIT_ON, &mut || {
+        let (ended, _) = wait_until(site, &mut learned, &mut || {
             polled = self.try_next();
             settled(&polled)
         });
         self.learned = learned;
-        if in_time { polled } else { Err(ObserveError::TimedOut) }
+        if ended.is_ok() { polled } else { Err(ObserveError::TimedOut) }
     }
 }
 

@@ -140,7 +140,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Lends the slots of the positions `[seq, seq + len)`, which this handle has claimed.
     #[inline]
     pub(crate) fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
-        debug_assert_eq!(self.within_end(seq, len as u64), len as u64);
+        debug_assert_eq!(S::within_end(self, seq, len as u64), len as u64);
         self.core.touch(seq, len as u64, true);
         self.set_open_claim(Some((seq, len as u64)));
         Slots { producer: self, seq, len, lent: PhantomData }

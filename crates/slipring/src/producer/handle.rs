@@ -5,33 +5,71 @@ use std::marker::PhantomData;
 
 use crate::base::sync::{Relaxed, panicking, twin};
 use crate::errors::{Cause, ClaimError};
+use crate::producer::room::Refusal;
+use crate::ring::core::Core;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::peers::DeathChecks;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
 use crate::ring::task_budget::TaskBudget;
 use crate::ring::task_number::TaskNumber;
 use crate::ring::words::ClaimWord;
+use crate::ring::world::World;
 use crate::wait::HandleLearner;
 use crate::wait::queue::QuietCheck;
 
+/// How a producer shares its ring with others.
 pub(crate) mod sealed {
-    /// Whether a producer's handle is the only one of its ring.
-    pub trait Sharing: 'static {
+    use super::Producer;
+    use crate::producer::room::Refusal;
+    use crate::ring::core::Core;
+    use crate::ring::slots::Layout;
+
+    /// Whether a producer's handle is the only one of its ring, and how it takes positions and ends.
+    #[allow(private_interfaces)]
+    pub trait Sharing: Sized + 'static {
         /// Whether the ring may have several producers.
+        #[doc(hidden)]
         const MANY: bool;
-        /// Whether the other producers may be processes of their own.
-        const APART: bool = false;
-    }
-    impl Sharing for super::Single {
-        const MANY: bool = false;
-    }
-    impl Sharing for super::Many {
-        const MANY: bool = true;
-    }
-    impl Sharing for super::Apart {
-        const MANY: bool = true;
-        const APART: bool = true;
+
+        /// Takes `len` positions if they are free now. The ring is running.
+        #[doc(hidden)]
+        fn reserve<E, L: Layout>(
+            producer: &mut Producer<E, L, Self>,
+            len: u64,
+        ) -> Result<u64, Refusal>;
+
+        /// Returns how many positions a claim of `len` positions from `seq` on takes.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn within_end<E, L: Layout>(_: &Producer<E, L, Self>, _seq: u64, len: u64) -> u64 {
+            len
+        }
+
+        /// Returns the position from which the next claim takes slots, and whether the ring takes
+        /// no more claims. `next` is that position as the handle knew it last.
+        #[doc(hidden)]
+        fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool);
+
+        /// Called before the positions `[seq, seq + len)` of a claim are published.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn begin_front<E, L: Layout>(_: &mut Producer<E, L, Self>, _seq: u64, _len: u64) {}
+
+        /// Called after these positions were published.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn end_front<E, L: Layout>(_: &mut Producer<E, L, Self>, _seq: u64, _len: u64) {}
+
+        /// Ends a handle whose claim was published or given up, and that was counted out: closes
+        /// the ring, if the handle was the `last` one. `leaves`: the handle leaves its place to
+        /// another process instead of closing.
+        #[doc(hidden)]
+        fn leave<E, L: Layout>(producer: &Producer<E, L, Self>, last: bool, leaves: bool);
+
+        /// Called when the handle has flushed its counts, last.
+        #[doc(hidden)]
+        #[inline(always)]
+        fn left<E, L: Layout>(_: &Core<E, L>) {}
     }
 }
 
@@ -39,9 +77,56 @@ pub(crate) mod sealed {
 pub struct Single(());
 /// Marks one of several producers that share a ring. A producer of a shared ring can be cloned.
 pub struct Many(());
-/// Marks one of several producers of a segment that processes share. It cannot be cloned, because a
-/// segment has room for a declared number of producers.
-pub struct Apart(());
+
+#[allow(private_interfaces)]
+impl sealed::Sharing for Single {
+    const MANY: bool = false;
+
+    #[inline(always)]
+    fn reserve<E, L: Layout>(producer: &mut Producer<E, L>, len: u64) -> Result<u64, Refusal> {
+        if producer.limit.wrapping_sub(producer.next) < len {
+            producer.find_room(len)?;
+        }
+        Ok(producer.next)
+    }
+
+    fn claimed<E, L: Layout>(_core: &Core<E, L>, next: u64) -> (u64, bool) {
+        (next, false)
+    }
+
+    fn leave<E, L: Layout>(producer: &Producer<E, L>, last: bool, leaves: bool) {
+        if last && !leaves {
+            producer.core.control.close(producer.next);
+        }
+    }
+
+    fn left<E, L: Layout>(core: &Core<E, L>) {
+        core.world.producer_left(&core.control);
+    }
+}
+
+#[allow(private_interfaces)]
+impl sealed::Sharing for Many {
+    const MANY: bool = true;
+
+    #[inline(always)]
+    fn reserve<E, L: Layout>(
+        producer: &mut Producer<E, L, Many>,
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        producer.reserve_shared(len)
+    }
+
+    fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
+        core.control.positions.claimed(&core.control.plan, next)
+    }
+
+    fn leave<E, L: Layout>(producer: &Producer<E, L, Many>, last: bool, leaves: bool) {
+        if last && !leaves {
+            producer.close_shared();
+        }
+    }
+}
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
 ///
@@ -74,37 +159,37 @@ pub struct Apart(());
 // thread that uses neighbouring memory.
 #[repr(align(128))]
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
-    pub(super) core: Owner<E, L>,
-    pub(super) slots: View<E, L>,
+    pub(crate) core: Owner<E, L>,
+    pub(crate) slots: View<E, L>,
     /// With a single producer, the next position to claim. With many producers, the claim word's
     /// position at this handle's last load or claim.
-    pub(super) next: u64,
+    pub(crate) next: u64,
     /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
     /// Position before which each publication fetches the line of a later slot; see
     /// [`Producer::fetch_ahead`].
-    pub(super) fetch_until: u64,
+    pub(crate) fetch_until: u64,
     /// Position and length of a claim that is neither published nor given up. Only the handles of a
     /// ring with many producers use this field.
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
-    pub(super) number: TaskNumber,
+    pub(crate) number: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
-    pub(super) budget: TaskBudget,
-    /// When this handle's refused calls check for deaths, in a ring between processes.
-    pub(super) death_checks: DeathChecks,
+    pub(crate) budget: TaskBudget,
+    /// When this handle's refused calls check for deaths.
+    pub(crate) checks: <L::World as World>::Checks,
     /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
     /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
-    pub(super) slow_path: bool,
+    pub(crate) slow_path: bool,
     /// Whether every publication needs the slow path, even if no stamp needs a refresh.
-    pub(super) always_slow_path: bool,
+    pub(crate) always_slow_path: bool,
     /// Whether a publication may have to refresh stamps (stamp::I1).
-    pub(super) refreshes: bool,
-    pub(super) learned: HandleLearner,
+    pub(crate) refreshes: bool,
+    pub(crate) learned: HandleLearner,
     /// The check by which a publication decides whether to notify wait queues.
-    pub(super) quiet_check: QuietCheck,
-    pub(super) counts: LocalCounts,
+    pub(crate) quiet_check: QuietCheck,
+    pub(crate) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
     /// Number of published events at the last counted wait of a task; `u64::MAX`: none was counted.
@@ -112,17 +197,17 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Number of events that were published together with an earlier event. The number of batches
     /// is the number of events minus `coalesced`. A publication of a single event does not change
     /// `coalesced`.
-    pub(super) coalesced: u64,
+    pub(crate) coalesced: u64,
     /// Whether the graph survives a drop of this handle during a panic. The field is true from the
     /// start if the creating thread is already unwinding. The methods `close` and `close_all` set
     /// the field.
-    ignores_panic: bool,
+    pub(crate) ignores_panic: bool,
     /// Index of the handle's seat, and end of its last claim. Only the handles of a ring whose
     /// producers are processes of their own use this field and the next two.
-    pub(super) seat: usize,
-    pub(super) claim_end: u64,
+    pub(crate) seat: usize,
+    pub(crate) claim_end: u64,
     /// Whether the handle's claims end at the ring's end at the latest.
-    pub(super) stops_at_end: bool,
+    pub(crate) stops_at_end: bool,
     sharing: PhantomData<S>,
 }
 
@@ -154,7 +239,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
-        let next = if S::MANY { core.control.claimed(start).0 } else { start };
+        let next = if S::MANY {
+            core.control.positions.claimed(&core.control.plan, start).0
+        } else {
+            start
+        };
         // With many producers, other handles may have claimed the positions before `next`. The new
         // handle knows only that the gating stages allowed the claims before `next`.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
@@ -170,13 +259,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             fetch_until: next,
             open_claim: None,
             learned,
-            quiet_check: core.control.quiet_check(),
+            quiet_check: core.control.waits.quiet_check(&core.control.plan),
             counts: LocalCounts::default(),
             flushed: LocalCounts::default(),
             armed_at: u64::MAX,
             number: TaskNumber::default(),
             budget: TaskBudget::default(),
-            death_checks: DeathChecks::default(),
+            checks: Default::default(),
             slow_path: always_slow_path || refreshes,
             always_slow_path,
             refreshes,
@@ -201,23 +290,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         producer
     }
 
-    /// Creates the producer that owns the seat with the index `seat`, in a ring of several
-    /// processes that produce. `from` is the claim word's position.
-    pub(crate) fn seated(
-        core: Owner<E, L>,
-        seat: usize,
-        from: u64,
-        learned: HandleLearner,
-    ) -> Self {
-        debug_assert!(S::APART);
-        let mut producer = Producer::new(core, learned);
-        (producer.next, producer.limit, producer.seat) = (from, from, seat);
-        producer
-    }
-
     /// Creates the producer of a run. A panic of the wait strategy's learner fails the graph.
     pub(crate) fn of_run(core: &Owner<E, L>) -> Self {
-        Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
+        Producer::new(
+            core.clone(),
+            core.control.learner_contained(core.control.plan.producer_party()),
+        )
     }
 
     /// Returns a pointer to the event of a position that this handle has claimed.
@@ -304,13 +382,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Returns the number under which tasks of this handle wait. The first call draws the handle's
     /// number.
-    pub(super) fn task_number(&mut self) -> u64 {
+    pub(crate) fn task_number(&mut self) -> u64 {
         self.number.get(&self.core.control.membership)
     }
 
     pub(crate) fn disarm(&mut self) {
         if let Some(number) = self.number.taken() {
-            self.core.control.disarm(self.core.control.producer_party(), number);
+            let control = &self.core.control;
+            self.core.world.disarm(control, control.plan.producer_party(), number);
         }
     }
 
@@ -352,7 +431,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
         // In a forked child, the memory of a segment is not mapped.
-        if S::APART && !self.core.control.is_own_process() {
+        if L::World::SHARED && !self.core.control.is_own_process() {
             return;
         }
         // A single producer claims the given-up positions again (I3).
@@ -389,24 +468,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Adds the counts of this handle to the graph's counters.
     #[cold]
     #[inline(never)]
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.counts.events = self.published();
         self.counts.batches = self.counts.events.wrapping_sub(self.coalesced);
         let control = &self.core.control;
-        control.count(control.producer_party(), &self.counts, &self.flushed);
+        control.count(control.plan.producer_party(), &self.counts, &self.flushed);
         self.flushed = self.counts;
     }
 
     /// Flushes the counts if an event was published since the last flush. A handle that finds no
     /// room calls this method, so that the counts of a handle behind a full ring are complete.
-    pub(super) fn flush_if_new(&mut self) {
+    pub(crate) fn flush_if_new(&mut self) {
         if self.published() != self.flushed.events {
             self.flush();
         }
     }
 
     /// Counts the wait of a task, or of another owner of a waker: once until the next publication.
-    pub(super) fn count_armed(&mut self) {
+    pub(crate) fn count_armed(&mut self) {
         let published = self.published();
         if self.armed_at != published {
             self.armed_at = published;
@@ -427,7 +506,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         );
         if !word.is_closed() {
             self.core.control.close(
-                twin!("closed-short": self.core.control.claim_at(word, self.next) => self.next),
+                twin!("closed-short": self.core.control.positions.claim_at(&self.core.control.plan, word, self.next) => self.next),
             );
         }
     }
@@ -459,42 +538,9 @@ impl<E, L: Layout> Producer<E, L, Many> {
     }
 }
 
-impl<E, L: Layout> Producer<E, L, Apart> {
-    /// Closes the ring for the producers of all processes. The stages drain all claims made before
-    /// the close. Claims after the close return
-    /// [`WaitError::Closed`](crate::WaitError::Closed).
-    ///
-    /// A claim that another producer made before the close can still be published or given up.
-    ///
-    /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
-    /// use slipring::WaitError;
-    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
-    ///     .capacity(8)
-    ///     .producers(2)
-    ///     .reader("count")
-    ///     .build()?;
-    /// // SAFETY: no other process has the memfd.
-    /// let attached = unsafe { segment.attach()? };
-    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
-    /// let mut reader = attached.reader("count")?;
-    /// one.publish(|slot| *slot = 1)?;
-    /// one.close_all();
-    /// assert!(matches!(other.publish(|slot| *slot = 2), Err(WaitError::Closed)));
-    /// assert_eq!(reader.for_each(|_, _| ())?, 1);
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn close_all(mut self) {
-        self.give_up_open_claim();
-        self.core.control.begin_closing();
-        self.ignores_panic = true;
-    }
-}
-
 impl<E, L: Layout> Clone for Producer<E, L, Many> {
     fn clone(&self) -> Self {
-        let learned = self.core.control.learner(self.core.control.producer_party());
+        let learned = self.core.control.learner(self.core.control.plan.producer_party());
         Producer::new(self.core.clone(), learned)
     }
 }
@@ -508,10 +554,14 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.disarm();
         let control = &self.core.control;
         let fail = || {
-            control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()))
+            control.fail(
+                control.plan.producer_party(),
+                Some(self.next),
+                Cause::Panic(HELD_PANIC.into()),
+            )
         };
         // In a segment, another process may follow a producer that a panic drops.
-        let leaves = panicking() && control.peers.is_some();
+        let leaves = L::World::SHARED && panicking();
         let unwinds = panicking() && !self.ignores_panic && !leaves;
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
@@ -522,11 +572,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // last handle closes the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
-        if S::APART {
-            self.leave_seat(!leaves);
-        } else if last && !leaves {
-            if S::MANY { self.close_shared() } else { control.close(self.next) }
-        }
+        S::leave(self, last, leaves);
         twin!("failed-late": () => if unwinds {
             fail();
         });
@@ -534,11 +580,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
-        let control = &self.core.control;
-        if control.peers.is_some() && !S::APART {
-            let seat = &control.seats_of(control.producer_party())[0];
-            seat.free(control.membership.participant); // SYNC[seated]: last
-        }
+        S::left(&self.core);
     }
 }
 

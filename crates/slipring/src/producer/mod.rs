@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `handle` | the handle: its state, its open claim, its end |
 //! | `room` | which positions are free |
-//! | `apart` | taking positions, in a ring whose producers are processes of their own |
 //! | `reserve` | positions: taking them, waiting for them |
 //! | `publish` | publishing a claim, and publishing in one call |
 //! | `ask` | publishing a request, whose asker hears of the graph's end |
@@ -29,14 +28,13 @@
 //! - I4: The closing producer sets the ring's end position once. No producer claims the ring's end
 //!   position or a later position.
 
-mod apart;
 mod ask;
 pub(crate) mod claim;
 pub(crate) mod conflate;
 mod handle;
 pub(crate) mod publish;
 mod reserve;
-mod room;
+pub(crate) mod room;
 
-pub use self::handle::{Apart, Many, Producer, SharedProducer, Single};
 pub(crate) use self::handle::{HELD_PANIC, sealed};
+pub use self::handle::{Many, Producer, SharedProducer, Single};

@@ -15,6 +15,7 @@ use crate::producer::handle::{Producer, sealed};
 use crate::ring::counters::FLUSH_EVERY;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
+use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Publishes a claim for which one store of a stamp or of the cursor does not suffice. The slow
@@ -26,7 +27,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let plan = &core.control.plan;
         let partition = || {
             if !plan.producer_partitions.is_empty() {
-                let party = core.control.producer_party();
+                let party = core.control.plan.producer_party();
                 core.partition(&plan.producer_partitions, party, seq, len);
             }
         };
@@ -51,9 +52,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
-        if S::APART {
-            self.begin_front(seq, len);
-        }
+        S::begin_front(self, seq, len);
         if self.slow_path {
             self.commit_slow(seq, len);
         } else if View::<E, L>::CURSOR && !S::MANY {
@@ -62,9 +61,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.core.publish(seq, len);
         }
         self.fetch_ahead(seq);
-        if S::APART {
-            self.end_front(seq, len);
-        }
+        S::end_front(self, seq, len);
         let before = if S::MANY { self.counts.events } else { seq };
         let after = before.wrapping_add(len);
         if S::MANY {
@@ -82,7 +79,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         edge::announced::order_quiet_check(); // publication before the check (queue::I4)
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
-            self.core.control.notify_publication();
+            self.core.control.waits.notify_publication(&self.core.control.plan);
         }
         // The comparison takes registers only.
         if (before ^ after) >= FLUSH_EVERY {
@@ -347,8 +344,12 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     fn drop(&mut self) {
         let control = &self.producer.core().control;
         // In a segment, another process may follow this one. It claims the slots again.
-        if control.peers.is_none() {
-            control.fail(control.producer_party(), Some(self.seq), Cause::Panic(FILL_PANIC.into()));
+        if !L::World::SHARED {
+            control.fail(
+                control.plan.producer_party(),
+                Some(self.seq),
+                Cause::Panic(FILL_PANIC.into()),
+            );
         }
         self.producer.give_up(self.seq, self.len);
     }

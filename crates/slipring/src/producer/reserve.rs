@@ -1,8 +1,8 @@
 //! A reservation takes positions, and waits until the ring has room for these positions.
 
-use std::cell::Cell;
+use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::sync::{Relaxed, spin_loop, twin};
 use crate::errors::{ClaimError, WaitError};
@@ -11,12 +11,11 @@ use crate::producer::room::Refusal;
 use crate::ring::core::Core;
 use crate::ring::helper;
 use crate::ring::membership::Company;
-use crate::ring::peers::Checkup;
-use crate::ring::recovery;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::waits::{Unmet, Waiter};
+use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter};
 use crate::ring::words::{ClaimWord, ahead};
+use crate::ring::world::{Watched, World};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns the number of slots that could be claimed at this moment.
@@ -50,13 +49,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// which count as free in a ring with a single producer.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
-            self.next = self.core.control.claimed(self.next).0;
+            self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;
         }
         let _ = self.find_room(1);
         let free = ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize;
         // A dead process may hold the other slots, also while some are free.
         if free != self.capacity() && self.refused().is_some() {
-            self.death_checks.tell_later();
+            L::World::check_again(&mut self.checks);
         }
         free.saturating_sub(if S::MANY { 0 } else { claimed })
     }
@@ -70,7 +69,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 if let Some(dead) = self.refused() {
                     return ClaimError::Wait(dead);
                 }
-                let stage = self.core.control.name(party);
+                let stage = self.core.control.plan.name_of(party);
                 let lag = self.core.lag(party, self.next);
                 ClaimError::Gated { stage, lag }
             }
@@ -83,8 +82,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// due. Returns what the call is to tell.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
-        let checks = self.death_checks.is_due(self.core.control.peers.as_ref()?);
-        if checks || self.number.taken().is_some() { self.heard(checks) } else { None }
+        if !L::World::SHARED {
+            return None;
+        }
+        let due = self.core.world.is_due(&mut self.checks);
+        if due || self.number.taken().is_some() { self.heard(due) } else { None }
     }
 
     /// Works as [`Producer::refused`], for a handle that has just armed a waker. If there is an
@@ -92,40 +94,31 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn hears_of_death(&mut self) -> bool {
         let Some(death) = self.refused() else { return false };
         self.disarm();
-        self.core.control.tell_later(&self.number, death);
+        self.core.world.tell_later(&self.number, death);
         true
     }
 
     /// Returns what this handle has heard of deaths.
     #[cold]
-    fn heard(&self, checks: bool) -> Option<WaitError> {
+    fn heard(&self, due: bool) -> Option<WaitError> {
         let control = &self.core.control;
-        let settle = |dead| recovery::settle(&self.core, dead);
-        let checkup = Checkup { settle: &settle, is_damaged: &|| false };
-        control.refused((control.producer_party(), self.next), &self.number, checks, checkup)
+        let place = Place { party: control.plan.producer_party(), at: self.next };
+        let ring = Watched { control, ring: &*self.core, is_damaged: &|| false };
+        self.core.world.refuse(ring, place, &self.number, due)
     }
 
     /// Takes `len` positions if `len` positions are free now.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.core.control.check_running().map_err(Refusal::Wait)?;
-        if S::APART {
-            return self.reserve_apart(len);
-        }
-        if S::MANY {
-            return self.reserve_shared(len);
-        }
-        if self.limit.wrapping_sub(self.next) < len {
-            self.find_room(len)?;
-        }
-        Ok(self.next)
+        self.core.control.status.check_running().map_err(Refusal::Wait)?;
+        S::reserve(self, len)
     }
 
     /// Takes positions beside other handles of this process, or alone. The path of a handle that
     /// has always been alone is compiled into each place of a program that publishes: as a function
     /// of its own it would cost as much as the claim.
     #[inline(always)]
-    fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
+    pub(super) fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         let company = self.core.control.membership.company();
         if company != Company::Never {
@@ -221,7 +214,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// last.
     #[cold]
     fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
-        self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
+        self.next = self.core.control.positions.claim_at(
+            &self.core.control.plan,
+            ClaimWord::open(self.next),
+            self.next,
+        );
         self.find_room(len)
     }
 
@@ -234,22 +231,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Ok(seq) => return Ok(Some(seq)),
                 Err(Refusal::Gated(_)) => {
                     self.flush_if_new();
-                    return match self.core.control.peers {
-                        None => Ok(None),
-                        Some(_) => self.refused_among_processes(),
-                    };
+                    return self.refused().map_or(Ok(None), Err);
                 }
                 Err(Refusal::Contended) => spin_loop(),
                 Err(Refusal::Wait(error)) => return Err(error),
             }
         }
-    }
-
-    /// Takes the step of a refused call, out of the way of rings of one process.
-    #[cold]
-    #[inline(never)]
-    fn refused_among_processes(&mut self) -> Result<Option<u64>, WaitError> {
-        self.refused().map_or(Ok(None), Err)
     }
 
     // Waiting for positions.
@@ -298,11 +285,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 Refusal::Wait(error) => return Err(error.into()),
                 Refusal::Contended if round % 64 == 63 && is_over() => {
                     let control = &self.core.control;
-                    return Err(ClaimError::TimedOut(control.name(control.producer_party())));
+                    return Err(ClaimError::TimedOut(
+                        control.plan.name_of(control.plan.producer_party()),
+                    ));
                 }
                 Refusal::Contended => spin_loop(),
                 Refusal::Gated(slowest) if round != 0 && is_over() => {
-                    return Err(ClaimError::TimedOut(self.core.control.name(slowest)));
+                    return Err(ClaimError::TimedOut(self.core.control.plan.name_of(slowest)));
                 }
                 // A batch of a stage that this thread runs may make room.
                 Refusal::Gated(_) if !is_over() && helper::step(&self.core.control, deadline) => {}
@@ -323,42 +312,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         deadline: Option<Instant>,
     ) -> Result<(), ClaimError> {
         self.flush();
-        let len = self.within_end(self.next, len);
+        let len = S::within_end(self, self.next, len);
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
-        // Other producers may take the awaited slots. Then the wait goes on for later ones, which
-        // another stage may hold.
-        let slowest = Cell::new(slowest);
         let full_ring = control.plan.full_ring(next, len).filter(|_| !helper::is_there(control));
-        let waiter =
-            Waiter { full_ring, ..Waiter::new(control.producer_party(), slowest.get(), next) };
+        let waiter = Waiter {
+            full_ring,
+            until: deadline,
+            ..Waiter::new(control.plan.producer_party(), slowest, next)
+        };
+        let mut room = Room::<E, L, S> { core, next, len, deadline, slowest, sharing: PhantomData };
         let learned = &mut self.learned;
-        let (waited, stats) = helper::waiting(control, || {
-            control.wait_at(
-                waiter,
-                learned,
-                deadline,
-                &mut || {
-                    self_wait::of_producer(control, || {
-                        let (next, _) = Self::claimed(core, next);
-                        next.wrapping_add(len).wrapping_sub(core.capacity())
-                    })
-                },
-                Checkup { settle: &|dead| recovery::settle(core, dead), is_damaged: &|| false },
-                &mut || match Self::holds_back(core, next, len) {
-                    Some(stage) => {
-                        slowest.set(stage);
-                        helper::is_ready(control, deadline)
-                    }
-                    None => true,
-                },
-            )
-        });
-        self.counts.wait(slowest.get(), stats);
+        let (waited, stats) = helper::waiting(control, || control.wait(waiter, learned, &mut room));
+        let slowest = room.slowest;
+        self.counts.wait(slowest, stats);
         let error = match waited {
             Ok(()) => return Ok(()),
             Err(Unmet::Ended(error)) => error.into(),
-            Err(Unmet::TimedOut) => ClaimError::TimedOut(control.name(slowest.get())),
+            Err(Unmet::TimedOut) => ClaimError::TimedOut(control.plan.name_of(slowest)),
         };
         self.flush();
         Err(error)
@@ -377,22 +348,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// can end, as [`Producer::is_ready`] says.
     fn holds_back(core: &Core<E, L>, next: u64, len: u64) -> Option<usize> {
         let (control, capacity) = (&core.control, core.capacity());
-        let (next, closed) = Self::claimed(core, next);
+        let (next, closed) = S::claimed(core, next);
         let (gate, slowest) = core.gate(next.wrapping_sub(capacity));
         let is_over = closed
-            || !control.is_running()
+            || !control.status.is_running()
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64;
         (!is_over).then_some(slowest)
-    }
-
-    /// Returns the position from which the next claim takes slots, and whether the ring takes no
-    /// more claims. `next` is that position as the handle knew it last.
-    fn claimed(core: &Core<E, L>, next: u64) -> (u64, bool) {
-        match S::MANY {
-            _ if S::APART => (next, core.control.status.is_closing()),
-            true => core.control.claimed(next),
-            false => (next, false),
-        }
     }
 
     /// Takes `len` positions if `len` positions are free now. If fewer than `len` positions are
@@ -432,13 +393,57 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // No thread wakes tasks when the graph's deadline passes, so `arm_for_room` fails a graph
         // whose deadline has passed.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
-            core.control.expire(core.control.producer_party(), next);
+            core.control.expire(core.control.plan.producer_party(), next);
         }
-        let place = (core.control.producer_party(), next);
-        let ready = core.control.arm(place, number, waker, &mut || Self::is_ready(core, next, len));
+        let place = Place { party: core.control.plan.producer_party(), at: next };
+        let is_ready = &mut || Self::is_ready(core, next, len);
+        let ready = core.world.arm(&core.control, place, number, waker, is_ready);
         if !ready {
             self.count_armed();
         }
         ready
+    }
+}
+
+/// Room for a claim, as the subject of a wait.
+struct Room<'c, E, L: Layout, S> {
+    core: &'c Core<E, L>,
+    /// The producer's position when the wait began.
+    next: u64,
+    /// Number of awaited positions.
+    len: u64,
+    /// Deadline of the call.
+    deadline: Option<Instant>,
+    /// The stage that holds the room back. Other producers may take the awaited slots. Then the
+    /// wait goes on for later ones, which another stage may hold.
+    slowest: usize,
+    sharing: PhantomData<S>,
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Awaited for Room<'_, E, L, S> {
+    fn is_ready(&mut self) -> bool {
+        match Producer::<E, L, S>::holds_back(self.core, self.next, self.len) {
+            Some(stage) => {
+                self.slowest = stage;
+                helper::is_ready(&self.core.control, self.deadline)
+            }
+            None => true,
+        }
+    }
+
+    fn self_wait(&mut self) -> SelfWait {
+        self_wait::of_producer(&self.core.control, || {
+            let (next, _) = S::claimed(self.core, self.next);
+            next.wrapping_add(self.len).wrapping_sub(self.core.capacity())
+        })
+    }
+
+    fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {
+        let ring = Watched { control: &self.core.control, ring: self.core, is_damaged: &|| false };
+        self.core.world.watch(ring, waiter)
+    }
+
+    fn notice(&self) -> Option<Duration> {
+        self.core.world.notice()
     }
 }

@@ -5,6 +5,7 @@ use crate::errors::WaitError;
 use crate::producer::handle::{Producer, sealed};
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::words::ahead;
+use crate::ring::world::World;
 
 /// Distance from a publication to the slot whose line it fetches, in bytes. Distances from 256 to
 /// 2,048 bytes made no difference (records/2026-11-24-peers).
@@ -28,7 +29,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
     /// producers have claimed 2^62 positions or more since this handle last learned the claim word.
     #[inline(always)]
-    pub(super) fn knows_room(&self, len: u64) -> bool {
+    pub(crate) fn knows_room(&self, len: u64) -> bool {
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         room.wrapping_sub(len) <= capacity.wrapping_sub(len)
     }
@@ -36,7 +37,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`
     /// positions.
     #[cold]
-    pub(super) fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
+    pub(crate) fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
         let capacity = self.core.capacity();
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
@@ -50,7 +51,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // No stage releases an event that its only producer has not published, but another process
         // of a segment may say so. Believed once, it would lift the gate for ever.
         let is_beyond = || ahead(limit, self.next.wrapping_add(capacity)) > 0;
-        if !S::MANY && self.core.control.peers.is_some() && is_beyond() {
+        if !S::MANY && L::World::SHARED && is_beyond() {
             return Err(Refusal::Wait(WaitError::Damaged));
         }
         // The limit of a single producer never decreases, even if `gate` is lower than at an
@@ -101,7 +102,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// fills the buffer and waits for each line in turn, which took 3 ns of 8 for each event. A
     /// thread that works between two publications gains nothing, and loses up to a nanosecond.
     #[inline(always)]
-    pub(super) fn fetch_ahead(&self, seq: u64) {
+    pub(crate) fn fetch_ahead(&self, seq: u64) {
         if !S::MANY && ahead(self.fetch_until, seq) > 0 {
             prefetch::for_store(self.cell(seq.wrapping_add(self.fetch_distance())));
         }

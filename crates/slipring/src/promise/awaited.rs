@@ -21,7 +21,9 @@ use super::sleeper::Sleeper;
 use crate::base::panics::{Contained, drop_contained};
 use crate::errors::{AwaitError, WaitError};
 use crate::ring::asked::Asked;
-use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
+use crate::wait::{
+    Condition, HandleLearner, KeepWaiting, Unmet, Wait, WaitOptions, WaitStrategy, wait_until,
+};
 
 /// The half of a promise that waits for the value. [`Producer::ask`](crate::Producer::ask) and
 /// [`promise`](crate::promise()) make it.
@@ -293,24 +295,17 @@ impl<T> Awaited<T> {
         let asked = self.asked.as_ref();
         let sleep = Sleep::new(half, asked);
         let wait = || {
-            let mut stuck = None;
             let options = WaitOptions {
                 wait,
                 polls: 0,
-                oversubscribed: &|| false,
                 full_ring: None,
                 queue: wait.parks().then_some(&sleep as _),
                 deadline: until,
                 timeout,
             };
-            let keep_waiting = &mut || {
-                stuck = asked.and_then(Asked::stuck);
-                if stuck.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(notice) }
-            };
-            let has_step = |asked: &Asked| asked.has_step(deadline);
-            let ready = &mut || sleep.is_over() || asked.is_some_and(has_step);
-            wait_until(options, &mut HandleLearner::default(), keep_waiting, ready);
-            stuck
+            let mut answer = Answer { sleep: &sleep, asked, deadline, notice, stuck: None };
+            let _ended = wait_until(options, &mut HandleLearner::default(), &mut answer);
+            answer.stuck
         };
         Ok(match asked {
             Some(asked) => asked.waiting(wait),
@@ -343,6 +338,33 @@ impl<T> Awaited<T> {
         // If the system refused the barrier that a sleeper needs, the task polls again.
         if asked.arm(context.waker(), ready) {
             context.waker().wake_by_ref();
+        }
+    }
+}
+
+/// What a thread waits for that awaits a promise: its end, or the graph's, or a stage to run.
+struct Answer<'a, T> {
+    sleep: &'a Sleep<'a, T>,
+    asked: Option<&'a Asked>,
+    /// Deadline of the call.
+    deadline: Option<Instant>,
+    /// Longest time between two questions whether the wait would never end.
+    notice: Option<Duration>,
+    /// The error of a wait that would never end.
+    stuck: Option<WaitError>,
+}
+
+impl<T> Condition for Answer<'_, T> {
+    fn is_ready(&mut self) -> bool {
+        let has_step = |asked: &Asked| asked.has_step(self.deadline);
+        self.sleep.is_over() || self.asked.is_some_and(has_step)
+    }
+
+    fn keep_waiting(&mut self) -> KeepWaiting {
+        self.stuck = self.asked.and_then(Asked::stuck);
+        match self.stuck {
+            Some(_) => ControlFlow::Break(Unmet::TimedOut),
+            None => ControlFlow::Continue(self.notice),
         }
     }
 }

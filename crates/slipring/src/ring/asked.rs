@@ -15,13 +15,13 @@ use crate::ring::words::ahead;
 /// In a forked child, the words of a segment are not mapped. There, the ring counts as stopped.
 impl AskedRing for Control {
     fn has_stirred(&self) -> bool {
-        self.peers.is_some() || !self.is_undisturbed()
+        self.is_mapped() || self.status.is_over()
     }
     fn is_stopped(&self) -> bool {
-        !self.is_own_process() || !self.is_running()
+        !self.is_own_process() || !self.status.is_running()
     }
     fn why_stopped(&self) -> Option<WaitError> {
-        if self.is_own_process() { self.stopped() } else { Some(WaitError::Halted) }
+        if self.is_own_process() { self.status.stopped() } else { Some(WaitError::Halted) }
     }
     fn is_closed(&self) -> bool {
         self.status.is_closing()
@@ -30,7 +30,7 @@ impl AskedRing for Control {
         (stage < self.plan.stages.len()).then(|| has_released(self, stage, seq))
     }
     fn record_deadline(&self, seq: u64) -> bool {
-        self.is_own_process() && self.record_deadline(self.producer_party(), seq)
+        self.is_own_process() && self.record_deadline(self.plan.producer_party(), seq)
     }
     fn capacity(&self) -> u64 {
         self.plan.capacity as u64
@@ -41,7 +41,7 @@ impl AskedRing for Control {
 }
 
 fn has_released(control: &Control, stage: usize, seq: u64) -> bool {
-    ahead(control.position(stage), seq) > 0
+    ahead(control.positions.position(&control.plan, stage), seq) > 0
 }
 
 /// The request at one position of a ring. It does not own the ring.
@@ -143,7 +143,7 @@ impl Asked {
             |control| self.is_of(control),
             |control| {
                 let stage = holder(control, self.seq)?;
-                Some(WaitError::WaitsForItself(control.name(stage)))
+                Some(WaitError::WaitsForItself(control.plan.name_of(stage)))
             },
         )
     }
@@ -178,7 +178,7 @@ impl Drop for Asked {
 /// Returns why no stage answers the request at `seq` any more: the graph's failure or halt, or the
 /// close, if every stage has released the request. `None`: a stage may answer.
 pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
-    control.stopped().or_else(|| {
+    control.status.stopped().or_else(|| {
         let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
         (control.status.is_closing() && drained()).then_some(WaitError::Closed)
     })

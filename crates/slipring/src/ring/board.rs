@@ -11,7 +11,6 @@
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, array};
 use crate::ring::counters::CounterWords;
-use crate::ring::peers::Peers;
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -21,6 +20,10 @@ use crate::wait::queue_state::QueueState;
 
 /// The number by which the handles of a ring on the heap own seats.
 const PARTICIPANT: u32 = 1;
+
+/// Returns whether the calling process is the one that mapped the words. A forked child inherits
+/// handles, but not the memory of a segment.
+pub(crate) type IsOwnProcess = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The words that the handles of a ring share.
 pub(crate) struct Board {
@@ -40,8 +43,9 @@ pub(crate) struct Board {
     pub(crate) always_fences: bool,
     /// The record of the graph's failure, which other processes read; `None`: there are none.
     pub(crate) failure: Option<MaybeMapped<FailureRecord>>,
-    /// The other processes; `None`: there are none.
-    pub(crate) peers: Option<Peers>,
+    /// Whether the calling process may use the words; `None`: any process may, because they lie on
+    /// the heap, which a forked child has a copy of.
+    pub(crate) is_own_process: Option<IsOwnProcess>,
     pub(crate) counters: CounterWords,
 }
 
@@ -77,7 +81,7 @@ impl Board {
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
             always_fences: false,
             failure: None,
-            peers: None,
+            is_own_process: None,
             counters: CounterWords::heap(plan.stages.len() + 1)?,
         })
     }

@@ -20,6 +20,7 @@ use crate::ring::settings::Settings;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
 use crate::ring::spinning;
+use crate::ring::world::World;
 
 /// The input of a ring's build: the settings, the event factory of type `F`, and the partitioners.
 ///
@@ -59,7 +60,7 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
         let panic = self.factory.drop_contained();
         let core: Owner<E, L> = built?;
         if let Some(panic) = panic {
-            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
         }
         if let Err(problem) = allocate_marks(&core.control) {
             core.take_apart();
@@ -96,7 +97,7 @@ pub(crate) fn build<E, L: Layout>(
         }
     };
     // SAFETY: just allocated for this core alone.
-    let core = unsafe { Core::new(control, slots, shard_ids) };
+    let core = unsafe { Core::new(control, slots, shard_ids, L::World::of_heap()) };
     // SAFETY: just put together, and filled once.
     match unsafe { core.fill(factory) } {
         Ok(()) => Ok(Owner::new(core)),

@@ -5,38 +5,27 @@
 //! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] has words and
 //! invariants of its own. Each operation that uses two parts of [`Control`] is a method of
 //! [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The
-//! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`]. The
-//! methods that look for dead processes are in [`deaths`](crate::ring::deaths).
+//! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
-use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
-use crate::base::sync::{Arc, AtomicU64, Line, Relaxed, Statistic, Weak, twin};
+use crate::base::sync::{Arc, Line, Relaxed, Statistic, twin};
 use crate::errors::{Cause, Failure, WaitError};
 use crate::ring::askers::Askers;
-use crate::ring::board::Board;
+use crate::ring::board::{Board, IsOwnProcess};
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
-use crate::ring::peers::{Checkup, Peers};
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
-use crate::ring::reactors::Watched;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::status::Status;
-use crate::ring::waits::{SelfWait, Unmet, Waiter, Waits};
-use crate::ring::words::ClaimWord;
-use crate::wait::queue::{QuietCheck, WaitQueue};
-use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
-
-/// Time after which a thread that waits inside a handler of the same ring asks again whether it
-/// waits for itself: short beside a person's patience, long beside the poll that it costs.
-const ASK_AGAIN: Duration = Duration::from_millis(1);
+use crate::ring::waits::{ASK_AGAIN, Awaited, SelfWait, Unmet, Waiter, Waits};
+use crate::wait::{self, Condition, HandleLearner, KeepWaiting, WaitStats, WaitStrategy};
 
 /// The data that a ring's handles share besides the slots.
 pub struct Control {
@@ -54,11 +43,10 @@ pub struct Control {
     pub(crate) counters: Counters,
     /// Number of threads that wait, and would run any stage on shared threads. Only a hint.
     pub(crate) idle_threads: Line<Statistic>,
-    waits: Waits,
+    pub(crate) waits: Waits,
     /// The threads and tasks that wait for answers to requests in this ring.
     pub(crate) askers: Arc<Askers>,
-    /// The other processes of the ring's segment; `None`: the ring has one process.
-    pub(crate) peers: Option<Peers>,
+    is_own_process: Option<IsOwnProcess>,
 }
 
 impl Control {
@@ -72,7 +60,7 @@ impl Control {
         samples: Option<Samples>,
     ) -> Option<Control> {
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
-        let waits = Waits::new(&plan, board.queues, board.always_fences, board.peers.is_some());
+        let waits = Waits::new(&plan, board.queues, board.always_fences);
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));
         let record = board.failure.map(|record| (record, names.collect()));
         Some(Control {
@@ -88,61 +76,9 @@ impl Control {
             idle_threads: Line::new(Statistic::new(0)),
             waits,
             askers: Askers::new(),
-            peers: board.peers,
+            is_own_process: board.is_own_process,
             plan,
         })
-    }
-
-    pub(crate) fn line(&self, line: usize) -> &AtomicU64 {
-        self.positions.line(line)
-    }
-
-    /// Returns the name of a party.
-    pub(crate) fn name(&self, party: usize) -> Name {
-        self.plan.name_of(party)
-    }
-
-    /// Returns the index of the producers as a party: the index after the last stage's index.
-    pub(crate) fn producer_party(&self) -> usize {
-        self.plan.producer_party()
-    }
-
-    // Positions. See `Positions`.
-
-    #[inline]
-    pub(crate) fn frontier(&self, stage: usize, lower_bound: u64) -> u64 {
-        self.positions.frontier(&self.plan, stage, lower_bound)
-    }
-
-    #[inline]
-    pub(crate) fn least_frontier(&self, stages: &[usize], lower_bound: u64) -> (u64, usize) {
-        self.positions.least_frontier(&self.plan, stages, lower_bound)
-    }
-
-    #[inline]
-    pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
-        self.positions.upstream(&self.plan, stage, lower_bound)
-    }
-
-    pub(crate) fn position(&self, stage: usize) -> u64 {
-        self.positions.position(&self.plan, stage)
-    }
-
-    #[inline]
-    pub(crate) fn cursor(&self) -> u64 {
-        self.positions.cursor()
-    }
-
-    pub(crate) fn claim_at(&self, word: ClaimWord, lower_bound: u64) -> u64 {
-        self.positions.claim_at(&self.plan, word, lower_bound)
-    }
-
-    pub(crate) fn claimed(&self, lower_bound: u64) -> (u64, bool) {
-        self.positions.claimed(&self.plan, lower_bound)
-    }
-
-    pub(crate) fn landmark(&self, pool: usize) -> u64 {
-        self.positions.landmark(&self.plan.stages[pool])
     }
 
     /// Stores `word`, which holds a position, on a line. The store releases all events before the
@@ -150,7 +86,7 @@ impl Control {
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
-        self.notify(notifies);
+        self.waits.notify(notifies);
     }
 
     /// Returns whether a stage waits for an event at `seq`, and a thread waits that would run the
@@ -178,25 +114,16 @@ impl Control {
         self.waits.is_oversubscribed(joined)
     }
 
-    #[inline]
-    pub(crate) fn notify(&self, queues: &[usize]) {
-        self.waits.notify(queues);
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn notify_publication(&self) {
-        self.waits.notify_publication(&self.plan);
-    }
-
-    pub(crate) fn quiet_check(&self) -> QuietCheck {
-        self.waits.quiet_check(&self.plan)
-    }
-
     /// Returns whether the words of the ring are this process's to use. In a forked child, the
     /// memory of a segment is not mapped.
     pub(crate) fn is_own_process(&self) -> bool {
-        self.peers.as_ref().is_none_or(|peers| peers.proof.is_own_process())
+        self.is_own_process.as_ref().is_none_or(|is_own_process| is_own_process())
+    }
+
+    /// Returns whether the words of the ring may change without a notification to this process's
+    /// askers.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.is_own_process.is_some()
     }
 
     // Endings. See `Status`.
@@ -227,7 +154,7 @@ impl Control {
 
     /// Ends the graph with a failure, unless the graph has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
-        let failure = |cause| Failure::new(self.name(party), seq, cause);
+        let failure = |cause| Failure::new(self.plan.name_of(party), seq, cause);
         match self.status.fail(party, failure, cause) {
             Ok(()) => {
                 twin!("failed-unnotified": self.waits.notify_all() => ());
@@ -238,38 +165,11 @@ impl Control {
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn is_running(&self) -> bool {
-        self.status.is_running()
-    }
-
-    #[inline(always)]
-    pub(crate) fn check_running(&self) -> Result<(), WaitError> {
-        self.status.check_running()
-    }
-
-    /// Returns whether [`Control::ended`] would find nothing, at any position: the graph was not
-    /// closed or halted, and has not failed. The check costs one load of a line that seldom
-    /// changes.
-    #[inline(always)]
-    pub(crate) fn is_undisturbed(&self) -> bool {
-        !self.status.is_over()
-    }
-
-    #[inline(always)]
-    pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
-        self.status.ended(next)
-    }
-
-    pub(crate) fn stopped(&self) -> Option<WaitError> {
-        self.status.stopped()
-    }
-
     /// Called where a handle's end, or a call that has found the end of the stream, may have been
     /// the last thing for which an asker waits.
     #[inline]
     pub(crate) fn notify_drained(&self) {
-        if self.askers.is_asked() && self.is_own_process() && !self.is_undisturbed() {
+        if self.askers.is_asked() && self.is_own_process() && self.status.is_over() {
             twin!("drained-unnotified": self.askers.notify() => ());
         }
     }
@@ -277,7 +177,7 @@ impl Control {
     /// Works as [`Control::expire`], but notifies no queue.
     pub(crate) fn record_deadline(&self, party: usize, at: u64) -> bool {
         let Some(after) = self.status.overdue() else { return false };
-        let failure = |cause| Failure::new(self.name(party), Some(at), cause);
+        let failure = |cause| Failure::new(self.plan.name_of(party), Some(at), cause);
         self.status.fail(party, failure, Cause::Deadline(after)).is_ok()
     }
 
@@ -323,110 +223,30 @@ impl Control {
         if self.is_oversubscribed() { 0 } else { wait.first_polls(wait::first_polls()) }
     }
 
-    /// Registers a task of `party`, at the position `at`, for the next notification, unless `ready`
-    /// returns `true`. Returns `true` if the task must poll again.
-    pub(crate) fn arm(
-        &self,
-        (party, at): (usize, u64),
-        number: u64,
-        waker: &Waker,
-        ready: &mut dyn FnMut() -> bool,
-    ) -> bool {
-        let deaths = self.peers.as_ref().map(|peers| &peers.deaths);
-        let ready = &mut || ready() || deaths.is_some_and(|deaths| deaths.has(number));
-        self.waits.arm(&self.plan, (party, at), number, waker, ready)
-    }
-
-    /// Removes the task with this number, if it is armed.
-    pub(crate) fn disarm(&self, party: usize, number: u64) {
-        if !self.is_own_process() {
-            // In a forked child, another thread of the parent may have held the lock.
-            return;
-        }
-        // A noted death stays: the handle's next call that finds nothing tells of it.
-        self.waits.disarm(&self.plan, party, number);
-    }
-
-    /// Returns the queue with this index.
-    pub(crate) fn queue(&self, index: usize) -> &WaitQueue {
-        self.waits.queue(index)
-    }
-
-    /// Gives the threads that sleep for this process's tasks the ring.
-    pub(crate) fn watch_by(&self, ring: Weak<dyn Watched>) {
-        self.waits.watch(ring);
-    }
-
-    /// Stops the threads that sleep for this process's tasks. The last owner of the ring calls the
-    /// method before it goes.
-    pub(crate) fn stop_reactors(&self) {
-        // A forked child has neither the threads nor the segment.
-        if self.peers.is_some() && self.is_own_process() {
-            self.waits.stop_reactors();
-        }
-    }
-
-    /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
-    /// `deadline`.
-    ///
-    /// Calls the closure `lasts` if the wait outlasts its first polls. `lasts` returns whether the
-    /// waiting thread waits for its own handler, and if it does, the wait ends. While that may yet
-    /// become so, because other parties move what is awaited, the wait calls `lasts` again each
-    /// [`ASK_AGAIN`]. `lasts` is not called before the first polls, because in a dense stream the
-    /// call would delay the next event.
-    pub(crate) fn wait_at(
+    /// Waits until what is awaited is ready, or until the earlier of the graph's deadline and the
+    /// waiter's.
+    pub(crate) fn wait(
         &self,
         waiter: Waiter,
         learned: &mut HandleLearner,
-        deadline: Option<Instant>,
-        lasts: &mut dyn FnMut() -> SelfWait,
-        checkup: Checkup<'_>,
-        ready: &mut dyn FnMut() -> bool,
+        awaited: &mut dyn Awaited,
     ) -> (Result<(), Unmet>, WaitStats) {
-        let party = waiter.party;
         #[cfg(all(test, slipring_loom))]
-        let _asleep = crate::loom_models::asleep(&self.name(party));
-        let (mut holder, mut first, mut death) = (None, true, None);
-        let (in_time, stats) = self.waits.wait(
-            &self.plan,
-            (&waiter, &|| self.is_oversubscribed()),
-            learned,
-            (self.status.deadline(), deadline),
-            &mut || {
-                let asked = lasts();
-                if std::mem::take(&mut first) && !matches!(asked, SelfWait::Holds(_)) {
-                    self.waits.cores.record(&self.plan, party);
-                }
-                death = self.peers.as_ref().and_then(|peers| self.watch(peers, &waiter, checkup));
-                let again = match asked {
-                    SelfWait::Never => None,
-                    SelfWait::NotNow => Some(ASK_AGAIN),
-                    SelfWait::Holds(stage) => {
-                        holder = Some(stage);
-                        return ControlFlow::Break(());
-                    }
-                };
-                let notice = self.peers.as_ref().map(|peers| peers.notice);
-                match death {
-                    Some(_) => ControlFlow::Break(()),
-                    None => ControlFlow::Continue(again.into_iter().chain(notice).min()),
-                }
-            },
-            ready,
-        );
-        let waited = match (holder, death) {
-            // The settling of what the dead left may have ended the wait.
-            (_, Some(death)) => Err(death.into()),
-            _ if in_time => Ok(()),
-            (Some(stage), _) => Err(WaitError::WaitsForItself(self.name(stage)).into()),
-            (None, None) => Err(self.out_of_time(waiter)),
+        let _asleep = crate::loom_models::asleep(&self.plan.name_of(waiter.party));
+        let options = self.waits.options(&self.plan, &waiter, self.status.deadline());
+        let mut subject =
+            Subject { control: self, waiter: &waiter, awaited, first: true, is_told: false };
+        let (ended, stats) = wait::wait_until(options, learned, &mut subject);
+        let ended = match ended {
+            Err(Unmet::TimedOut) => Err(self.out_of_time(&waiter)),
+            ended => ended,
         };
-        (waited, stats)
+        (ended, stats)
     }
 
-    fn out_of_time(&self, waiter: Waiter) -> Unmet {
+    fn out_of_time(&self, waiter: &Waiter) -> Unmet {
         if self.expire(waiter.party, waiter.at) {
-            self.stopped().unwrap_or(WaitError::Halted).into()
+            self.status.stopped().unwrap_or(WaitError::Halted).into()
         } else {
             Unmet::TimedOut
         }
@@ -436,7 +256,7 @@ impl Control {
     /// sleep earlier than `time`.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
-        while self.is_running() {
+        while self.status.is_running() {
             let left = until
                 .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() || self.expire(party, at) {
@@ -458,33 +278,21 @@ impl Control {
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         self.membership
             .acquire_worker(pool, &self.plan.stages[pool])
-            .map_err(|PoolIsOver| self.stopped().unwrap_or(WaitError::Closed))
+            .map_err(|PoolIsOver| self.status.stopped().unwrap_or(WaitError::Closed))
     }
 
     /// Leaves a chunk to another worker of the pool, and notifies the pool's queue.
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
         let stage = &self.plan.stages[pool];
         self.membership.leave_orphan(pool, stage, orphan); // SYNC[orphaned]: before the notification
-        twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
-    }
-
-    /// Leaves the chunk of a seat of a segment's pool to another worker, and notifies the pool's
-    /// queue. The caller owns the seat.
-    pub(crate) fn leave_chunk(&self, pool: usize, seat: usize) {
-        let stage = &self.plan.stages[pool];
-        self.membership.seats_of(stage)[seat].leave_chunk(); // SYNC[orphaned]: before
-        twin!("orphan-unnotified": self.notify(&[stage.queue]) => ());
-    }
-
-    pub(crate) fn acquire_member(&self, tap: usize) -> Option<usize> {
-        self.membership.acquire_member(&self.positions, &self.plan.stages[tap])
+        twin!("orphan-unnotified": self.waits.notify(&[stage.queue]) => ());
     }
 
     /// Gives a member's seat back to the tap, and notifies the parties that waited for the member.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, stage, seat); // SYNC[left]: before
-        self.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
+        self.waits.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
     }
 
     // Counting.
@@ -517,5 +325,48 @@ impl Control {
         if self.is_own_process() {
             self.askers.note_releases();
         }
+    }
+}
+
+/// What a wait in a ring waits for, as the loop of the wait sees it.
+struct Subject<'a> {
+    control: &'a Control,
+    waiter: &'a Waiter,
+    awaited: &'a mut dyn Awaited,
+    /// Whether the wait has not outlasted its first polls yet.
+    first: bool,
+    /// Whether an error was found that ends the wait even if its condition holds by then: settling
+    /// what the dead left may have brought that about.
+    is_told: bool,
+}
+
+impl Condition for Subject<'_> {
+    fn is_ready(&mut self) -> bool {
+        !self.is_told && self.awaited.is_ready()
+    }
+
+    fn keep_waiting(&mut self) -> KeepWaiting {
+        let Control { plan, waits, .. } = self.control;
+        let asked = self.awaited.self_wait();
+        if std::mem::take(&mut self.first) && !matches!(asked, SelfWait::Holds(_)) {
+            waits.cores.record(plan, self.waiter.party);
+        }
+        if let Some(error) = self.awaited.watch(self.waiter) {
+            self.is_told = true;
+            return ControlFlow::Break(error.into());
+        }
+        let again = match asked {
+            SelfWait::Never => None,
+            SelfWait::NotNow => Some(ASK_AGAIN),
+            SelfWait::Holds(stage) => {
+                let stage = self.control.plan.name_of(stage);
+                return ControlFlow::Break(WaitError::WaitsForItself(stage).into());
+            }
+        };
+        ControlFlow::Continue(again.into_iter().chain(self.awaited.notice()).min())
+    }
+
+    fn is_oversubscribed(&self) -> bool {
+        self.control.is_oversubscribed()
     }
 }

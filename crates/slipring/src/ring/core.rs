@@ -17,6 +17,8 @@ use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
 use crate::ring::owner_count::OwnerCount;
 use crate::ring::partition::ShardIds;
+#[cfg(doc)]
+use crate::ring::positions::Positions;
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
@@ -26,6 +28,7 @@ use crate::ring::words::ahead;
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
+    pub(crate) world: L::World,
     /// Shard ids of the slots, by index of the stage; `None`: the stage has no shards.
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
@@ -66,6 +69,7 @@ impl<E, L: Layout> Core<E, L> {
         control: Control,
         slots: View<E, L>,
         shard_ids: Box<[Option<ShardIds<E>>]>,
+        world: L::World,
     ) -> Self {
         Core {
             #[cfg(slipring_loom)]
@@ -73,6 +77,7 @@ impl<E, L: Layout> Core<E, L> {
             shard_ids,
             control,
             slots,
+            world,
             owners: OwnerCount::one(),
             filled: Statistic::new(0),
             mapping: None,
@@ -87,10 +92,11 @@ impl<E, L: Layout> Core<E, L> {
         control: Control,
         slots: View<E, L>,
         shard_ids: Box<[Option<ShardIds<E>>]>,
+        world: L::World,
         mapping: Mapping,
     ) -> Self {
         // SAFETY: the core of a mapping frees no slots.
-        let mut core = unsafe { Core::new(control, slots, shard_ids) };
+        let mut core = unsafe { Core::new(control, slots, shard_ids, world) };
         #[cfg(all(test, slipring_loom))]
         if let Some(segment) = mapping.downcast_ref::<crate::segment::heap::Words>() {
             core.cells = segment.events.clone();
@@ -169,7 +175,7 @@ impl<E, L: Layout> Core<E, L> {
             let at = seq.wrapping_add(offset);
             self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
         }
-        self.control.notify(&self.control.plan.producer_notifies);
+        self.control.waits.notify(&self.control.plan.producer_notifies);
     }
 
     /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
@@ -224,25 +230,31 @@ impl<E, L: Layout> Core<E, L> {
             self.advance_sentinel();
         }
         match &control.plan.gating[..] {
-            [] if !control.plan.stamped => (control.cursor(), control.producer_party()),
+            [] if !control.plan.stamped => {
+                (control.positions.cursor(), control.plan.producer_party())
+            }
             [] => {
                 let sentinel = twin!("no-sentinel": self.advance_sentinel() => lower_bound.wrapping_add(self.capacity()));
-                (sentinel, control.producer_party())
+                (sentinel, control.plan.producer_party())
             }
-            [one] => (control.least_frontier(&[*one], lower_bound).0, *one),
-            gating => {
-                control.least_frontier(twin!("gated-by-one": gating => &gating[..1]), lower_bound)
+            [one] => {
+                (control.positions.least_frontier(&control.plan, &[*one], lower_bound).0, *one)
             }
+            gating => control.positions.least_frontier(
+                &control.plan,
+                twin!("gated-by-one": gating => &gating[..1]),
+                lower_bound,
+            ),
         }
     }
 
-    /// Works as [`Control::upstream`], but first moves the sentinel if the graph has a sentinel.
+    /// Works as [`Positions::upstream`], but first moves the sentinel if the graph has a sentinel.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
             self.advance_sentinel();
         }
-        self.control.upstream(stage, lower_bound)
+        self.control.positions.upstream(&self.control.plan, stage, lower_bound)
     }
 
     /// Returns the position up to which `stage` may go from now on, even if members join the taps
@@ -294,12 +306,12 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
-            return ahead(control.claimed(seq).0, seq) > 0;
+            return ahead(control.positions.claimed(&control.plan, seq).0, seq) > 0;
         }
         // In a ring with stamps, a cursor may be behind the stamps, because a producer stores its
         // cursor after its stamps. The method uses the cursor only in a ring without stamps.
         if !control.plan.stamped {
-            return ahead(control.cursor(), seq) > 0;
+            return ahead(control.positions.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
         // last run before `seq`. If a visited slot already holds an event of the next lap, the
@@ -389,8 +401,8 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
         let lower_bound = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
-            Some(_) => self.control.frontier(stage, lower_bound),
-            None if self.control.plan.cursor => self.control.cursor(),
+            Some(_) => self.control.positions.frontier(&self.control.plan, stage, lower_bound),
+            None if self.control.plan.cursor => self.control.positions.cursor(),
             None => self.control.positions.sentinel().load(Relaxed),
         };
         ahead(seq, frontier).max(0) as u64

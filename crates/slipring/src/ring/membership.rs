@@ -286,41 +286,16 @@ impl Membership {
         self.free_seat(stage, seat);
         twin!("seat-freed-first": () => unseat(positions, stage, seat));
     }
-
-    /// Settles what a dead member left, for the holder of the proof of its death. `unread` is the
-    /// number of events that the member has not read; `None`: the member holds no event. After the
-    /// call, the caller must notify the queues of the parties that waited for the member. Each step
-    /// may be repeated, because the caller may die, too.
-    pub(crate) fn settle_member(
-        &self,
-        positions: &Positions,
-        stage: &Stage,
-        (seat, dead): (usize, u32),
-        unread: Option<u64>,
-    ) {
-        let words = &self.seats_of(stage)[seat];
-        twin!("dead-member-freed-first": () => words.bury(dead));
-        let store = || {
-            if let Some(unread) = unread {
-                words.leave_unread(unread); // before the bound no longer tells the position
-            }
-        };
-        twin!("unread-late": store() => ());
-        unseat(positions, stage, seat);
-        twin!("unread-late": () => store());
-        bar(positions, stage, seat);
-        words.bury(dead); // SYNC[seated]: last
-    }
 }
 
 /// Takes the member at `seat` out of its tap. The caller owns the seat, or recovers its owner.
-fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
+pub(crate) fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
     edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
     positions.remove_member(stage, seat); // SYNC[left]: after the bound
 }
 
 /// Has each later request to the member at `seat` to leave return `false`.
-fn bar(positions: &Positions, stage: &Stage, seat: usize) {
+pub(crate) fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     may_die!();
     positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
 }

@@ -24,6 +24,7 @@ use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{Arc, Weak};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
+use crate::ring::world::World as _;
 
 /// An owning reference to a ring. Dereferencing and cloning an owner cost as much as for an `Arc`.
 pub(crate) struct Owner<E, L: Layout>(ManuallyDrop<Arc<Core<E, L>>>);
@@ -74,7 +75,7 @@ impl<E, L: Layout> Owner<E, L> {
     #[inline(never)]
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
         // No thread of the library uses the ring afterwards (reactors::I2).
-        self.0.control.stop_reactors();
+        self.0.world.end(&self.0.control);
         let askers = self.0.control.askers.clone();
         askers.detach(); // askers::I1
         // SAFETY: I1: the last owner has the shared strong reference, and takes it once.

@@ -188,7 +188,7 @@ pub(crate) fn held(control: &Control, stage: usize, seq: u64) -> usize {
 /// Returns whether the handle that stores its progress on `line` has not released all events before
 /// `seq`.
 fn is_behind(control: &Control, stage: usize, line: usize, seq: u64) -> bool {
-    let word = control.line(line).load(Relaxed); // this thread's store, or an adopted bound
+    let word = control.positions.line(line).load(Relaxed); // this thread's store, or an adopted bound
     if control.plan.stages[stage].delivery.has_bounds() {
         word & IDLE == 0 && bound_ahead(word, seq) < 0
     } else {
@@ -231,7 +231,7 @@ pub(crate) fn of_consumer(
         return SelfWait::Never;
     }
     let at = at();
-    found(if control.ended(at).is_some() {
+    found(if control.status.ended(at).is_some() {
         holder(control, |other, others| (other == stage && others != line).then_some(at))
     } else if is_claimed(at) {
         holder(control, |other, _| control.plan.before[stage][other].then_some(at.wrapping_add(1)))

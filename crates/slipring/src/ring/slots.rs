@@ -24,6 +24,7 @@ use crate::base::edge;
 use crate::base::sync::AtomicU64;
 use crate::ring::memory::{Pages, allocate_array, free_array};
 use crate::ring::stamp::{self, Run};
+use crate::ring::world::{OneProcess, World};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
 ///
@@ -32,6 +33,9 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// The storage of slots. The trait is not for use outside the library.
     #[doc(hidden)]
     type Storage<E>: Storage<E>;
+    /// The threads or the processes that share such slots.
+    #[doc(hidden)]
+    type World: World;
     /// Name of this layout in the text of a printed graph.
     #[doc(hidden)]
     const ALIAS: &'static str;
@@ -82,7 +86,7 @@ pub struct Contiguous;
 #[derive(Clone, Copy, Debug)]
 pub struct Strided;
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Interleaved {}
     impl Sealed for super::Contiguous {}
@@ -91,18 +95,21 @@ mod sealed {
 
 impl Layout for Interleaved {
     type Storage<E> = InterleavedStorage<E>;
+    type World = OneProcess;
     const ALIAS: &'static str = "stamps inside the slots";
     const CURSOR: bool = false;
 }
 
 impl Layout for Contiguous {
     type Storage<E> = ContiguousStorage<E>;
+    type World = OneProcess;
     const ALIAS: &'static str = "contiguous events";
     const CURSOR: bool = true;
 }
 
 impl Layout for Strided {
     type Storage<E> = StridedStorage<E>;
+    type World = OneProcess;
     const ALIAS: &'static str = "blocks of one size";
     const CURSOR: bool = false;
 }

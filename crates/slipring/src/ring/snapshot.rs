@@ -12,9 +12,9 @@ use crate::ring::words::ahead;
 fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     if control.plan.many_producers {
         let lower_bound = positions.first().copied().unwrap_or(control.start);
-        Some(control.claimed(lower_bound).0)
+        Some(control.positions.claimed(&control.plan, lower_bound).0)
     } else {
-        control.plan.cursor.then(|| control.cursor())
+        control.plan.cursor.then(|| control.positions.cursor())
     }
 }
 
@@ -36,8 +36,9 @@ fn least_published(control: &Control, newest: u64) -> u64 {
 
 /// Returns the positions and counts of all parties, loaded one after the other.
 pub(crate) fn report(control: &Control) -> Report {
-    let positions: Vec<u64> =
-        (0..control.plan.stages.len()).map(|stage| control.position(stage)).collect();
+    let positions: Vec<u64> = (0..control.plan.stages.len())
+        .map(|stage| control.positions.position(&control.plan, stage))
+        .collect();
     let published = published(control, &positions);
     let newest =
         published.into_iter().chain(positions.iter().copied()).max_by(|a, b| ahead(*a, *b).cmp(&0));
@@ -59,7 +60,7 @@ pub(crate) fn report(control: &Control) -> Report {
             name,
             seq,
             lag: ahead(newest, seq).max(0) as u64,
-            events: if i == control.producer_party() {
+            events: if i == control.plan.producer_party() {
                 flushed.max(least_published(control, newest))
             } else {
                 flushed

@@ -5,19 +5,25 @@
 //!   for this progress. The end of a graph is stored before all queues are notified.
 
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::base::sync::Weak;
 use crate::errors::WaitError;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
-use crate::ring::reactors::{Reactors, Watched};
 use crate::ring::spinning::Cores;
+pub(crate) use crate::wait::Unmet;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
-use crate::wait::{
-    self, FullRing, HandleLearner, KeepWaiting, Wait, WaitOptions, WaitStats, WaitStrategy,
-};
+use crate::wait::{FullRing, Wait, WaitOptions, WaitStrategy};
 
-/// A party that waits. A party is a stage or the producers.
+/// The place of a handle that waits or polls.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Index of the handle's party: of its stage, or of the producers.
+    pub(crate) party: usize,
+    /// The handle's position.
+    pub(crate) at: u64,
+}
+
+/// A party that waits: for which other one, and until when. A party is a stage or the producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
     /// Index of the waiting party.
@@ -26,6 +32,8 @@ pub(crate) struct Waiter {
     pub(crate) waits_for: usize,
     /// The waiter's position.
     pub(crate) at: u64,
+    /// Deadline of the call that waits, besides the graph's.
+    pub(crate) until: Option<Instant>,
     /// Number of polls that the waiter has made since the wait began.
     pub(crate) polls: u32,
     /// The full ring, if the waiter is a producer whose thread runs no stage while it waits.
@@ -35,9 +43,52 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// Returns the waiter of a wait that begins.
     pub(crate) fn new(party: usize, waits_for: usize, at: u64) -> Waiter {
-        Waiter { party, waits_for, at, polls: 0, full_ring: None }
+        Waiter { party, waits_for, at, until: None, polls: 0, full_ring: None }
+    }
+
+    /// Returns the waiter at the place of a handle that does not wait itself.
+    pub(crate) fn at(Place { party, at }: Place) -> Waiter {
+        Waiter::new(party, party, at)
     }
 }
+
+/// The subject of a wait: what ends it, and what could keep it from ending.
+pub(crate) trait Awaited {
+    /// Polls for what is awaited. May run under a wait queue's lock, so it notifies no queue and
+    /// runs no user code.
+    fn is_ready(&mut self) -> bool;
+
+    /// Called when the wait outlasts its first polls, and again each [`ASK_AGAIN`] after
+    /// [`SelfWait::NotNow`]. Returns whether the waiting thread waits for its own handler. It is
+    /// not called before the first polls, because in a dense stream the call would delay the next
+    /// event.
+    fn self_wait(&mut self) -> SelfWait {
+        SelfWait::Never
+    }
+
+    /// Called as often as [`Awaited::notice`] says. Returns the error that ends the wait, if what
+    /// is awaited will not come from where it was expected.
+    fn watch(&mut self, _waiter: &Waiter) -> Option<WaitError> {
+        None
+    }
+
+    /// Returns the longest time between two calls of [`Awaited::watch`]; `None`: one call is
+    /// enough.
+    fn notice(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// A poll alone is the subject of a wait that its graph's end or its deadline ends.
+impl<F: FnMut() -> bool> Awaited for F {
+    fn is_ready(&mut self) -> bool {
+        self()
+    }
+}
+
+/// Time after which a thread that waits inside a handler of the same ring asks again whether it
+/// waits for itself: short beside a person's patience, long beside the poll that it costs.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Whether a thread that waits, waits for one of its own handlers.
 pub(crate) enum SelfWait {
@@ -47,21 +98,6 @@ pub(crate) enum SelfWait {
     NotNow,
     /// The thread waits for its handler of the stage with this index, so its wait would not end.
     Holds(usize),
-}
-
-/// Why a wait ended before what it waited for was there. A call that returns it to a user adds the
-/// name of the party for which it waited by then.
-pub(crate) enum Unmet {
-    /// The deadline of the call, or the timeout of the waiting strategy, passed.
-    TimedOut,
-    /// The graph has ended, or the wait would not end.
-    Ended(WaitError),
-}
-
-impl From<WaitError> for Unmet {
-    fn from(reason: WaitError) -> Unmet {
-        Unmet::Ended(reason)
-    }
 }
 
 /// The wait queues of a ring.
@@ -75,20 +111,11 @@ pub(crate) struct Waits {
     free_cores: i64,
     /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
-    /// The tasks of this process, in a ring of several processes.
-    reactors: Reactors,
 }
 
 impl Waits {
-    /// `between_processes`: other processes share the queues.
-    pub(crate) fn new(
-        plan: &Plan,
-        queues: Box<[WaitQueue]>,
-        always_fences: bool,
-        between_processes: bool,
-    ) -> Waits {
+    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>, always_fences: bool) -> Waits {
         Waits {
-            reactors: Reactors::new(if between_processes { queues.len() } else { 0 }),
             queues,
             always_fences,
             free_cores: plan.cores as i64 - plan.threads as i64,
@@ -127,12 +154,8 @@ impl Waits {
         QuietCheck::at(&self.queues, &plan.producer_notifies, self.always_fences)
     }
 
-    /// Returns the queue of a stage, or of the producers.
-    pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> &WaitQueue {
-        self.indexed_queue_of(plan, party).1
-    }
-
-    fn indexed_queue_of(&self, plan: &Plan, party: usize) -> (usize, &WaitQueue) {
+    /// Returns the queue of a stage, or of the producers, and its index.
+    pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> (usize, &WaitQueue) {
         let queue = plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
         (queue, &self.queues[queue])
     }
@@ -142,31 +165,24 @@ impl Waits {
         &self.queues[index]
     }
 
-    /// Gives the threads that sleep for this process's tasks the ring.
-    pub(crate) fn watch(&self, ring: Weak<dyn Watched>) {
-        self.reactors.watch(ring);
-    }
-
-    /// Stops the threads that sleep for this process's tasks.
-    pub(crate) fn stop_reactors(&self) {
-        self.reactors.stop(&self.queues);
+    /// Returns all queues.
+    pub(crate) fn queues(&self) -> &[WaitQueue] {
+        &self.queues
     }
 
     /// Returns `true` if `ready` returns `true`. If `ready` returns `false`, registers the task to
     /// be woken at the queue's next notification. If the queue is one that no party ever notifies,
-    /// the method wakes the task at once, and the task polls again. `at` is the task's position.
+    /// the method wakes the task at once, and the task polls again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,
-        (party, at): (usize, u64),
+        party: usize,
         number: u64,
         waker: &Waker,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
         if plan.parks(party) {
-            let queue = self.indexed_queue_of(plan, party);
-            let armed = self.reactors.arm(queue, (number, (party, at)), waker, ready);
-            return armed.unwrap_or_else(|| queue.1.arm(number, waker, ready));
+            return self.queue_of(plan, party).1.arm(number, waker, ready);
         }
         let ready = ready();
         if !ready {
@@ -175,44 +191,30 @@ impl Waits {
         ready
     }
 
-    /// Removes the task with this number, if it is armed.
-    pub(crate) fn disarm(&self, plan: &Plan, party: usize, number: u64) {
-        let queue = self.indexed_queue_of(plan, party);
-        if !self.reactors.disarm(queue, number) {
-            queue.1.disarm(number);
-        }
-    }
-
     /// Returns whether the graph has more threads than cores. `joined` is the number of handles
     /// that have joined since the build.
     pub(crate) fn is_oversubscribed(&self, joined: usize) -> bool {
         joined as i64 > self.free_cores
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of the waiter's party.
-    /// `oversubscribed` returns whether the graph has more threads than cores. The wait's deadline
-    /// is the graph's deadline or the caller's deadline, whichever is earlier.
-    pub(crate) fn wait(
-        &self,
-        plan: &Plan,
-        (waiter, oversubscribed): (&Waiter, &dyn Fn() -> bool),
-        learned: &mut HandleLearner,
-        (own, theirs): (Option<Instant>, Option<Instant>),
-        keep_waiting: &mut dyn FnMut() -> KeepWaiting,
-        ready: &mut dyn FnMut() -> bool,
-    ) -> (bool, WaitStats) {
-        let Waiter { party, polls, full_ring, .. } = *waiter;
+    /// Returns the rules of a wait by the strategy of the waiter's party. `own` is the graph's
+    /// deadline.
+    pub(crate) fn options<'a>(
+        &'a self,
+        plan: &'a Plan,
+        waiter: &Waiter,
+        own: Option<Instant>,
+    ) -> WaitOptions<'a> {
+        let Waiter { party, polls, full_ring, until, .. } = *waiter;
         let wait: &Wait = plan.wait_of(party);
-        let site = WaitOptions {
+        WaitOptions {
             wait,
             polls: u64::from(polls),
-            oversubscribed,
             full_ring,
-            queue: plan.parks(party).then(|| self.queue_of(plan, party) as _),
-            deadline: own.into_iter().chain(theirs).min(),
+            queue: plan.parks(party).then(|| self.queue_of(plan, party).1 as _),
+            deadline: own.into_iter().chain(until).min(),
             // A caller's own deadline replaces the strategy's timeout.
-            timeout: if theirs.is_none() { wait.timeout() } else { None },
-        };
-        wait::wait_until(site, learned, keep_waiting, ready)
+            timeout: if until.is_none() { wait.timeout() } else { None },
+        }
     }
 }

@@ -178,7 +178,7 @@ impl<'env> Entry<'env> {
             (*released, *failures) = (now, 0);
         }
         let again = *failures != 0;
-        let Some(verdict) = on.verdict(*failures).filter(|_| control.is_running()) else {
+        let Some(verdict) = on.verdict(*failures).filter(|_| control.status.is_running()) else {
             return Some(end);
         };
         *failures = failures.saturating_add(1);
@@ -190,7 +190,7 @@ impl<'env> Entry<'env> {
                     End::Panic(message) => message.clone(),
                     End::Wait(_) => String::new(),
                 };
-                hook(&Faulted { stage: control.name(stage), seq: at, message, verdict });
+                hook(&Faulted { stage: control.plan.name_of(stage), seq: at, message, verdict });
                 Ok(())
             });
         }

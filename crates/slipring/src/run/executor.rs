@@ -43,10 +43,9 @@ use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
 use crate::ring::helper::{self, Help};
-use crate::ring::peers::Checkup;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::self_wait::{self, enter};
-use crate::ring::waits::{SelfWait, Unmet, Waiter};
+use crate::ring::waits::{Unmet, Waiter};
 use crate::wait::HandleLearner;
 
 /// The entries of stages that share threads.
@@ -295,7 +294,8 @@ impl<'env> Executor<'env> {
         let Some(entry) = &mut *taken.turn else { return };
         let within = enter(control, entry.runner().line());
         // The handlers of a graph that has failed before their start are not started.
-        let is_started = entry.is_started() || control.stopped().is_none() && entry.start(control);
+        let is_started =
+            entry.is_started() || control.status.stopped().is_none() && entry.start(control);
         if is_started && entry.is_running() {
             entry.step(supervisor);
         }
@@ -311,7 +311,7 @@ impl<'env> Executor<'env> {
         if let Some(entry) = taken.turn.take() {
             entry.stop(control);
             if self.left.fetch_sub(1, Relaxed) == 1 {
-                control.notify(&[PRODUCER_QUEUE]);
+                control.waits.notify(&[PRODUCER_QUEUE]);
             }
         }
     }
@@ -327,7 +327,7 @@ impl<'env> Executor<'env> {
         let leaves_any = twin!("rest-kept": leaves_rest => false)
             || twin!("followers-kept": leaves_follower() => false);
         if self.hands_on && leaves_any {
-            control.notify(&[PRODUCER_QUEUE]);
+            control.waits.notify(&[PRODUCER_QUEUE]);
         }
     }
 
@@ -346,8 +346,9 @@ impl<'env> Executor<'env> {
             Lull::Lasts(waiter, until) => (waiter, until),
         };
         let party = waiter.map_or(self.stage, |waiter| waiter.party);
-        let at = waiter.map_or_else(|| control.position(party), |waiter| waiter.at);
-        let site = waiter.unwrap_or(Waiter::new(party, party, at));
+        let at = waiter
+            .map_or_else(|| control.positions.position(&control.plan, party), |waiter| waiter.at);
+        let site = Waiter { until, ..waiter.unwrap_or(Waiter::new(party, party, at)) };
         let mut found = None;
         let is_first = self.waiting.fetch_add(1, Relaxed) == 0;
         control.idle_threads.fetch_add(1, Relaxed);
@@ -360,10 +361,7 @@ impl<'env> Executor<'env> {
             };
             // The graph fails if the user's waiting strategy panics, or if its deadline passes. In
             // a failed graph, each entry ends at its next step.
-            call_user(control, party, Some(at), || {
-                let (lasts, checkup) = (&mut || SelfWait::Never, Checkup::NONE);
-                Ok(control.wait_at(site, learned, until, lasts, checkup, &mut ready))
-            })
+            call_user(control, party, Some(at), || Ok(control.wait(site, learned, &mut ready)))
         };
         control.idle_threads.fetch_sub(1, Relaxed);
         self.waiting.fetch_sub(1, Relaxed);
@@ -454,7 +452,7 @@ impl<'a, 'env> Helping<'a, 'env> {
     /// Wakes another thread, because this one goes back to the user's code.
     fn wake_another(&self) {
         if self.executor.hands_on {
-            self.supervisor.control.notify(&[PRODUCER_QUEUE]);
+            self.supervisor.control.waits.notify(&[PRODUCER_QUEUE]);
         }
     }
 }

@@ -40,7 +40,7 @@ impl<'env> Hooks<'env> {
             self.places.and_then(Contained::drop_contained),
         ];
         for panic in panics.into_iter().flatten() {
-            control.fail(control.producer_party(), None, Cause::Panic(panic));
+            control.fail(control.plan.producer_party(), None, Cause::Panic(panic));
         }
     }
 }

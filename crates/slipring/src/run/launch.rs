@@ -97,20 +97,20 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             if !producer.core().same(&core) {
                 // The graph fails, because the user's closure has swapped in another ring's
                 // producer, whose drop does not close this graph's ring.
-                core.control.fail(core.control.producer_party(), None, Cause::Dropped);
+                core.control.fail(core.control.plan.producer_party(), None, Cause::Dropped);
             }
             // If the user's closure has swapped in another ring's producer, `producer` may be that
             // ring's last owner, which drops the ring's events. An event's drop is user code that
             // may panic.
             if let Some(panic) = drop_contained(producer) {
-                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+                core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
             }
             if let Some(executor) = &executor {
                 executor.work(supervisor);
                 executor.leave(&core.control);
             }
             if let Some(panic) = drop_contained(bound) {
-                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+                core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
             }
             produced
         });
@@ -127,7 +127,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
 /// place would hold them all, so a graph of several producers binds none of them.
 fn bind_producer(control: &Control, places: Option<&Assigned>) -> Option<Option<Bound>> {
     let places = places.filter(|_| !control.plan.many_producers);
-    call_user(control, control.producer_party(), None, || {
+    call_user(control, control.plan.producer_party(), None, || {
         places.map(|places| places.bind(PRODUCER)).transpose()
     })
 }
@@ -158,7 +158,7 @@ pub(crate) fn produce_contained<T, P>(
     producer: &mut P,
     produce: impl FnOnce(&mut P) -> Result<T, Fault>,
 ) -> Result<T, Option<String>> {
-    let party = control.producer_party();
+    let party = control.plan.producer_party();
     match catch_unwind(AssertUnwindSafe(|| produce(producer))) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(fault)) => {
@@ -185,8 +185,8 @@ pub(crate) fn finish<E, L: Layout, T>(
     }
     let report = core.report();
     let failure = core.control.status.failure();
-    let party = core.control.producer_party();
-    let name = core.control.name(party);
+    let party = core.control.plan.producer_party();
+    let name = core.control.plan.name_of(party);
     let dropped = core.take_apart();
     let (value, message) = match produced {
         Ok(value) => (Some(value), None),

@@ -76,10 +76,10 @@ impl<E: Send, L: Layout> AnyRing for Owner<E, L> {
         &self.control
     }
     fn left(&self, stage: usize) -> u64 {
-        self.claimed_after(self.control.position(stage))
+        self.claimed_after(self.control.positions.position(&self.control.plan, stage))
     }
     fn has_left(&self, stage: usize) -> bool {
-        self.is_claimed(self.control.position(stage))
+        self.is_claimed(self.control.positions.position(&self.control.plan, stage))
     }
     fn end_run(&self) {
         if self.control.status.is_over() {
@@ -237,7 +237,7 @@ impl Pipeline {
     pub fn join(mut self) -> Result<Report, Error> {
         self.on_drop = None;
         if let Some(stage) = self.own_stage() {
-            let stage = self.control().name(stage);
+            let stage = self.control().plan.name_of(stage);
             let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
             return Err(Error::failed(
                 Failure::new(stage, None, cause),
@@ -363,7 +363,10 @@ impl Pipeline {
     }
 
     fn still_running(&self, stage: usize) -> JoinError {
-        JoinError::StillRunning { stage: self.control().name(stage), left: self.ring().left(stage) }
+        JoinError::StillRunning {
+            stage: self.control().plan.name_of(stage),
+            left: self.ring().left(stage),
+        }
     }
 
     /// Returns the stage that the calling thread runs, or the first of several, if the thread
@@ -377,7 +380,9 @@ impl Pipeline {
     /// Returns one of the stages that has not ended.
     fn unfinished(&self, stages: &[usize]) -> usize {
         let control = self.control();
-        let runs = |&stage: &usize| control.ended(control.position(stage)).is_none();
+        let runs = |&stage: &usize| {
+            control.status.ended(control.positions.position(&control.plan, stage)).is_none()
+        };
         stages.iter().copied().find(|stage| runs(stage)).unwrap_or(stages[0])
     }
 

@@ -223,7 +223,7 @@ pub(crate) fn build_in_place<E, L: Layout>(
     let panic = drop_contained(bound);
     let core = built?;
     if let Some(panic) = panic {
-        core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        core.control.fail(core.control.plan.producer_party(), None, Cause::Panic(panic));
     }
     Ok(core)
 }

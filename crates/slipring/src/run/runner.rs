@@ -246,7 +246,9 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     /// loop may have leaked it.
     fn check_handle(&self) {
         let control = &self.core.control;
-        if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {
+        if self.own().is_none()
+            && control.status.ended(control.positions.position(&control.plan, self.stage)).is_none()
+        {
             control.fail(self.stage, None, Cause::Dropped);
         }
     }
@@ -259,7 +261,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         self.stage
     }
     fn next_seq(&self) -> u64 {
-        self.core.control.position(self.stage)
+        self.core.control.positions.position(&self.core.control.plan, self.stage)
     }
     fn failed_at(&self) -> Option<u64> {
         self.own().map(Consumer::next_seq)

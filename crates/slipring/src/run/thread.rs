@@ -10,9 +10,8 @@ use crate::base::panics::Contained;
 use crate::errors::Cause;
 use crate::ring::control::Control;
 use crate::ring::counters::LocalCounts;
-use crate::ring::peers::Checkup;
 use crate::ring::self_wait::enter;
-use crate::ring::waits::{SelfWait, Waiter};
+use crate::ring::waits::Waiter;
 
 /// The stages, workers and shards that run on one thread. Most threads run a single stage, worker
 /// or shard.
@@ -66,19 +65,13 @@ impl<'env> StageThread<'env> {
                 && let Ok(until) = self.idle(control)
             {
                 let Some(first) = self.running().next() else { return };
-                let waiter = Waiter::new(first.stage(), first.waits_for(), first.next_seq());
+                let (stage, waits_for) = (first.stage(), first.waits_for());
+                let waiter = Waiter { until, ..Waiter::new(stage, waits_for, first.next_seq()) };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
                 // The graph fails if the user's waiting strategy panics, or if its deadline passes.
                 // In a failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
-                    Ok(control.wait_at(
-                        waiter,
-                        &mut learned,
-                        until,
-                        &mut || SelfWait::Never,
-                        Checkup::NONE,
-                        &mut ready,
-                    ))
+                    Ok(control.wait(waiter, &mut learned, &mut ready))
                 });
                 if let Some((_, stats)) = waited {
                     let mut counts = LocalCounts::default();
@@ -113,7 +106,7 @@ impl<'env> StageThread<'env> {
     /// Calls `stop` of each started handler, and drops all handlers.
     pub(crate) fn stop(self, control: &Control) {
         let StageThread { entries, on_faults } = self;
-        let mut last = control.producer_party();
+        let mut last = control.plan.producer_party();
         for entry in entries {
             last = entry.stop(control);
         }

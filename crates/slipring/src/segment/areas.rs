@@ -8,10 +8,10 @@ use crate::base::maybe_mapped::{Mapping, MaybeMapped};
 use crate::base::panics::Contained;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Relaxed};
 use crate::errors::BuildError;
+use crate::processes::layout::InSegment;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
 use crate::ring::partition::{Partitioner, ShardIds};
-use crate::ring::peers::{NotedDeaths, OnDeath, Peers};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
@@ -89,7 +89,10 @@ impl Areas {
     ///
     /// # Safety
     /// The areas have `capacity` slots of the layout `L`.
-    pub(super) unsafe fn slots<E, L: SegmentLayout>(&self, capacity: usize) -> View<E, L> {
+    pub(super) unsafe fn slots<E, L: SegmentLayout>(
+        &self,
+        capacity: usize,
+    ) -> View<E, InSegment<L>> {
         // SAFETY: the caller's promise.
         View(unsafe { L::slots_at(self, capacity) })
     }
@@ -135,12 +138,7 @@ impl Areas {
     ///
     /// # Safety
     /// The areas are those of the declaration that `plan` was made from.
-    pub(super) unsafe fn board(
-        &self,
-        plan: &Plan,
-        declaration: &Declaration,
-        participant: &Participant,
-    ) -> Option<Board> {
+    pub(super) unsafe fn board(&self, plan: &Plan, participant: &Participant) -> Option<Board> {
         let Areas { mapping, .. } = self;
         let parties = plan.stages.len() + 1;
         let queue = |number: usize| {
@@ -149,6 +147,7 @@ impl Areas {
             // SAFETY: as above; the states lie in the mapping.
             WaitQueue::between_processes(unsafe { MaybeMapped::mapped(state, mapping.clone()) })
         };
+        let proof = Arc::clone(&participant.proof);
         let mut pools = 0;
         let cells = plan.stages.iter().map(|stage| {
             if !matches!(stage.delivery, Delivery::Pool { .. }) {
@@ -163,11 +162,6 @@ impl Areas {
             }
         });
         let cells = cells.collect();
-        // No party waits for a dead member of a tap, so none is told.
-        let on_death = declaration.stages.iter().map(|stage| match stage.delivery {
-            StageDelivery::Tap(_) => OnDeath::Wait,
-            _ => stage.on_death,
-        });
         // SAFETY: the caller's promise, for each area.
         unsafe {
             Some(Board {
@@ -182,12 +176,7 @@ impl Areas {
                 queues: (0..plan.queues).map(queue).collect(),
                 always_fences: participant.always_fences,
                 failure: Some(MaybeMapped::mapped(self.failure.cast(), mapping.clone())),
-                peers: Some(Peers {
-                    on_death: on_death.chain([declaration.producer_on_death]).collect(),
-                    notice: participant.notice,
-                    proof: Arc::clone(&participant.proof),
-                    deaths: NotedDeaths::default(),
-                }),
+                is_own_process: Some(Box::new(move || proof.is_own_process())),
                 counters: CounterWords::mapped(parties, self.counters, self.waited, mapping)?,
             })
         }

@@ -9,7 +9,9 @@ use std::slice;
 
 use super::raw_blocks::{BlockStart, Place, Stretch};
 use crate::consumer::batch::Batch;
-use crate::consumer::markers::{SeatedWorker, Writing, sealed as lease};
+use crate::consumer::markers::{Writing, sealed as lease};
+use crate::processes::layout::InSegment;
+use crate::processes::markers::{BeginsAgain, SeatedWorker};
 use crate::ring::events::At;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Strided;
@@ -35,7 +37,7 @@ use crate::ring::slots::Strided;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BlockBatch<'c, A: lease::Access, C: lease::Delivery> {
-    pub(super) batch: Batch<'c, BlockStart, A, C, Strided>,
+    pub(super) batch: Batch<'c, BlockStart, A, C, InSegment<Strided>>,
     pub(super) place: Place,
 }
 
@@ -194,7 +196,7 @@ impl<A: lease::Access> BlockBatch<'_, A, SeatedWorker> {
     }
 }
 
-impl<C: lease::BeginsAgain> BlockBatch<'_, Writing, C> {
+impl<C: BeginsAgain> BlockBatch<'_, Writing, C> {
     /// Returns how many of the batch's first blocks may be half-written, as
     /// [`Batch::suspects`](crate::Batch::suspects) does.
     ///

@@ -17,6 +17,8 @@ use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
 use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::processes::layout::InSegment;
+use crate::processes::markers::{BeginsAgain, Succeeds};
 use crate::producer::claim::Slots;
 use crate::producer::{Producer, Single, sealed as sharing};
 use crate::ring::events::At;
@@ -29,7 +31,7 @@ const RELEASE_BYTES: usize = 1 << 16;
 /// The handle with which a process publishes blocks. If `S` is [`Apart`](crate::Apart), it is one
 /// of several.
 pub struct BlockProducer<S: sharing::Sharing = Single> {
-    tx: Producer<BlockStart, Strided, S>,
+    tx: Producer<BlockStart, InSegment<Strided>, S>,
     size: usize,
 }
 
@@ -40,7 +42,7 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// Each slot of the ring has a block of `size` bytes, which any bytes are a valid value of, and
     /// every process treats the blocks as the protocol says.
     #[doc(hidden)]
-    pub unsafe fn over(tx: Producer<BlockStart, Strided, S>, size: usize) -> Self {
+    pub unsafe fn over(tx: Producer<BlockStart, InSegment<Strided>, S>, size: usize) -> Self {
         BlockProducer { tx, size }
     }
 
@@ -198,7 +200,7 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
 /// ```
 #[must_use = "a claim that is dropped publishes nothing"]
 pub struct BlockClaim<'p, S: sharing::Sharing = Single> {
-    slots: Slots<'p, BlockStart, Strided, S>,
+    slots: Slots<'p, BlockStart, InSegment<Strided>, S>,
     place: Place,
 }
 
@@ -263,7 +265,7 @@ impl<S: sharing::Sharing> std::ops::IndexMut<usize> for BlockClaim<'_, S> {
 
 /// The handle with which a stage of a segment, a worker or a tap's member is lent blocks.
 pub struct BlockConsumer<A: lease::Access, C: lease::Delivery> {
-    rx: Consumer<BlockStart, A, C, Strided>,
+    rx: Consumer<BlockStart, A, C, InSegment<Strided>>,
     size: usize,
 }
 
@@ -273,7 +275,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// # Safety
     /// As for [`BlockProducer::over`].
     #[doc(hidden)]
-    pub unsafe fn over(rx: Consumer<BlockStart, A, C, Strided>, size: usize) -> Self {
+    pub unsafe fn over(rx: Consumer<BlockStart, A, C, InSegment<Strided>>, size: usize) -> Self {
         BlockConsumer { rx, size }
     }
 
@@ -399,7 +401,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     }
 }
 
-impl<A: lease::Access, C: lease::Succeeds> BlockConsumer<A, C> {
+impl<A: lease::Access, C: Succeeds> BlockConsumer<A, C> {
     /// Returns the positions of blocks that were lent before and come again, as
     /// [`Consumer::redelivered`] does.
     ///
@@ -409,7 +411,7 @@ impl<A: lease::Access, C: lease::Succeeds> BlockConsumer<A, C> {
     }
 }
 
-impl<C: lease::BeginsAgain> BlockConsumer<Writing, C> {
+impl<C: BeginsAgain> BlockConsumer<Writing, C> {
     /// Returns which of the next blocks may be half-written, as [`Consumer::suspects`] does.
     ///
     /// Example: [`Consumer::suspects`].

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::ring::claims;
+use crate::processes::claims;
 use crate::ring::counters::CounterWords;
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
 use crate::ring::stamp::{self, Run};

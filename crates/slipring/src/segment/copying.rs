@@ -20,7 +20,10 @@ use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Reading, Writing, sealed};
 use crate::errors::{BatchError, WaitError};
+use crate::processes::layout::InSegment;
+use crate::processes::markers::Succeeds;
 use crate::ring::seq_range::SeqRange;
+use crate::ring::slots::Interleaved;
 
 /// A handle of a stage that gets copies of the stage's events. Other processes cannot make its
 /// calls undefined, whatever they store.
@@ -56,7 +59,7 @@ use crate::ring::seq_range::SeqRange;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> {
-    inner: Consumer<AtomicBytes<E>, A, C>,
+    inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>,
     /// Number of events that were copied out and not released (I2).
     read: u64,
 }
@@ -64,7 +67,7 @@ pub struct CopyingConsumer<E: PlainBytes, A: sealed::Access, C: sealed::Delivery
 impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A, C> {
     /// Makes the handle from one that has not lent an event yet.
     #[doc(hidden)]
-    pub fn over(inner: Consumer<AtomicBytes<E>, A, C>) -> Self {
+    pub fn over(inner: Consumer<AtomicBytes<E>, A, C, InSegment<Interleaved>>) -> Self {
         CopyingConsumer { inner, read: 0 }
     }
 
@@ -226,14 +229,14 @@ impl<E: PlainBytes, A: sealed::Access, C: sealed::Delivery> CopyingConsumer<E, A
 
 /// Returns a copy of the first event of a batch that has one, and its position.
 fn first<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
-    batch: &Batch<'_, AtomicBytes<E>, A, C>,
+    batch: &Batch<'_, AtomicBytes<E>, A, C, InSegment<Interleaved>>,
 ) -> (E, u64) {
     (batch[0].load(), batch.first_seq())
 }
 
 /// Copies a batch to as many `events`. Returns the position of the first one, and their number.
 fn copy<E: PlainBytes, A: sealed::Access, C: sealed::Delivery>(
-    batch: &Batch<'_, AtomicBytes<E>, A, C>,
+    batch: &Batch<'_, AtomicBytes<E>, A, C, InSegment<Interleaved>>,
     events: &mut [E],
 ) -> (u64, usize) {
     events.iter_mut().zip(batch.iter()).for_each(|(event, lent)| lent.load_to(event));
@@ -343,7 +346,7 @@ impl<E: PlainBytes, C: sealed::Delivery> CopyingConsumer<E, Writing, C> {
     }
 }
 
-impl<E: PlainBytes, A: sealed::Access, C: sealed::Succeeds> CopyingConsumer<E, A, C> {
+impl<E: PlainBytes, A: sealed::Access, C: Succeeds> CopyingConsumer<E, A, C> {
     /// Returns the positions of the events that another handle got and did not release, and that
     /// this handle gets again; see [`Consumer::redelivered`](crate::Consumer::redelivered). If the
     /// stage writes, each of these events may be half-written. The range has no more positions than

@@ -15,7 +15,9 @@ use std::time::Instant;
 
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::errors::{ClaimError, WaitError};
-use crate::producer::{Apart, Producer, Single, sealed};
+use crate::processes::layout::InSegment;
+use crate::processes::producer::Apart;
+use crate::producer::{Producer, Single, sealed};
 use crate::ring::slots::Interleaved;
 
 /// A producer of a segment that publishes copies of values. Other processes cannot make its calls
@@ -40,13 +42,13 @@ use crate::ring::slots::Interleaved;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct CopyingProducer<E: PlainBytes, S: sealed::Sharing = Single> {
-    inner: Producer<AtomicBytes<E>, Interleaved, S>,
+    inner: Producer<AtomicBytes<E>, InSegment<Interleaved>, S>,
 }
 
 impl<E: PlainBytes, S: sealed::Sharing> CopyingProducer<E, S> {
     /// Makes the handle from the producer's own.
     #[doc(hidden)]
-    pub fn over(inner: Producer<AtomicBytes<E>, Interleaved, S>) -> Self {
+    pub fn over(inner: Producer<AtomicBytes<E>, InSegment<Interleaved>, S>) -> Self {
         CopyingProducer { inner }
     }
 

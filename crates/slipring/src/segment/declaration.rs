@@ -1,8 +1,11 @@
 //! What the ring of a segment looks like, and how much memory that takes.
 
+use super::participant::Participant;
+use crate::base::sync::Arc;
 use crate::errors::BuildError;
+use crate::processes::deaths::{NotedDeaths, OnDeath, Processes};
+use crate::processes::reactors::Reactors;
 use crate::ring::counters::CounterWords;
-use crate::ring::peers::OnDeath;
 use crate::ring::plan::{Plan, Stage};
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::spec::{Access, Delivery, MAX_MEMBER_BITS, StageSpec};
@@ -150,6 +153,22 @@ impl Declaration {
         plan.producer_seats = self.producers;
         plan.seated_claims = self.producers > 1;
         Ok(plan)
+    }
+
+    /// Makes the world of the ring, as `participant` sees it. The ring has so many `queues`.
+    pub(super) fn processes(&self, participant: &Participant, queues: usize) -> Processes {
+        // No party waits for a dead member of a tap, so none is told.
+        let on_death = self.stages.iter().map(|stage| match stage.delivery {
+            StageDelivery::Tap(_) => OnDeath::Wait,
+            _ => stage.on_death,
+        });
+        Processes {
+            on_death: on_death.chain([self.producer_on_death]).collect(),
+            notice: participant.notice,
+            proof: Arc::clone(&participant.proof),
+            noted: NotedDeaths::default(),
+            reactors: Reactors::new(queues),
+        }
     }
 
     /// Checks that the key of each sharded stage lies in an event of `size` bytes.

@@ -6,7 +6,8 @@ use crate::base::fault::Fault;
 use crate::consumer::drive::step;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::pace::Pace;
-use crate::ring::peers::OnDeath;
+use crate::processes::deaths::OnDeath;
+use crate::processes::layout::InSegment;
 use crate::ring::slots::Interleaved;
 use crate::segment::SegmentProducer;
 
@@ -18,10 +19,10 @@ struct Successive {
     held: Vec<u64>,
 }
 
-impl Handler<u64, Interleaved> for Successive {
+impl Handler<u64, InSegment<Interleaved>> for Successive {
     fn handle(
         &mut self,
-        lent: LentEvents<'_, u64, Interleaved>,
+        lent: LentEvents<'_, u64, InSegment<Interleaved>>,
         progress: &mut Progress,
     ) -> Result<(), Fault> {
         lent.each(progress, |_, at| {

@@ -22,6 +22,7 @@ use super::blocks::{BlockConsumer, BlockProducer};
 use super::raw_blocks::RawBlockProducer;
 use crate::consumer::markers::{Reading, sealed as lease};
 use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::processes::markers::Succeeds;
 use crate::producer::{Single, sealed as sharing};
 use crate::ring::seq_range::SeqRange;
 use crate::ring::stamp::MAX_RUN;
@@ -445,7 +446,7 @@ impl<C: lease::Delivery> MessageConsumer<C> {
     }
 }
 
-impl<C: lease::Succeeds> MessageConsumer<C> {
+impl<C: Succeeds> MessageConsumer<C> {
     /// Returns the positions of messages that were lent before and come again, as
     /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. A message comes again if
     /// [`Message::seq`] is one of them.

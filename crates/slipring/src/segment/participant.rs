@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::sync::Arc;
 use crate::base::system;
-use crate::ring::peers::Proof;
+use crate::processes::deaths::Proof;
 use crate::wait::Wait;
 
 /// How one process takes part in a ring.

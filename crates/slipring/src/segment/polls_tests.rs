@@ -12,9 +12,12 @@ use self::rows::*;
 use super::for_tests::{Segment, block_areas, stage};
 use super::*;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{Joined, Reading, Seated, SeatedShard, SeatedWorker};
+use crate::consumer::markers::{Joined, Reading};
 use crate::live::tap::StartAt;
-use crate::producer::{Apart, Producer, Single};
+use crate::processes::layout::InSegment;
+use crate::processes::markers::{Seated, SeatedShard, SeatedWorker};
+use crate::processes::producer::Apart;
+use crate::producer::{Producer, Single};
 use crate::wait::Wait;
 use crate::{Conflator, Sent};
 
@@ -103,7 +106,10 @@ impl Segment {
         seats.find(|&seat| ring.seat(seat).take(number).is_ok()).expect("a free seat")
     }
 
-    fn single<E: Send + Sync + 'static, L: SegmentLayout>(&self, number: u32) -> Producer<E, L> {
+    fn single<E: Send + Sync + 'static, L: SegmentLayout>(
+        &self,
+        number: u32,
+    ) -> Producer<E, InSegment<L>> {
         self.seat(number, self.declaration.stages.len());
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).producer() }
@@ -112,7 +118,7 @@ impl Segment {
     fn claiming<E: Send + Sync + 'static, L: SegmentLayout>(
         &self,
         number: u32,
-    ) -> Producer<E, L, Apart> {
+    ) -> Producer<E, InSegment<L>, Apart> {
         let seat = self.seat(number, self.declaration.stages.len());
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).shared_producer(seat) }
@@ -123,7 +129,7 @@ impl Segment {
         &self,
         number: u32,
         stage: usize,
-    ) -> Consumer<E, Reading, Seated, L> {
+    ) -> Consumer<E, Reading, Seated, InSegment<L>> {
         self.seat(number, stage);
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).reader(stage) }
@@ -133,7 +139,7 @@ impl Segment {
         &self,
         number: u32,
         tap: usize,
-    ) -> Consumer<E, Reading, Joined<true>, L> {
+    ) -> Consumer<E, Reading, Joined, InSegment<L>> {
         self.ring(number).subscribe(tap, StartAt::Oldest).unwrap()
     }
 
@@ -141,7 +147,7 @@ impl Segment {
         &self,
         number: u32,
         pool: usize,
-    ) -> Consumer<E, Reading, SeatedWorker, L> {
+    ) -> Consumer<E, Reading, SeatedWorker, InSegment<L>> {
         let seat = self.seat(number, pool);
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).pool_reader(pool, seat) }
@@ -194,7 +200,7 @@ fn refused_for_room<H>(
                 segment.kill(VICTIM, victim);
                 if expected == Failed && !tells {
                     let ring = segment.ring::<BlockStart, Strided>(OTHER);
-                    let mut runs = || ring.control().is_running().then(&mut poll);
+                    let mut runs = || ring.control().status.is_running().then(&mut poll);
                     return expect(&mut || runs().unwrap_or(Failed), expected, &what);
                 }
                 expect(&mut poll, expected, &what);
@@ -322,11 +328,9 @@ fn each_call_that_is_refused_for_an_event_hears_of_a_death() {
         &consumers::<SeatedWorker>(),
         |segment, stage| segment.pooled(ME, stage),
     );
-    refused_for_an_event(
-        (Slots::Events, Kind::Tap),
-        &consumers::<Joined<true>>(),
-        |segment, stage| segment.joined(ME, stage),
-    );
+    refused_for_an_event((Slots::Events, Kind::Tap), &consumers::<Joined>(), |segment, stage| {
+        segment.joined(ME, stage)
+    });
     refused_for_an_event(
         (Slots::Events, Kind::Shard),
         &consumers::<SeatedShard>(),

@@ -12,6 +12,8 @@ use std::time::Instant;
 use crate::adapters::raw::{RawConsumer, RawProducer};
 use crate::consumer::markers::{Writing, sealed as lease};
 use crate::errors::{BatchError, ClaimError, NotHeld};
+use crate::processes::layout::InSegment;
+use crate::processes::markers::{BeginsAgain, Succeeds};
 use crate::producer::{Single, sealed as sharing};
 use crate::ring::events::straight;
 use crate::ring::seq_range::SeqRange;
@@ -24,7 +26,7 @@ pub struct BlockStart(());
 /// The size of a segment's blocks, and where they lie.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
-    pub(super) blocks: View<BlockStart, Strided>,
+    pub(super) blocks: View<BlockStart, InSegment<Strided>>,
     /// Size of a block, in bytes.
     pub(super) size: usize,
 }
@@ -98,14 +100,14 @@ pub struct Stretch {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RawBlockProducer<S: sharing::Sharing = Single> {
-    tx: RawProducer<BlockStart, Strided, S>,
+    tx: RawProducer<BlockStart, InSegment<Strided>, S>,
     place: Place,
     /// First position and number of the claimed blocks.
     open: Option<(u64, usize)>,
 }
 
 impl<S: sharing::Sharing> RawBlockProducer<S> {
-    pub(super) fn new(tx: RawProducer<BlockStart, Strided, S>, place: Place) -> Self {
+    pub(super) fn new(tx: RawProducer<BlockStart, InSegment<Strided>, S>, place: Place) -> Self {
         RawBlockProducer { tx, place, open: None }
     }
 
@@ -222,14 +224,14 @@ fn behind(first: u64, len: usize, seq: u64) -> Option<(u64, usize)> {
 /// Example: [`RawBlockProducer`].
 pub struct RawBlockConsumer<A: lease::Access, C: lease::Delivery> {
     /// `None` only while a call waits.
-    rx: Option<RawConsumer<BlockStart, A, C, Strided>>,
+    rx: Option<RawConsumer<BlockStart, A, C, InSegment<Strided>>>,
     place: Place,
     /// First position and number of the lent blocks.
     lent: Option<(u64, usize)>,
 }
 
 impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
-    pub(super) fn new(rx: RawConsumer<BlockStart, A, C, Strided>, place: Place) -> Self {
+    pub(super) fn new(rx: RawConsumer<BlockStart, A, C, InSegment<Strided>>, place: Place) -> Self {
         RawBlockConsumer { rx: Some(rx), place, lent: None }
     }
 
@@ -286,7 +288,7 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     }
 }
 
-impl<A: lease::Access, C: lease::Succeeds> RawBlockConsumer<A, C> {
+impl<A: lease::Access, C: Succeeds> RawBlockConsumer<A, C> {
     /// Returns the positions of blocks that were lent before and come again, as
     /// [`Consumer::redelivered`](crate::Consumer::redelivered) does. Of a pool's worker: those of
     /// the chunk in which [`RawBlockConsumer::available`] found blocks last. If the pool writes,
@@ -298,7 +300,7 @@ impl<A: lease::Access, C: lease::Succeeds> RawBlockConsumer<A, C> {
     }
 }
 
-impl<C: lease::BeginsAgain> RawBlockConsumer<Writing, C> {
+impl<C: BeginsAgain> RawBlockConsumer<Writing, C> {
     /// Returns which of the next blocks may be half-written, as
     /// [`Consumer::suspects`](crate::Consumer::suspects) does.
     ///

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::areas::SegmentLayout;
 use super::ring::SegmentRing;
 use crate::errors::WaitError;
+use crate::processes::deaths::{DeathChecks, Processes};
+use crate::processes::layout::InSegment;
+use crate::processes::recovery;
 use crate::ring::asked;
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
-use crate::ring::peers::DeathChecks;
-use crate::ring::recovery;
-use crate::ring::slots::Layout;
 
 /// The request at one position of a segment's ring. Like a handle of the ring, it keeps this
 /// process attached.
@@ -24,16 +24,20 @@ pub struct SegmentRequest {
 /// A ring without its type parameters.
 trait RequestRing: Send + Sync {
     fn control(&self) -> &Control;
+    fn world(&self) -> &Processes;
     /// Checks for deaths that hold up the event at `seq`, as a waiting producer does.
     fn watch(&self, seq: u64) -> Option<WaitError>;
 }
 
-impl<E: Send, L: Layout> RequestRing for Owner<E, L> {
+impl<E: Send, L: SegmentLayout> RequestRing for Owner<E, InSegment<L>> {
     fn control(&self) -> &Control {
         &self.control
     }
+    fn world(&self) -> &Processes {
+        &self.world
+    }
     fn watch(&self, seq: u64) -> Option<WaitError> {
-        self.control.watch_for_request(seq, &|dead| recovery::settle(self, dead))
+        self.world.watch_for_request(recovery::watched(self), seq)
     }
 }
 
@@ -63,15 +67,13 @@ impl SegmentRequest {
     /// Works as [`check`](SegmentRequest::check) if a notice has passed since the last such call,
     /// and else as [`ended`](SegmentRequest::ended): for a loop that does not wait.
     pub fn poll(&mut self) -> Option<WaitError> {
-        let peers = self.ring.control().peers.as_ref();
-        let checks = peers.is_some_and(|peers| self.death_checks.is_due(peers));
-        if checks { self.check() } else { self.ended() }
+        let due = self.death_checks.is_due(self.ring.world().notice);
+        if due { self.check() } else { self.ended() }
     }
 
     /// Returns the longest time between two calls of [`check`](SegmentRequest::check) of a waiting
     /// thread.
     pub fn notice(&self) -> Duration {
-        let peers = self.ring.control().peers.as_ref();
-        peers.map_or(asked::Asked::NAP, |peers| peers.notice)
+        self.ring.world().notice
     }
 }

@@ -8,52 +8,54 @@ use super::participant::Participant;
 use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 use crate::base::sync::twin;
 use crate::consumer::handle::Consumer;
-use crate::consumer::markers::{
-    Joined, Reading, Seated, SeatedShard, SeatedWorker, Writing, sealed,
-};
+use crate::consumer::markers::{Joined, Reading, Writing, sealed};
 use crate::consumer::shard::ShardPosition;
-use crate::consumer::successor;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::{BuildError, Report, SubscribeError};
 use crate::live::tap::{self, StartAt};
-use crate::producer::{Apart, Producer, Single};
-use crate::ring::claims;
+use crate::processes::claims;
+use crate::processes::layout::InSegment;
+use crate::processes::markers::{Seated, SeatedShard, SeatedWorker};
+use crate::processes::producer::Apart;
+use crate::processes::recovery;
+use crate::processes::successor;
+use crate::processes::watch::forget_deaths;
+use crate::producer::{Producer, Single};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, copying_partitioner};
 use crate::ring::plan::Plan;
-use crate::ring::recovery;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Interleaved;
 use crate::ring::spec::Delivery;
 
 /// A producer of a segment.
-pub type SegmentProducer<E, L = Interleaved, S = Single> = Producer<E, L, S>;
+pub type SegmentProducer<E, L = Interleaved, S = Single> = Producer<E, InSegment<L>, S>;
 /// A handle of a segment's stage.
-pub type SegmentConsumer<E, A, D, L = Interleaved> = Consumer<E, A, D, L>;
+pub type SegmentConsumer<E, A, D, L = Interleaved> = Consumer<E, A, D, InSegment<L>>;
 /// One of several producers of a segment.
-pub type SegmentSharedProducer<E, L = Interleaved> = Producer<E, L, Apart>;
+pub type SegmentSharedProducer<E, L = Interleaved> = Producer<E, InSegment<L>, Apart>;
 /// The handle with which one worker of a segment's pool reads events.
-pub type SegmentPoolReader<E, L = Interleaved> = Consumer<E, Reading, SeatedWorker, L>;
+pub type SegmentPoolReader<E, L = Interleaved> = Consumer<E, Reading, SeatedWorker, InSegment<L>>;
 /// The handle with which one worker of a segment's pool reads, and may change, events.
-pub type SegmentPoolWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedWorker, L>;
+pub type SegmentPoolWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedWorker, InSegment<L>>;
 /// The handle with which one shard of a segment's stage reads the events of its own keys.
-pub type SegmentShardReader<E, L = Interleaved> = Consumer<E, Reading, SeatedShard, L>;
+pub type SegmentShardReader<E, L = Interleaved> = Consumer<E, Reading, SeatedShard, InSegment<L>>;
 /// The handle with which one shard of a segment's stage reads, and may change, the events of its
 /// own keys.
-pub type SegmentShardWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedShard, L>;
+pub type SegmentShardWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedShard, InSegment<L>>;
 /// The handle with which a stage of a segment reads every event.
-pub type SegmentReader<E, L = Interleaved> = Consumer<E, Reading, Seated, L>;
+pub type SegmentReader<E, L = Interleaved> = Consumer<E, Reading, Seated, InSegment<L>>;
 /// The handle with which a stage of a segment reads, and may change, every event.
-pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, L>;
+pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, InSegment<L>>;
 
 /// A reader that has joined a tap of a segment.
-pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined<true>, L>;
+pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined, InSegment<L>>;
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
-    core: Owner<E, L>,
+    core: Owner<E, InSegment<L>>,
     participant: u32,
 }
 
@@ -150,7 +152,8 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     ) -> Result<SegmentRing<E, L>, BuildError> {
         let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
         // SAFETY: the caller's promise.
-        let board = unsafe { areas.board(&plan, declaration, participant) };
+        let board = unsafe { areas.board(&plan, participant) };
+        let world = declaration.processes(participant, plan.queues);
         let timed = !cfg!(slipring_loom);
         let control = board
             .and_then(|board| Control::new(plan, board, declaration.start, None, timed, None))
@@ -160,10 +163,10 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
         // SAFETY: as above.
         let core = unsafe {
             let shard_ids = areas.shard_ids(declaration, partitioner);
-            Core::over(control, slots, shard_ids, areas.mapping.clone())
+            Core::over(control, slots, shard_ids, world, areas.mapping.clone())
         };
         let core = Owner::new(core);
-        core.control.watch_by(core.observed());
+        core.world.reactors.watch(core.observed());
         Ok(SegmentRing { core, participant: participant.number })
     }
 }
@@ -174,7 +177,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self.core.control
     }
 
-    pub(super) fn owner(&self) -> &Owner<E, L> {
+    pub(super) fn owner(&self) -> &Owner<E, InSegment<L>> {
         &self.core
     }
 
@@ -207,19 +210,19 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Notes on the seats of the participant `dead` that it is dead, as a process does before it
     /// takes the lock that proves the death.
     #[cfg(test)]
-    pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::ring::peers::Proof) {
+    pub(crate) fn find_dead(&self, dead: u32, proof: &dyn crate::processes::deaths::Proof) {
         let proof = || proof.is_dead(dead).then(|| proof.pid(dead));
         (0..self.seats()).for_each(|seat| _ = self.seat(seat).find_dead(dead, proof));
     }
 
     /// Returns the index of the producer as a party.
     pub fn producer_party(&self) -> usize {
-        self.core.control.producer_party()
+        self.core.control.plan.producer_party()
     }
 
     /// Returns the position before which a stage has released all events.
     pub fn position(&self, stage: usize) -> u64 {
-        self.core.control.position(stage)
+        self.core.control.positions.position(&self.core.control.plan, stage)
     }
 
     /// Returns whether the ring was closed or halted, or has failed.
@@ -248,10 +251,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         if control.plan.cursor {
             // The producer before may have died between its stamps and its cursor.
             twin!("cursor-behind-stamps": control.positions.move_cursor(next) => ());
-            control.notify(&control.plan.producer_notifies);
+            control.waits.notify(&control.plan.producer_notifies);
         }
         twin!("strays-uncleared": recovery::clear_stray_stamps(&self.core, next) => ());
-        let learned = control.learner(control.producer_party());
+        let learned = control.learner(control.plan.producer_party());
         Producer::resume(self.core.clone(), next, learned)
     }
 
@@ -262,8 +265,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// the ring is one of copies. The declaration has several producers.
     pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
-        let learned = control.learner(control.producer_party());
-        control.forget_deaths(control.producer_party());
+        let learned = control.learner(control.plan.producer_party());
+        forget_deaths(control, control.plan.producer_party());
         let claimed = control.positions.last_claim().seq(claims::boundary(&self.core));
         Producer::seated(self.core.clone(), seat, claimed, learned)
     }
@@ -326,10 +329,10 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self,
         pool: usize,
         seat: usize,
-    ) -> Consumer<E, A, SeatedWorker, L> {
+    ) -> Consumer<E, A, SeatedWorker, InSegment<L>> {
         let control = &self.core.control;
         let (number, learned) = (seat - self.seats_of(pool).start, control.learner(pool));
-        control.forget_deaths(pool);
+        forget_deaths(control, pool);
         Consumer::over(WorkerPosition::seat(self.core.clone(), pool, number, learned))
     }
 
@@ -355,12 +358,12 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self,
         stage: usize,
         shard: usize,
-    ) -> Consumer<E, A, SeatedShard, L> {
+    ) -> Consumer<E, A, SeatedShard, InSegment<L>> {
         let position = successor::position(self.core.clone(), stage, shard, self.participant);
         Consumer::over(ShardPosition::over(position, shard))
     }
 
-    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, L> {
+    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, InSegment<L>> {
         Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

@@ -263,7 +263,7 @@ fn a_cursor_behind_the_stamps_is_moved() {
         segment.kill(1, tx);
         segment.bury(1);
         let ring = segment.attach(9);
-        let cursor = ring.control().line(CURSOR_LINE);
+        let cursor = ring.control().positions.line(CURSOR_LINE);
         assert_eq!(cursor.swap(1, Ordering::Relaxed), 1 + behind);
         assert_eq!(read(&mut member, 0), 1);
         let tx = segment.producer(4);

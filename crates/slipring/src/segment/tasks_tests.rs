@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Dead, Segment, stage};
 use super::*;
 use crate::errors::WaitError;
-use crate::ring::reactors::REFUSED;
+use crate::processes::reactors::REFUSED;
 use crate::wait::Wait;
 use crate::{Selector, Waitable};
 

@@ -44,5 +44,5 @@ pub(crate) use full_ring::FullRing;
 pub(crate) use hardware::{cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use wait_loop::{
-    HandleLearner, KeepWaiting, SleepPlace, WAIT_ON, WaitOptions, WaitStats, wait_until,
+    Condition, HandleLearner, KeepWaiting, SleepPlace, Unmet, WaitOptions, WaitStats, wait_until,
 };

@@ -10,6 +10,7 @@ use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, Wait
 use crate::base::panics::drop_contained;
 use crate::base::sync::{spin_loop, yield_now};
 use crate::base::system;
+use crate::errors::WaitError;
 
 /// The learner of one handle, if its strategy has one. A panic of the learner's drop is contained.
 #[derive(Default)]
@@ -74,9 +75,6 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
     /// Number of polls that the waiter has made since the wait began.
     pub(crate) polls: u64,
-    /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
-    /// lasts, so the loop asks again at each reading of the clock.
-    pub(crate) oversubscribed: &'a dyn Fn() -> bool,
     /// The full ring for whose room the waiter waits, if its thread has nothing else to do.
     pub(crate) full_ring: Option<FullRing>,
     /// Where the waiter sleeps until progress notifies it; `None`: progress notifies no sleeper.
@@ -86,12 +84,51 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// Why a wait ended before its condition held. A call that returns it to a user adds the name of the
+/// party for which it waited by then.
+#[derive(Debug)]
+pub(crate) enum Unmet {
+    /// The deadline of the call, or the timeout of the waiting strategy, passed.
+    TimedOut,
+    /// The graph has ended, or the wait would not end.
+    Ended(WaitError),
+}
+
+impl From<WaitError> for Unmet {
+    fn from(reason: WaitError) -> Unmet {
+        Unmet::Ended(reason)
+    }
+}
+
 /// Whether a wait goes on, and after which time its loop asks again; `None`: the loop need not ask
 /// again.
-pub(crate) type KeepWaiting = ControlFlow<(), Option<Duration>>;
+pub(crate) type KeepWaiting = ControlFlow<Unmet, Option<Duration>>;
 
-/// The answer of a wait that only its own condition, deadline or timeout ends.
-pub(crate) const WAIT_ON: KeepWaiting = ControlFlow::Continue(None);
+/// The condition for which a wait waits, as the loop sees it.
+pub(crate) trait Condition {
+    /// Polls. May run under a wait queue's lock, so it runs no user code.
+    fn is_ready(&mut self) -> bool;
+
+    /// Called at the clock's first reading, and again after each time that it returns: no sleep
+    /// lasts longer than that time. A wait that ends before the clock's first reading does not call
+    /// it. If it breaks off, the wait ends after one more poll.
+    fn keep_waiting(&mut self) -> KeepWaiting {
+        ControlFlow::Continue(None)
+    }
+
+    /// Returns whether the graph has more threads than cores. Handles join and leave while the wait
+    /// lasts, so the loop asks again at each reading of the clock.
+    fn is_oversubscribed(&self) -> bool {
+        false
+    }
+}
+
+/// A poll alone is the condition of a wait that only its deadline or timeout ends.
+impl<F: FnMut() -> bool> Condition for F {
+    fn is_ready(&mut self) -> bool {
+        self()
+    }
+}
 
 /// Measurements of one wait.
 pub(crate) struct WaitStats {
@@ -111,29 +148,28 @@ const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// this time the waiter polls again, and sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Calls `ready` until it returns `true`, or until the deadline or timeout. Between two calls, acts
-/// as the strategy decides. Returns the result of the last call, and the measurements of the wait.
-/// `ready` runs no user code.
-///
-/// Calls `keep_waiting` at the clock's first reading, and again after each time that it returns. No
-/// sleep lasts longer than that time. A wait that ends before the clock's first reading does not
-/// call `keep_waiting`. If `keep_waiting` breaks off, the wait ends after one more poll.
+/// Polls until the condition holds, or until the deadline or timeout. Between two polls, acts as the
+/// strategy decides. Returns why the wait ended, and its measurements.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,
     learner: &mut HandleLearner,
-    keep_waiting: &mut dyn FnMut() -> KeepWaiting,
-    ready: &mut dyn FnMut() -> bool,
-) -> (bool, WaitStats) {
-    let WaitOptions { wait, polls, oversubscribed, full_ring, queue, timeout, .. } = options;
+    condition: &mut dyn Condition,
+) -> (Result<(), Unmet>, WaitStats) {
+    let WaitOptions { wait, polls, full_ring, queue, timeout, .. } = options;
     let mut deadline = options.deadline;
-    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed()) };
+    let oversubscribed = condition.is_oversubscribed();
+    let mut context = WaitContext { polls, full_ring, ..WaitContext::new(oversubscribed) };
     let (mut sleeps, mut next_call) = (0, None);
-    let in_time = loop {
+    // The last poll decides whether a wait that must not go on was in time.
+    let end = |condition: &mut dyn Condition, why| {
+        if condition.is_ready() { Ok(()) } else { Err(why) }
+    };
+    let ended = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
         // is not delayed.
-        if ready() {
-            break true;
+        if condition.is_ready() {
+            break Ok(());
         }
         learner.learn_short_waits(context.oversubscribed);
         let action = match &mut learner.learner {
@@ -149,14 +185,17 @@ pub(crate) fn wait_until(
             next_call = Some(now);
         }
         if next_call.zip(context.now).is_some_and(|(next, now)| next <= now) {
-            let ControlFlow::Continue(again) = keep_waiting() else { break ready() };
+            let again = match condition.keep_waiting() {
+                ControlFlow::Continue(again) => again,
+                ControlFlow::Break(why) => break end(condition, why),
+            };
             next_call = again.zip(context.now).and_then(|(again, now)| now.checked_add(again));
         }
         let until = |time: Option<Instant>| {
             time.zip(context.now).map(|(time, now)| time.saturating_duration_since(now))
         };
         if until(deadline) == Some(Duration::ZERO) {
-            break ready();
+            break end(condition, Unmet::TimedOut);
         }
         let left = until(deadline.into_iter().chain(next_call).min());
         context.wake_latency = None;
@@ -174,7 +213,7 @@ pub(crate) fn wait_until(
                         if longest.is_some() {
                             system::sharpen_timers();
                         }
-                        context.wake_latency = queue.sleep(limit, ready);
+                        context.wake_latency = queue.sleep(limit, &mut || condition.is_ready());
                     }
                     // If progress notifies no queue, the waiter must wake by a timer.
                     None => {
@@ -193,13 +232,13 @@ pub(crate) fn wait_until(
         context.polls += 1;
         if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
             context.now = Some(Instant::now());
-            context.oversubscribed = oversubscribed();
+            context.oversubscribed = condition.is_oversubscribed();
         }
     };
     if let Some(learner) = &mut learner.learner {
-        learner.wait_ended(&context, in_time);
+        learner.wait_ended(&context, ended.is_ok());
     }
-    (in_time, WaitStats { time: context.elapsed(), sleeps, polls: context.polls })
+    (ended, WaitStats { time: context.elapsed(), sleeps, polls: context.polls })
 }
 
 fn pause() {
@@ -221,7 +260,6 @@ mod tests {
         WaitOptions {
             wait,
             polls: 0,
-            oversubscribed: &|| false,
             full_ring: None,
             queue: queue.map(|queue| queue as _),
             deadline: None,
@@ -238,7 +276,28 @@ mod tests {
         let queue = WaitQueue::new();
         let queue = parks.then_some(&queue);
         let options = WaitOptions { deadline, timeout: wait.timeout(), ..endless(wait, queue) };
-        wait_until(options, &mut wait.learner().into(), &mut || WAIT_ON, ready)
+        let (ended, stats) = wait_until(options, &mut wait.learner().into(), &mut || ready());
+        (ended.is_ok(), stats)
+    }
+
+    /// A condition of closures.
+    struct Closures<R, K, O>(R, K, O);
+
+    impl<R, K, O> Condition for Closures<R, K, O>
+    where
+        R: FnMut() -> bool,
+        K: FnMut() -> KeepWaiting,
+        O: Fn() -> bool,
+    {
+        fn is_ready(&mut self) -> bool {
+            (self.0)()
+        }
+        fn keep_waiting(&mut self) -> KeepWaiting {
+            (self.1)()
+        }
+        fn is_oversubscribed(&self) -> bool {
+            (self.2)()
+        }
     }
 
     #[test]
@@ -270,18 +329,22 @@ mod tests {
                 let options = endless(&strategy, Some(&queue));
                 let stopped = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
-                let (in_time, stats) = wait_until(
-                    options,
-                    &mut strategy.learner().into(),
-                    &mut || {
-                        stopped.set(true);
-                        ControlFlow::Break(())
-                    },
-                    &mut || {
-                        *(if stopped.get() { &mut after } else { &mut before }) += 1;
-                        stopped.get() && ready_at_last
-                    },
-                );
+                let keep_waiting = || {
+                    stopped.set(true);
+                    ControlFlow::Break(WaitError::Halted.into())
+                };
+                let ready = || {
+                    *(if stopped.get() { &mut after } else { &mut before }) += 1;
+                    stopped.get() && ready_at_last
+                };
+                let mut condition = Closures(ready, keep_waiting, || false);
+                let (ended, stats) =
+                    wait_until(options, &mut strategy.learner().into(), &mut condition);
+                let in_time = match ended {
+                    Ok(()) => true,
+                    Err(Unmet::Ended(WaitError::Halted)) => false,
+                    Err(other) => panic!("{strategy}: {other:?}"),
+                };
                 assert_eq!((in_time, after, stats.sleeps), (ready_at_last, 1, 0), "{strategy}");
                 assert!(before <= CLOCK_INTERVAL + 1, "{strategy}: {before} polls");
             }
@@ -297,19 +360,17 @@ mod tests {
             let queue = WaitQueue::new();
             let options = endless(&strategy, Some(&queue));
             let mut calls = 0;
-            let mut keep_waiting = || {
+            let keep_waiting = || {
                 calls += 1;
                 if calls < 3 {
                     ControlFlow::Continue(Some(Duration::from_millis(1)))
                 } else {
-                    ControlFlow::Break(())
+                    ControlFlow::Break(WaitError::Halted.into())
                 }
             };
-            let (in_time, _) =
-                wait_until(options, &mut strategy.learner().into(), &mut keep_waiting, &mut || {
-                    false
-                });
-            assert_eq!((in_time, calls), (false, 3), "{strategy}");
+            let mut condition = Closures(|| false, keep_waiting, || false);
+            let (ended, _) = wait_until(options, &mut strategy.learner().into(), &mut condition);
+            assert_eq!((ended.is_ok(), calls), (false, 3), "{strategy}");
         }
     }
 
@@ -334,14 +395,16 @@ mod tests {
         let (sender, told) = std::sync::mpsc::channel();
         let strategy = Wait::Custom(std::sync::Arc::new(Told(sender)));
         let joined = std::cell::Cell::new(false);
-        let oversubscribed = || joined.get();
-        let options = WaitOptions { oversubscribed: &oversubscribed, ..endless(&strategy, None) };
         let mut polls = 0;
-        wait_until(options, &mut HandleLearner::default(), &mut || WAIT_ON, &mut || {
+        let ready = || {
             polls += 1;
             joined.set(polls > 2);
             polls > 4
-        });
+        };
+        let mut condition = Closures(ready, || ControlFlow::Continue(None), || joined.get());
+        let (ended, _) =
+            wait_until(endless(&strategy, None), &mut HandleLearner::default(), &mut condition);
+        assert!(ended.is_ok());
         assert_eq!(told.into_iter().take(4).collect::<Vec<_>>(), [false, false, false, true]);
     }
 

@@ -1,7 +1,9 @@
 //! The edges of rings between processes alone, in the order of PROTOCOL.md's section "Between
 //! processes". The invariants are those of [`edge`](crate::base::edge).
 
-use crate::base::sync::{Acquire, AtomicU64, Relaxed, Release, SeqCst, fence, may_die, twin};
+use crate::base::sync::{
+    Acquire, AtomicU64, Relaxed, Release, SeqCst, compiler_fence, fence, may_die, twin,
+};
 
 /// A seat of a segment has one owner. The next owner sees all that the previous one has stored.
 pub(crate) mod seated {
@@ -14,6 +16,22 @@ pub(crate) mod seated {
         take: impl FnMut(u64) -> Option<u64>,
     ) -> Result<u64, u64> {
         owner.fetch_update(twin!("seat-taken-relaxed": Acquire => Relaxed), Relaxed, take)
+    }
+
+    /// Loads the owner of a seat, before the caller looks at what the owners before have stored.
+    #[inline(always)]
+    pub(crate) fn see(owner: &AtomicU64) -> u64 {
+        owner.load(Acquire)
+    }
+
+    /// Stores how far the owner of a seat is lent events, before it touches them. Only its death
+    /// makes another process read the word, and a death comes between two instructions. So the
+    /// order of the instructions suffices.
+    #[inline(always)]
+    pub(crate) fn lend(held: &AtomicU64, end: u64) {
+        may_die!();
+        held.store(end, Relaxed);
+        compiler_fence(SeqCst);
     }
 
     /// Frees a seat, after its owner has settled all words of the seat.

@@ -13,6 +13,7 @@ use crate::consumer::role::Role;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
+use crate::ring::world::World;
 
 /// Largest number of times that a search of a seated handle passes over tombstones, at most a lap
 /// of them each time.
@@ -49,7 +50,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
         let (slots, mut end) = (self.state.slots, self.live_end);
         // Other processes write the stamps of a segment, so the walk is bounded by the ring.
-        let least = if R::SEATED { least.min(self.state.core.capacity()) } else { least };
+        let least = if L::World::SHARED { least.min(self.state.core.capacity()) } else { least };
         while end.wrapping_sub(self.next) < least
             && let Run::Live(run) = slots.run_at(end)
         {
@@ -89,7 +90,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         while self.next == self.live_end {
             // A round that finds no event passes over tombstones. Another process could stamp
             // tombstones as fast as this one passes over them.
-            if R::SEATED {
+            if L::World::SHARED {
                 if rounds == TOMBSTONE_ROUNDS {
                     return false;
                 }
@@ -147,7 +148,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let plan = &core.control.plan;
         if self.live_end == self.limit {
             let frontier = if self.follows_cursor {
-                core.control.cursor()
+                core.control.positions.cursor()
             } else {
                 core.pass(self.state.stage, self.limit)
             };
@@ -155,7 +156,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                 return false;
             }
             let beyond = frontier.wrapping_sub(self.released) > self.state.core.capacity();
-            if R::SEATED && beyond {
+            if L::World::SHARED && beyond {
                 self.role.find_damage();
                 return false;
             }
@@ -216,7 +217,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let begin = self.next;
         while self.reads_stamps || self.next != self.limit {
             // No lap has more tombstones than slots, unless another process stamps more meanwhile.
-            if R::SEATED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
+            if L::World::SHARED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
                 break;
             }
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
@@ -245,7 +246,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// which events are found, whatever these words say. Returns whether the words are whole.
     #[inline(always)]
     fn keep_within_ring(&mut self) -> bool {
-        if R::SEATED {
+        if L::World::SHARED {
             let known = self.live_end.wrapping_sub(self.released);
             if known > self.state.core.capacity() {
                 self.role.find_damage();

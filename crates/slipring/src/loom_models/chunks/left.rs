@@ -80,7 +80,9 @@ fn loom_a_late_recovery_leaves_the_new_owner_alone() {
             lives(stores, || _ = handled.work(&mut three, 4));
             let ring = segment.attach(6);
             let line = ring.control().plan.stages[0].bound_line(0);
-            let look = || (ring.control().line(line).load(Ordering::Relaxed), ring.seat(0).owner());
+            let look = || {
+                (ring.control().positions.line(line).load(Ordering::Relaxed), ring.seat(0).owner())
+            };
             let before = look();
             segment.settle(2);
             assert_eq!(look(), before, "the seat of another owner is settled");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::rows::*;
-use crate::consumer::markers::Seated;
+use crate::processes::markers::Seated;
 use crate::producer::Single;
 
 /// The handles of rings between processes.

@@ -6,19 +6,114 @@
 
 use crate::base::sync::twin;
 use crate::errors::WaitError;
-use crate::producer::handle::{Producer, sealed};
+use crate::processes::claims;
+use crate::processes::closing;
+use crate::processes::recovery;
+use crate::producer::Producer;
 use crate::producer::room::Refusal;
-use crate::ring::claims;
-use crate::ring::closing;
-use crate::ring::recovery;
+use crate::producer::sealed::Sharing;
+use crate::ring::core::Core;
+use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
 use crate::ring::words::{SeatedClaim, ahead};
+use crate::ring::world::World as _;
+use crate::wait::HandleLearner;
+
+/// Marks one of several producers of a segment that processes share. It cannot be cloned, because a
+/// segment has room for a declared number of producers.
+pub struct Apart(());
 
 /// Number of times that a call tries to claim while other producers claim.
 const TRIES: usize = 3;
 
-impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+#[allow(private_interfaces)]
+impl Sharing for Apart {
+    const MANY: bool = true;
+
+    #[inline(always)]
+    fn reserve<E, L: Layout>(
+        producer: &mut Producer<E, L, Apart>,
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        producer.reserve_apart(len)
+    }
+
+    #[inline(always)]
+    fn within_end<E, L: Layout>(producer: &Producer<E, L, Apart>, seq: u64, len: u64) -> u64 {
+        if producer.stops_at_end {
+            let at = seq & (producer.core.capacity() - 1);
+            return len.min(producer.core.capacity() - at);
+        }
+        len
+    }
+
+    fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
+        (next, core.control.status.is_closing())
+    }
+
+    #[inline(always)]
+    fn begin_front<E, L: Layout>(producer: &mut Producer<E, L, Apart>, seq: u64, len: u64) {
+        producer.begin_front(seq, len);
+    }
+
+    #[inline(always)]
+    fn end_front<E, L: Layout>(producer: &mut Producer<E, L, Apart>, seq: u64, len: u64) {
+        producer.end_front(seq, len);
+    }
+
+    fn leave<E, L: Layout>(producer: &Producer<E, L, Apart>, _last: bool, leaves: bool) {
+        producer.leave_seat(!leaves);
+    }
+}
+
+impl<E, L: Layout> Producer<E, L, Apart> {
+    /// Closes the ring for the producers of all processes. The stages drain all claims made before
+    /// the close. Claims after the close return
+    /// [`WaitError::Closed`](crate::WaitError::Closed).
+    ///
+    /// A claim that another producer made before the close can still be published or given up.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// use slipring::WaitError;
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .producers(2)
+    ///     .reader("count")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let (mut one, mut other) = (attached.shared_producer()?, attached.shared_producer()?);
+    /// let mut reader = attached.reader("count")?;
+    /// one.publish(|slot| *slot = 1)?;
+    /// one.close_all();
+    /// assert!(matches!(other.publish(|slot| *slot = 2), Err(WaitError::Closed)));
+    /// assert_eq!(reader.for_each(|_, _| ())?, 1);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close_all(mut self) {
+        self.give_up_open_claim();
+        self.core.control.begin_closing();
+        self.ignores_panic = true;
+    }
+}
+
+impl<E, L: Layout> Producer<E, L, Apart> {
+    /// Creates the producer that owns the seat with the index `seat`, in a ring of several
+    /// processes that produce. `from` is the claim word's position.
+    pub(crate) fn seated(
+        core: Owner<E, L>,
+        seat: usize,
+        from: u64,
+        learned: HandleLearner,
+    ) -> Self {
+        let mut producer = Producer::new(core, learned);
+        (producer.next, producer.limit, producer.seat) = (from, from, seat);
+        producer
+    }
+
     /// Returns the seat of this handle, and its number among the producers' seats.
     #[inline(always)]
     fn own_seat(&self) -> (u64, &Seat) {
@@ -27,30 +122,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (number as u64, &control.membership.seats[self.seat])
     }
 
-    /// From now on, a claim of this handle that would cross the ring's end takes the positions
-    /// before it only.
-    pub(crate) fn stop_at_end(&mut self) {
-        self.stops_at_end = S::APART;
-    }
-
-    /// Returns how many positions a claim of `len` positions from `seq` on takes.
-    #[inline(always)]
-    pub(crate) fn within_end(&self, seq: u64, len: u64) -> u64 {
-        if S::APART && self.stops_at_end {
-            let at = seq & (self.core.capacity() - 1);
-            return len.min(self.core.capacity() - at);
-        }
-        len
-    }
-
     /// Takes `len` positions if `len` positions are free now, or those before the ring's end.
     #[inline]
-    pub(super) fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
+    fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         // The swap itself finds out whether another producer has claimed since. A load before the
         // swap would fetch the claim word's cache line once more while other producers claim.
         let asked = len;
-        let len = self.within_end(self.next, asked);
+        let len = Apart::within_end(self, self.next, asked);
         if self.next == self.claim_end && self.knows_room(len) {
             let own = SeatedClaim::new(self.claim_end, self.own_seat().0);
             if claims::claim(&self.core.control, self.own_seat(), (own, self.next), len) {
@@ -81,7 +160,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 return Err(Refusal::Wait(WaitError::Damaged));
             }
             self.next = seq;
-            let len = self.within_end(seq, asked);
+            let len = Apart::within_end(self, seq, asked);
             if !self.knows_room(len)
                 && let Err(refusal) = self.find_room(len)
             {
@@ -121,7 +200,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Called before the positions `[seq, seq + len)` are published. If they are the front of the
     /// claim, the rest gets a head of its own.
     #[inline(always)]
-    pub(super) fn begin_front(&mut self, seq: u64, len: u64) {
+    fn begin_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
         if end != self.claim_end {
             twin!("front-first": claims::split(&self.core, self.own_seat(), end) => ());
@@ -130,7 +209,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Called after the positions were published.
     #[inline(always)]
-    pub(super) fn end_front(&mut self, seq: u64, len: u64) {
+    fn end_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
         if end != self.claim_end {
             twin!("front-first": () => claims::split(&self.core, self.own_seat(), end));
@@ -146,10 +225,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         seat.intend_nothing();
         if leaves {
             // A producer that has died does not keep the ring open.
-            control.settle_dead_producers(&|dead| recovery::settle(&self.core, dead));
-            closing::leave(control, seat);
+            self.core.world.settle_dead_producers(recovery::watched(&self.core));
+            closing::leave(control, &self.core.world, seat);
         } else {
-            control.notify(&control.plan.producer_notifies);
+            control.waits.notify(&control.plan.producer_notifies);
         }
         seat.free(control.membership.participant); // SYNC[seated]: last
     }

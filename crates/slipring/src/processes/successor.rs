@@ -15,13 +15,13 @@ use crate::consumer::sequential::SequentialPosition;
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::Counting;
 use crate::errors::WaitError;
-use crate::ring::closing;
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Layout;
 use crate::ring::words::ahead;
+use crate::ring::world::World;
 
 /// The role of a stage of a segment, or of one shard of such a stage. After the drop of its handle,
 /// another process may take its seat.
@@ -57,7 +57,6 @@ impl SeatRole {
 impl Role for SeatRole {
     /// A successor begins where its predecessor stopped, which may be in the middle of a run.
     const STARTS_MID_RUN: bool = true;
-    const SEATED: bool = true;
 
     /// Every shard passes over the same tombstones, so only the first shard counts the tombstones.
     fn counts_tombstones(&self) -> bool {
@@ -82,16 +81,12 @@ impl Role for SeatRole {
         }
     }
 
-    fn is_end<E, L: Layout>(&self, state: &ConsumerState<E, L>, at: u64) -> bool {
-        closing::is_end(state.control(), at)
-    }
-
     fn find_damage(&self) {
         self.damaged.set(true);
     }
 
     #[inline(always)]
-    fn refusal(&self, _control: &Control) -> Option<WaitError> {
+    fn refusal<W: World>(&self, _control: &Control) -> Option<WaitError> {
         self.damaged.get().then_some(WaitError::Damaged)
     }
 

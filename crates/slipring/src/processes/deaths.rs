@@ -1,4 +1,4 @@
-//! The other processes of a segment, as one process sees them while it waits or polls.
+//! The processes that share a segment, as one of them sees them while it waits or polls.
 //!
 //! A party that waits asks once a *notice* whether the party that it waits for has died. What then
 //! happens was declared when the segment was made.
@@ -15,7 +15,9 @@ use crate::base::name_lost::NameLost;
 use crate::base::sync::{Arc, Line, Mutex, Relaxed, Statistic, lock, twin};
 use crate::base::system;
 use crate::errors::WaitError;
+use crate::processes::reactors::Reactors;
 use crate::ring::seat::Seat;
+use crate::ring::world::Recover;
 
 /// Says whether the participants of a segment live.
 pub trait Proof: Send + Sync {
@@ -97,29 +99,17 @@ pub(crate) struct Death {
     pub(crate) pid: u32,
 }
 
-/// What a handle does at each check for deaths.
-#[derive(Clone, Copy)]
-pub(crate) struct Checkup<'a> {
-    /// Settles what a dead participant left, for the holder of the proof of its death.
-    pub(crate) settle: &'a dyn Fn(u32),
-    /// Returns whether the words at which the handle waits contradict each other.
-    pub(crate) is_damaged: &'a dyn Fn() -> bool,
-}
-
-impl Checkup<'_> {
-    /// The checkup of a ring of one process.
-    pub(crate) const NONE: Checkup<'static> = Checkup { settle: &|_| (), is_damaged: &|| false };
-}
-
-/// How a process of a segment learns of deaths.
-pub(crate) struct Peers {
+/// The world of a segment's ring, as one process sees it: how the process learns of deaths, and the
+/// threads that sleep for its tasks.
+pub struct Processes {
     /// For each party, what happens when a process dies that has a place of the party.
     pub(crate) on_death: Box<[OnDeath]>,
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
     pub(crate) proof: Arc<dyn Proof>,
     /// The deaths of which waiting tasks of this process are to hear.
-    pub(crate) deaths: NotedDeaths,
+    pub(crate) noted: NotedDeaths,
+    pub(crate) reactors: Reactors,
 }
 
 /// The errors that the next calls of waiting tasks return, by the numbers of the tasks. The error
@@ -174,7 +164,7 @@ const MOST_SKIPPED: u8 = 15;
 /// The clock is the coarse one ([`system::coarse_nanos`]). So a check may be late by one of its
 /// ticks, of 1 to 10 ms, and a notice below a tick acts as a tick.
 #[derive(Default)]
-pub(crate) struct DeathChecks {
+pub struct DeathChecks {
     /// Number of refused calls before the next reading of the clock.
     skips: u8,
     /// Number of refused calls that the last reading decided to skip.
@@ -190,12 +180,12 @@ pub(crate) struct DeathChecks {
 impl DeathChecks {
     /// Notes a refused call. Returns whether the call is to check for deaths.
     #[inline(always)]
-    pub(crate) fn is_due(&mut self, peers: &Peers) -> bool {
+    pub(crate) fn is_due(&mut self, notice: Duration) -> bool {
         if self.skips != 0 {
             self.skips -= 1;
             return false;
         }
-        self.is_due_now(peers.notice)
+        self.is_due_now(notice)
     }
 
     /// Works as [`DeathChecks::is_due`], by the clock.
@@ -224,7 +214,7 @@ impl DeathChecks {
     }
 }
 
-impl Peers {
+impl Processes {
     /// Returns the death of a seat's owner, or of its last one if the seat was not taken since.
     /// `None`: the last owner has left, or the owner lives, or another handle of the party lived
     /// when the last owner was recovered (`seat::I4`).
@@ -253,14 +243,14 @@ impl Peers {
 
     /// Recovers the participant `dead`, if it is dead. Its death is noted on all of its `seats`
     /// first: while the proof is held, the participant does not look dead.
-    pub(crate) fn recover(&self, seats: &[Line<Seat>], dead: u32, settle: &dyn Fn(u32)) {
+    pub(crate) fn recover(&self, seats: &[Line<Seat>], dead: u32, ring: &dyn Recover) {
         let find = |seat: &Line<Seat>| self.find_owner_dead(seat, dead);
         let found = twin!("death-unnoted":
             seats.iter().filter(|seat| find(seat)).count() != 0 =>
             self.proof.is_dead(dead)
         );
         if found {
-            self.proof.recover(dead, &mut || settle(dead));
+            self.proof.recover(dead, &mut || ring.settle(dead));
         }
     }
 }

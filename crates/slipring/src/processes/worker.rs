@@ -28,8 +28,8 @@ use crate::consumer::waiting::Counting as _;
 use crate::consumer::waiting::Waiting as _;
 use crate::consumer::worker::{LANDMARK_BITS, Offer, WorkerPosition, WorkerRole};
 use crate::errors::WaitError;
-use crate::ring::claims;
-use crate::ring::closing;
+use crate::processes::claims;
+use crate::processes::closing;
 use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::self_wait;
@@ -66,7 +66,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         seat: usize,
         learned: HandleLearner,
     ) -> Self {
-        let landmark = core.control.landmark(stage);
+        let landmark = core.control.positions.landmark(&core.control.plan.stages[stage]);
         let role = SeatedRole {
             again: SeqRange::new(landmark, 0),
             looked: None,
@@ -74,7 +74,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             damaged: Cell::new(false),
         };
         let mut worker = Self::begin(core, stage, seat, role, landmark, learned);
-        if worker.state.control().line(worker.own_line).load(Relaxed) & IDLE == 0 {
+        if worker.state.control().positions.line(worker.own_line).load(Relaxed) & IDLE == 0 {
             worker.go_on(seat);
         }
         worker
@@ -93,7 +93,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     #[cold]
     fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
         let control = self.state.control();
-        let claim = control.line(self.claim_line);
+        let claim = control.positions.line(self.claim_line);
         let Some(seat) = self.seat_of(number) else { return false };
         let (chunk, left) = seat.chunk();
         let is_chunk = (1..=self.state.core.capacity()).contains(&chunk.end.wrapping_sub(seq));
@@ -111,7 +111,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     fn take_next(&mut self) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
-        let (claim, own) = (control.line(self.claim_line), control.line(self.own_line));
+        let (claim, own) =
+            (control.positions.line(self.claim_line), control.positions.line(self.own_line));
         let cells = &control.membership.cells[self.state.stage];
         let shift = core.slots.shift();
         for _ in 0..=core.capacity() + SPARE_ROUNDS {
@@ -195,7 +196,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
     fn pass_landmark(&self, chunk: &Range<u64>) {
         if (chunk.start ^ chunk.end) >> LANDMARK_BITS != 0 {
             let control = self.state.control();
-            control.line(self.state.plan().landmark_line()).store(chunk.end, Relaxed);
+            control.positions.line(self.state.plan().landmark_line()).store(chunk.end, Relaxed);
         }
     }
 
@@ -219,7 +220,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let control = &core.control;
         let bound_line = self.state.plan().bound_line(number);
         let Some(seat) = self.seat_of(number) else { return false };
-        let ((chunk, left), bound) = (seat.chunk(), control.line(bound_line).load(Relaxed));
+        let ((chunk, left), bound) =
+            (seat.chunk(), control.positions.line(bound_line).load(Relaxed));
         let (lo, hi) = (chunk.start, chunk.end);
         let (len, done) = (hi.wrapping_sub(lo), bound_ahead(bound, lo) as u64);
         self_wait::moved(control, self.bound_line, bound_line);
@@ -231,11 +233,14 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         if !self.role.damaged.get() {
             // The worker that took the chunk may have died before it moved the claim word. A
             // release of this worker must not come before the move (positions::I2).
-            let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
+            let word = PoolWord(edge::chunk_taken::see(control.positions.line(self.claim_line)));
             if word.seq(self.known()) == lo {
                 let after = PoolWord::new(hi, left);
-                let _moved_by =
-                    edge::chunk_taken::take(control.line(self.claim_line), word.0, after.0);
+                let _moved_by = edge::chunk_taken::take(
+                    control.positions.line(self.claim_line),
+                    word.0,
+                    after.0,
+                );
             }
             self.pass_landmark(&chunk);
         }
@@ -263,7 +268,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         if !plan.many_producers || !(plan.reads_stamps(self.state.stage) || behind_taps) {
             return None;
         }
-        let word = PoolWord(edge::chunk_taken::see(control.line(self.claim_line)));
+        let word = PoolWord(edge::chunk_taken::see(control.positions.line(self.claim_line)));
         (word.left() == 0).then(|| word.seq(self.known()))
     }
 
@@ -275,7 +280,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         // The events from the claim word up to the last position fit into the ring, because the
         // pool has released none of them. All of them are published, so a worker that goes by
         // stamps finds them.
-        let claimed = || PoolWord(control.line(self.claim_line).load(Relaxed)).seq(self.known());
+        let claimed =
+            || PoolWord(control.positions.line(self.claim_line).load(Relaxed)).seq(self.known());
         let seq = claimed();
         let beyond = last.wrapping_sub(seq) > self.state.core.capacity();
         let reads_stamps = control.plan.reads_stamps(self.state.stage);
@@ -343,7 +349,9 @@ impl WorkerRole for SeatedRole {
         worker.flush();
         let control = worker.state.control();
         if worker.bound != IDLE {
-            control.leave_chunk(worker.state.stage, worker.chunk_seat());
+            // SYNC[orphaned]: before the notification.
+            control.membership.seats_of(worker.state.plan())[worker.chunk_seat()].leave_chunk();
+            twin!("orphan-unnotified": control.waits.notify(&[worker.state.plan().queue]) => ());
         }
         // A chunk of this worker's own stays on the worker's seat.
         if worker.bound == IDLE || worker.bound_line != worker.own_line {

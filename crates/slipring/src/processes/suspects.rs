@@ -7,14 +7,17 @@
 //! - I2: an event cannot be unpublished: stages before this one may have handled it, and stages
 //!   behind go by this stage's frontier alone. So what is passed over is released as it is.
 
+use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Writing, sealed};
 use crate::consumer::position::ConsumerPosition as _;
 use crate::errors::WaitError;
+use crate::processes::markers::{BeginsAgain, SeatedWorker, Succeeds};
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Layout;
+use crate::ring::words::ahead;
 
-impl<E, A: sealed::Access, C: sealed::Succeeds, L: Layout> Consumer<E, A, C, L> {
+impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
     /// Returns the positions of the events that were lent before, to a process that died or left
     /// without a release, and that this handle lends again. An event outside of the range is lent
     /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
@@ -58,7 +61,7 @@ impl<E, A: sealed::Access, C: sealed::Succeeds, L: Layout> Consumer<E, A, C, L> 
     }
 }
 
-impl<E, C: sealed::BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
+impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// Returns which of the next events may be half-written: the process that had this stage before
     /// was lent them, and died or left before it released them. They are the first events that this
     /// handle lends. Every later event is as the stages before have left it, and so is an event
@@ -149,5 +152,66 @@ impl<E, C: sealed::BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     /// [`StageReport::skipped`]: crate::StageReport::skipped
     pub fn pass_over_suspects(&mut self) -> Result<u64, WaitError> {
         C::pass_over(&mut self.position)
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
+    /// Returns the positions of the batch's events that may have been lent before, to a worker that
+    /// died or left without a release; see
+    /// [`Consumer::redelivered`](crate::Consumer::redelivered).
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .pool_writer("add", 2)
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// tx.publish(|slot| *slot = 7)?;
+    /// let mut one = attached.pool_writer("add")?;
+    /// one.batch(8)?[0] += 1; // not released
+    /// drop(one);
+    /// let mut other = attached.pool_writer("add")?;
+    /// assert_eq!(other.batch(8)?.redelivered(), (0..1).into()); // whether 1 was added is not known
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn redelivered(&self) -> SeqRange {
+        // A batch lies within one chunk, and of a chunk that comes again all events come again.
+        let len = if self.position.again().is_empty() { 0 } else { self.len };
+        SeqRange::new(self.view.first_seq(), len as usize)
+    }
+}
+
+impl<E, C: BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
+    /// Returns how many of the batch's first events may be half-written, as
+    /// [`Consumer::suspects`](crate::Consumer::suspects) says. The others are whole.
+    ///
+    /// ```
+    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
+    /// let segment = slipring_shm::Segment::<u64>::create_memfd("numbers")
+    ///     .capacity(8)
+    ///     .writer("add")
+    ///     .build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// for n in 0..5 { tx.publish(|slot| *slot = n)?; }
+    /// let mut add = attached.writer("add")?;
+    /// assert_eq!(add.batch(2)?.suspects(), 0);
+    /// drop(add); // nothing was released
+    ///
+    /// let mut add = attached.writer("add")?;
+    /// let batch = add.batch(8)?;
+    /// assert_eq!((batch.len(), batch.suspects()), (5, 2));
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn suspects(&self) -> usize {
+        let end = C::again(self.position).end_seq();
+        let suspects = ahead(end, self.view.first_seq()).max(0) as u64;
+        suspects.min(self.len) as usize
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak};
+use crate::ring::waits::Place;
 use crate::wait::queue::WaitQueue;
 use crate::wait::reactor::{Reactor, Task};
 use crate::wait::warning::hold_back;
@@ -29,7 +30,7 @@ use crate::wait::warning::hold_back;
 const NAME: &str = "slipring-tasks";
 
 /// A ring, as its reactors' threads see it.
-pub(crate) trait Watched: Send + Sync {
+pub(crate) trait SleptFor: Send + Sync {
     /// Returns the queue with this index.
     fn queue(&self, index: usize) -> &WaitQueue;
 
@@ -37,15 +38,15 @@ pub(crate) trait Watched: Send + Sync {
     fn notice(&self) -> Duration;
 
     /// Checks for deaths as a waiting party does, on behalf of the task with the number `task`.
-    /// `(party, at)` is the place of the task's handle. Returns whether the task is to be woken, to
+    /// `place` is that of the task's handle. Returns whether the task is to be woken, to
     /// hear of a death.
-    fn watch(&self, task: u64, place: (usize, u64)) -> bool;
+    fn watch(&self, task: u64, place: Place) -> bool;
 }
 
-/// The reactors of a ring's queues. A ring of one process has none.
+/// The reactors of a ring's queues.
 pub(crate) struct Reactors {
     reactors: Box<[Arc<Reactor>]>,
-    ring: OnceLock<Weak<dyn Watched>>,
+    ring: OnceLock<Weak<dyn SleptFor>>,
     /// 1 if a task has waited. A ring without tasks has nothing to stop.
     started: Statistic,
 }
@@ -58,31 +59,29 @@ impl Reactors {
     }
 
     /// Gives the threads the ring. Tasks that wait earlier poll.
-    pub(crate) fn watch(&self, ring: Weak<dyn Watched>) {
+    pub(crate) fn watch(&self, ring: Weak<dyn SleptFor>) {
         // A ring is made once.
         let _ = self.ring.set(ring);
     }
 
-    /// Works as [`WaitQueue::arm`], for the queue with the index `index`. `None`: the ring has no
-    /// reactors.
+    /// Works as [`WaitQueue::arm`], for the queue with the index `index`.
     pub(crate) fn arm(
         &self,
         (index, queue): (usize, &WaitQueue),
-        (number, place): (u64, (usize, u64)),
+        (number, place): (u64, Place),
         waker: &Waker,
         ready: &mut dyn FnMut() -> bool,
-    ) -> Option<bool> {
-        let reactor = self.reactors.get(index)?;
-        let task = Task { number, place, waker: waker.clone() };
+    ) -> bool {
+        let reactor = &self.reactors[index];
+        let task = Task { number, place: (place.party, place.at), waker: waker.clone() };
         self.started.store(1, Relaxed);
         let start = &mut || self.ring.get().is_some_and(|ring| start(reactor, ring, index));
-        Some(reactor.arm(queue, task, start, ready))
+        reactor.arm(queue, task, start, ready)
     }
 
-    /// Works as [`WaitQueue::disarm`]. Returns `false` if the ring has no reactors.
-    pub(crate) fn disarm(&self, (index, queue): (usize, &WaitQueue), number: u64) -> bool {
-        let reactor = self.reactors.get(index);
-        reactor.map(|reactor| reactor.disarm(queue, number)).is_some()
+    /// Works as [`WaitQueue::disarm`].
+    pub(crate) fn disarm(&self, (index, queue): (usize, &WaitQueue), number: u64) {
+        self.reactors[index].disarm(queue, number);
     }
 
     /// Stops all threads (I2). The caller is the last to use the ring.
@@ -101,7 +100,7 @@ thread_local! {
 }
 
 /// Starts a thread. Returns `false` if the system refuses it.
-fn start(reactor: &Arc<Reactor>, ring: &Weak<dyn Watched>, index: usize) -> bool {
+fn start(reactor: &Arc<Reactor>, ring: &Weak<dyn SleptFor>, index: usize) -> bool {
     #[cfg(test)]
     if REFUSED.get() {
         return false;
@@ -119,7 +118,7 @@ fn start(reactor: &Arc<Reactor>, ring: &Weak<dyn Watched>, index: usize) -> bool
 }
 
 /// The thread of a reactor.
-pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn Watched>, index: usize) {
+pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
     let mut lingers_until = None;
     let mut next_check = None;
     loop {
@@ -160,7 +159,7 @@ impl Drop for Inside<'_> {
 /// and the notice. `None`: the ring has gone.
 fn turn(
     reactor: &Reactor,
-    ring: &Weak<dyn Watched>,
+    ring: &Weak<dyn SleptFor>,
     index: usize,
     next_check: &mut Option<Instant>,
 ) -> Option<(Vec<Task>, Duration)> {
@@ -173,8 +172,8 @@ fn turn(
     let mut notified = reactor.sleep(queue, due.saturating_duration_since(began));
     if notified.is_empty() && due <= Instant::now() {
         *next_check = None;
-        for (number, place) in reactor.armed() {
-            if ring.watch(number, place) {
+        for (number, (party, at)) in reactor.armed() {
+            if ring.watch(number, Place { party, at }) {
                 notified.extend(reactor.take(queue, number));
             }
         }

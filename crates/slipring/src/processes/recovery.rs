@@ -11,35 +11,54 @@ use std::time::Duration;
 
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
-use crate::ring::claims;
-use crate::ring::closing;
+use crate::processes::claims;
+use crate::processes::closing;
+use crate::processes::deaths::Processes;
+use crate::processes::reactors::SleptFor;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
-use crate::ring::reactors::Watched;
+use crate::ring::membership::{Membership, bar, unseat};
+use crate::ring::plan::Stage;
+use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::spec::Delivery;
 use crate::ring::stamp::Run;
+use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
+use crate::ring::world::{Recover, Watched, World};
 use crate::wait::queue::WaitQueue;
 
-/// Settles all that the dead participant `dead` left in a ring. The caller holds the proof of the
-/// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
-pub(crate) fn settle<E, L: Layout>(core: &Core<E, L>, dead: u32) {
-    (0..core.control.plan.seats()).for_each(|seat| settle_seat(core, seat, dead));
+/// The caller of `settle` holds the proof of the death ([`Proof::recover`]). Each step may be
+/// repeated, because the caller may die, too.
+///
+/// [`Proof::recover`]: crate::processes::deaths::Proof::recover
+impl<E, L: Layout> Recover for Core<E, L> {
+    fn settle(&self, dead: u32) {
+        (0..self.control.plan.seats()).for_each(|seat| settle_seat(self, seat, dead));
+    }
+
+    fn is_passed_over(&self, at: u64) -> bool {
+        claims::is_passed_over(self, at)
+    }
 }
 
-impl<E: Send + Sync, L: Layout> Watched for Core<E, L> {
+/// Returns a ring whose caller waits at no words that damage could make contradict each other.
+pub(crate) fn watched<E, L: Layout>(core: &Core<E, L>) -> Watched<'_> {
+    Watched { control: &core.control, ring: core, is_damaged: &|| false }
+}
+
+impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
     fn queue(&self, index: usize) -> &WaitQueue {
-        self.control.queue(index)
+        self.control.waits.queue(index)
     }
 
     fn notice(&self) -> Duration {
-        self.control.peers.as_ref().map_or(Duration::MAX, |peers| peers.notice)
+        self.world.notice
     }
 
-    fn watch(&self, task: u64, place: (usize, u64)) -> bool {
-        self.control.watch_for_task(task, place, &|dead| settle(self, dead))
+    fn watch(&self, task: u64, place: Place) -> bool {
+        self.world.watch_for_task(watched(self), task, place)
     }
 }
 
@@ -62,7 +81,7 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
             if is_own && settle_worker(core, party, number, words) {
                 // SYNC[orphaned]: before the notification.
                 words.orphan(dead);
-                control.notify(&[plan.stages[party].queue]);
+                control.waits.notify(&[plan.stages[party].queue]);
             } else {
                 bury(control, party, words, dead);
             }
@@ -75,7 +94,7 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
             bury(control, party, words, dead);
         }
         None => {
-            let closes = is_own && control.closes_at_death();
+            let closes = is_own && core.world.closes_at_death(control);
             twin!("freed-before-closed": () => words.bury(dead));
             if closes {
                 close_behind(core);
@@ -114,7 +133,7 @@ fn close_behind<E, L: Layout>(core: &Core<E, L>) {
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     if control.plan.cursor {
-        return control.cursor();
+        return control.positions.cursor();
     }
     // A first stage that is no tap exists, because the stages form no circle, and the producer
     // stores a cursor for a tap.
@@ -125,7 +144,7 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     }
     let walked = twin!("walk-from-later": first_stage => stages.len() - 1);
     let boundary = control.seats_of(walked)[0].boundary();
-    twin!("walk-from-released": boundary => control.position(first_stage))
+    twin!("walk-from-released": boundary => control.positions.position(&control.plan, first_stage))
 }
 
 /// Settles what a dead member of a tap left. The parties that waited for the member go on.
@@ -139,10 +158,35 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dea
         let newest = core.upstream(tap, next).0;
         ahead(newest, next).clamp(0, core.capacity() as i64) as u64
     });
-    membership.settle_member(positions, stage, (number, dead), unread);
+    unseat_member(membership, positions, stage, (number, dead), unread);
     // The next waiting party to look for deaths would notify no party, because it finds none.
     let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
-    core.control.notify(notifies); // SYNC[left]: before
+    core.control.waits.notify(notifies); // SYNC[left]: before
+}
+
+/// Settles what a dead member left, for the holder of the proof of its death. `unread` is the
+/// number of events that the member has not read; `None`: the member holds no event. After the
+/// call, the caller must notify the queues of the parties that waited for the member. Each step
+/// may be repeated, because the caller may die, too.
+fn unseat_member(
+    membership: &Membership,
+    positions: &Positions,
+    stage: &Stage,
+    (seat, dead): (usize, u32),
+    unread: Option<u64>,
+) {
+    let words = &membership.seats_of(stage)[seat];
+    twin!("dead-member-freed-first": () => words.bury(dead));
+    let store = || {
+        if let Some(unread) = unread {
+            words.leave_unread(unread); // before the bound no longer tells the position
+        }
+    };
+    twin!("unread-late": store() => ());
+    unseat(positions, stage, seat);
+    twin!("unread-late": () => store());
+    bar(positions, stage, seat);
+    words.bury(dead); // SYNC[seated]: last
 }
 
 /// Settles what a dead worker left on a seat of a pool, and returns whether that is a chunk
@@ -151,7 +195,7 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
     let control = &core.control;
     let stage = &control.plan.stages[pool];
     let (Range { start: lo, end: hi }, _) = seat.chunk();
-    let bound = control.line(stage.bound_line(number)).load(Relaxed);
+    let bound = control.positions.line(stage.bound_line(number)).load(Relaxed);
     let (len, done) = (hi.wrapping_sub(lo), bound_ahead(bound, lo) as u64);
     let cell = &control.membership.cells[pool][(lo & core.slots.mask()) as usize];
     let is_named =
@@ -172,9 +216,9 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
 fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
     claims::give_up(core, (number, seat));
     // If a death closes, it counts as leaving.
-    let closes = twin!("death-keeps-open": core.control.closes_at_death() => false);
+    let closes = twin!("death-keeps-open": core.world.closes_at_death(&core.control) => false);
     if seat.is_leaving() || closes {
-        closing::leave(&core.control, seat);
+        closing::leave(&core.control, &core.world, seat);
     }
 }
 

@@ -19,6 +19,7 @@
 use crate::base::sync::twin;
 use crate::ring::control::Control;
 use crate::ring::seat::Seat;
+use crate::ring::world::World;
 
 /// Returns whether the stream of a closing ring ends at `at`, the position at which a first stage
 /// has found no event.
@@ -33,10 +34,10 @@ pub(crate) fn is_end(control: &Control, at: u64) -> bool {
 /// Stores that a producer leaves, for the producer itself or for the process that recovers it.
 /// Closes the ring, if no other producer is staying (I2). The dead do not stay, also if they are
 /// not recovered yet.
-pub(crate) fn leave(control: &Control, seat: &Seat) {
+pub(crate) fn leave(control: &Control, world: &impl World, seat: &Seat) {
     seat.leave(); // SYNC[last-out]: of two leavers, one sees the other
-    let seats = control.seats_of(control.producer_party());
-    if !seats.iter().any(|other| control.is_staying(other)) {
+    let seats = control.seats_of(control.plan.producer_party());
+    if !seats.iter().any(|other| world.is_staying(other)) {
         control.begin_closing();
     }
 }

@@ -49,8 +49,8 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     };
     let stage = &plan.stages[first];
     if matches!(stage.delivery, Delivery::Pool { .. }) {
-        let lower_bound = control.landmark(first);
-        let word = PoolWord(edge::chunk_taken::see(control.line(stage.line)));
+        let lower_bound = control.positions.landmark(&control.plan.stages[first]);
+        let word = PoolWord(edge::chunk_taken::see(control.positions.line(stage.line)));
         return word.seq(lower_bound).wrapping_add(word.left());
     }
     control.seats_of(first)[0].boundary()
@@ -75,7 +75,7 @@ pub(crate) fn is_open(
 #[inline]
 pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u64) {
     let (control, slots, number) = (&core.control, &core.slots, last.seat());
-    let seats = control.seats_of(control.producer_party());
+    let seats = control.seats_of(control.plan.producer_party());
     let Some(seat) = seats.get(number as usize) else { return }; // a damaged word
     // The begin is loaded first. If the producer has stored its next intent since, its claim has
     // ended, and the end, or both, tell that (I1).
@@ -113,7 +113,7 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
         let (lo, hi) = seat.intent();
         ahead(at, lo) >= 0 && ahead(hi, at) > 0
     };
-    let is_held = control.seats_of(control.producer_party()).iter().any(|seat| holds(seat));
+    let is_held = control.seats_of(control.plan.producer_party()).iter().any(|seat| holds(seat));
     // The stamp is loaded last: a producer that no longer holds the position has stamped it.
     !is_held && stamp::is_free(slots.word_at(at), at, slots.shift())
 }

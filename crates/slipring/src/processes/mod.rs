@@ -1,0 +1,35 @@
+//! Rings that processes share: who sits where, who has died, and what becomes of what the dead left.
+//!
+//! The rooms below serve both worlds, and ask [`World`](crate::ring::world::World) where threads and
+//! processes differ. This room is the answer for processes:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `seat` | what a process leaves on its seat, and how others read it |
+//! | `reactors` | the threads that sleep for the tasks of a process |
+//! | `deaths` | the proof of deaths, and when a handle checks for them |
+//! | `closing` | the end of a ring whose last producer may die |
+//! | `watch` | which deaths hold a party up, and which it is told |
+//! | `claims` | claims of several producers, each a process of its own |
+//! | `recovery` | settling what the dead left; where a new producer goes on |
+//! | `layout` | layouts whose slots lie in a segment |
+//! | `producer` | the handle of one of several producers |
+//! | `successor`, `worker` | handles that go on where another process stopped |
+//! | `markers` | the types of these handles |
+//! | `suspects` | what a handle learns of the process before it |
+//!
+//! Each file uses only files above its own row of this table.
+
+pub(crate) mod claims;
+pub(crate) mod closing;
+pub(crate) mod deaths;
+pub(crate) mod layout;
+pub(crate) mod markers;
+pub(crate) mod producer;
+pub(crate) mod reactors;
+pub(crate) mod recovery;
+pub(crate) mod seat;
+pub(crate) mod successor;
+pub(crate) mod suspects;
+pub(crate) mod watch;
+pub(crate) mod worker;

@@ -1,0 +1,294 @@
+//! How a waiting party hears of deaths, and what it does about them.
+//!
+//! [`Processes`] says which participants are dead. The methods of this module know the graph: which
+//! deaths hold a waiter up, which parties are told, and what is to be settled, so that the others
+//! go on. How a ring settles what a dead process left is in
+//! [`recovery`](crate::processes::recovery).
+
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::base::sync::{Line, twin};
+use crate::errors::{Cause, PeerDead, WaitError};
+use crate::processes::closing;
+use crate::processes::deaths::{Death, DeathChecks, OnDeath, Processes};
+use crate::ring::control::Control;
+use crate::ring::seat::Seat;
+use crate::ring::spec::Delivery;
+use crate::ring::task_number::TaskNumber;
+use crate::ring::waits::{Place, Waiter};
+use crate::ring::words::ahead;
+use crate::ring::world::{Recover, Watched, World};
+
+#[allow(private_interfaces)]
+impl World for Processes {
+    const SHARED: bool = true;
+
+    type Checks = DeathChecks;
+
+    fn of_heap() -> Processes {
+        unreachable!("processes share a ring over a segment's memory, never one on the heap")
+    }
+
+    #[inline(always)]
+    fn is_due(&self, checks: &mut DeathChecks) -> bool {
+        checks.is_due(self.notice)
+    }
+
+    fn check_again(checks: &mut DeathChecks) {
+        checks.tell_later();
+    }
+
+    fn notice(&self) -> Option<Duration> {
+        Some(self.notice)
+    }
+
+    /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
+    /// Returns the error of the wait, if that party's process has died and waiters are to be told,
+    /// if the waiter finds damage, or if the segment's name is lost. Fails the graph, if the graph
+    /// is to fail.
+    #[cold]
+    fn watch(&self, watched: Watched<'_>, waiter: &Waiter) -> Option<WaitError> {
+        let Watched { control, ring, is_damaged } = watched;
+        let dead = self.holds_up_dead(control, waiter);
+        self.settle_dead_producers(watched);
+        // A dead member no longer holds up the parties behind its tap.
+        let taps = twin!("dead-members-left": control.plan.taps_before(waiter.party) => &[]);
+        taps.iter().for_each(|&tap| self.settle_dead(control, tap, ring));
+        self.settle_dead_workers(control, ring);
+        if is_damaged() {
+            return Some(WaitError::Damaged);
+        }
+        let lost = self.proof.lost_name().map(|lost| WaitError::NameLost(Box::new(lost)));
+        let Some((party, shard, Death { pid, .. })) = dead else { return lost };
+        let seq = match party == control.plan.producer_party() {
+            true => waiter.at,
+            false => control.positions.position(&control.plan, party),
+        };
+        if self.on_death[party] == OnDeath::Fail {
+            control.fail(party, Some(seq), Cause::Died { pid });
+            return None;
+        }
+        let stage = control.plan.name_of(party);
+        Some(WaitError::PeerDead(Box::new(PeerDead { stage, shard, pid, seq })))
+    }
+
+    /// A loop of calls that find nothing hears of deaths as a waiting call does. So does the call
+    /// of a task that was woken to hear of a death. Returns a death of which the caller is to be
+    /// told, or the end of a graph that the check has failed.
+    #[cold]
+    fn refuse(
+        &self,
+        ring: Watched<'_>,
+        place: Place,
+        task: &TaskNumber,
+        due: bool,
+    ) -> Option<WaitError> {
+        let waiter = Waiter::at(place);
+        let noted = task.taken().and_then(|task| self.noted.take(task));
+        // Another process may have taken the place of the dead one since.
+        let passed = |told: &WaitError| {
+            matches!(told, WaitError::PeerDead(_))
+                && self.holds_up_dead(ring.control, &waiter).is_none()
+        };
+        if let Some(told) = noted.filter(|told| !passed(told)) {
+            return Some(told);
+        }
+        if !due {
+            return None;
+        }
+        self.watch(ring, &waiter).or_else(|| ring.control.status.stopped())
+    }
+
+    fn tell_later(&self, task: &TaskNumber, error: WaitError) {
+        if let Some(task) = task.taken() {
+            self.noted.note(task, error);
+        }
+    }
+
+    fn arm(
+        &self,
+        control: &Control,
+        place: Place,
+        number: u64,
+        waker: &Waker,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        let ready = &mut || ready() || self.noted.has(number);
+        let Control { plan, waits, .. } = control;
+        if !plan.parks(place.party) {
+            return waits.arm(plan, place.party, number, waker, ready);
+        }
+        self.reactors.arm(waits.queue_of(plan, place.party), (number, place), waker, ready)
+    }
+
+    /// A noted death stays: the handle's next call that finds nothing tells of it.
+    fn disarm(&self, control: &Control, party: usize, number: u64) {
+        // In a forked child, another thread of the parent may have held the lock.
+        if control.is_own_process() {
+            self.reactors.disarm(control.waits.queue_of(&control.plan, party), number);
+        }
+    }
+
+    fn end(&self, control: &Control) {
+        // A forked child has neither the threads nor the segment.
+        if control.is_own_process() {
+            self.reactors.stop(control.waits.queues());
+        }
+    }
+
+    /// Leaves the place of the only producer to another process.
+    fn producer_left(&self, control: &Control) {
+        let seat = &control.seats_of(control.plan.producer_party())[0];
+        seat.free(control.membership.participant); // SYNC[seated]: last
+    }
+
+    fn is_end(control: &Control, at: u64) -> bool {
+        closing::is_end(control, at)
+    }
+
+    /// Settles what dead producers left, in a ring of several processes that produce, or one that
+    /// closes when the producer dies. The stages and the other producers then go on.
+    fn settle_dead_producers(&self, Watched { control, ring, .. }: Watched<'_>) {
+        if control.plan.many_producers || self.closes_at_death(control) {
+            self.settle_dead(control, control.plan.producer_party(), ring);
+        }
+    }
+
+    fn closes_at_death(&self, control: &Control) -> bool {
+        self.on_death[control.plan.producer_party()] == OnDeath::Close
+    }
+
+    fn is_staying(&self, seat: &Seat) -> bool {
+        // A process that recovers the owner has noted its death, so the note is loaded last.
+        twin!("note-seen-early":
+            !self.find_dead(seat) && seat.is_staying() => seat.is_staying() && !self.find_dead(seat)
+        )
+    }
+}
+
+impl Processes {
+    /// Checks for deaths on behalf of a thread that waits for the answer to the request at `seq`.
+    /// Returns the death of a process that holds the request up, if waiters are to be told.
+    pub(crate) fn watch_for_request(&self, ring: Watched<'_>, seq: u64) -> Option<WaitError> {
+        let place = Place { party: ring.control.plan.producer_party(), at: seq };
+        let death = self.watch(ring, &Waiter::at(place))?;
+        // A dead process that has passed the request does not hold it up.
+        match &death {
+            WaitError::PeerDead(dead) if ahead(dead.seq, seq) > 0 => None,
+            _ => Some(death),
+        }
+    }
+
+    /// Checks for deaths on behalf of a waiting task, and notes the error of its next call, if any.
+    /// Returns whether there is one.
+    pub(crate) fn watch_for_task(&self, ring: Watched<'_>, task: u64, place: Place) -> bool {
+        let death = self.watch(ring, &Waiter::at(place));
+        death.map(|death| self.noted.note(task, death)).is_some()
+    }
+
+    /// Returns the death for which a waiter waits, directly or through other stages, and the dead
+    /// participant's party and shard.
+    fn holds_up_dead(
+        &self,
+        control: &Control,
+        waiter: &Waiter,
+    ) -> Option<(usize, Option<usize>, Death)> {
+        let mut party = slowest(control, waiter);
+        loop {
+            if let Some((shard, death)) = self.death_in(control, party) {
+                return Some((party, shard, death));
+            }
+            party = holds_up(control, party)?;
+        }
+    }
+
+    /// Returns the death of a participant that has a place of `party`, as [`Processes::death_of`]
+    /// does, and the number of its shard. `None`: there is none, or no party is to hear of it. Of
+    /// several producers, and of a pool's workers, the others hear once none lives.
+    fn death_in(&self, control: &Control, party: usize) -> Option<(Option<usize>, Death)> {
+        if matches!(self.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
+            return None;
+        }
+        if let Some(Delivery::Shards(shards)) = control.plan.stages.get(party).map(|it| it.delivery)
+        {
+            let (shard, death) = self.dead_shard(control, party, shards)?;
+            return Some((Some(shard), death));
+        }
+        let seats = control.seats_of(party);
+        let lives = |seat: &Line<Seat>| seat.owner().is_some_and(|it| !self.proof.is_dead(it));
+        if seats.len() > 1 && seats.iter().any(lives) {
+            return None;
+        }
+        // A closing ring needs no producer. The last producer that has said that it leaves closes,
+        // also if it dies before it has.
+        let leaves = |seat: &Line<Seat>| seat.is_leaving();
+        let ends = || control.status.is_closing() || seats.iter().any(leaves);
+        if party == control.plan.producer_party() && twin!("leaver-told": ends() => false) {
+            return None;
+        }
+        let death = seats.iter().filter_map(|seat| self.death_of(seat)).max()?;
+        Some((None, death))
+    }
+
+    /// Returns the number of a shard that holds a stage up, and the death of its owner. Of several
+    /// such shards, one that is not settled yet comes first. The other shards cannot do its work.
+    fn dead_shard(&self, control: &Control, stage: usize, shards: usize) -> Option<(usize, Death)> {
+        let (line, position) =
+            (control.plan.stages[stage].line, control.positions.position(&control.plan, stage));
+        let dead = |shard: usize| {
+            let holds_up = control.positions.released(line + shard) == position;
+            let seat = &control.seats_of(stage)[shard];
+            if holds_up { Some((shard, self.death_of(seat)?)) } else { None }
+        };
+        (0..shards).filter_map(dead).max_by_key(|&(_, death)| death)
+    }
+
+    /// Settles what dead workers left. The other workers of a pool then finish the chunks of the
+    /// dead.
+    fn settle_dead_workers(&self, control: &Control, ring: &dyn Recover) {
+        for (pool, stage) in control.plan.stages.iter().enumerate() {
+            if matches!(stage.delivery, Delivery::Pool { .. }) {
+                self.settle_dead(control, pool, ring);
+            }
+        }
+    }
+
+    /// Settles what the dead among the owners of a party's seats left.
+    fn settle_dead(&self, control: &Control, party: usize, ring: &dyn Recover) {
+        for seat in control.seats_of(party) {
+            if let Some(owner) = seat.owner()
+                && owner != control.membership.participant
+                && self.proof.is_dead(owner)
+            {
+                self.recover(&control.membership.seats, owner, ring);
+            }
+        }
+    }
+}
+
+/// Returns the party for which a waiter waits now. The party may change during a wait.
+fn slowest(control: &Control, waiter: &Waiter) -> usize {
+    if waiter.party == control.plan.producer_party() {
+        let lower_bound = waiter.at.wrapping_sub(control.plan.capacity as u64);
+        return control
+            .positions
+            .least_frontier(&control.plan, &control.plan.gating, lower_bound)
+            .1;
+    }
+    control.positions.upstream(&control.plan, waiter.party, waiter.at).1
+}
+
+/// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits for
+/// a publication. Stages form no circle, so a walk along these stages ends.
+fn holds_up(control: &Control, party: usize) -> Option<usize> {
+    let stage = control.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
+    let position = control.positions.position(&control.plan, party);
+    let (frontier, upstream) = control.positions.upstream(&control.plan, party, position);
+    (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
+}
+
+/// Forgets the deaths of former handles of a party, for a handle that joins it (`seat::I4`).
+pub(crate) fn forget_deaths(control: &Control, party: usize) {
+    control.seats_of(party).iter().for_each(|seat| seat.forget_death());
+}

@@ -1,0 +1,145 @@
+//! The one answer to the question "threads or processes?".
+//!
+//! The handles of a ring live in a [`World`]: the threads of [`OneProcess`], or the processes that
+//! share a segment (`crate::processes`). Each layout of slots names its world, so the compiler
+//! answers the question for each ring, and a ring of one process holds no code of the other world.
+//!
+//! Each method of `World` stands at a place where the two differ. Its default is what holds for
+//! threads: no handle dies alone, and no other program writes the ring's words.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::errors::WaitError;
+use crate::ring::control::Control;
+use crate::ring::seat::Seat;
+use crate::ring::task_number::TaskNumber;
+use crate::ring::waits::{Place, Waiter};
+
+/// The threads, or the processes, that share a ring.
+#[doc(hidden)]
+#[allow(private_interfaces)]
+pub trait World: Sized + Send + Sync + 'static {
+    /// Whether other processes share the ring. They may write its words at any time, whatever the
+    /// protocol says, and one of them may follow a handle that a panic or a death ends.
+    const SHARED: bool;
+
+    /// When one handle's calls that do not wait check for deaths.
+    type Checks: Default + Send + Sync;
+
+    /// Makes the world of a ring on the heap.
+    fn of_heap() -> Self;
+
+    /// Notes a call that found nothing and does not wait. Returns whether the call is to check for
+    /// deaths.
+    #[inline(always)]
+    fn is_due(&self, _checks: &mut Self::Checks) -> bool {
+        false
+    }
+
+    /// Has the handle's next such call check, because this one found a death and cannot tell it.
+    fn check_again(_checks: &mut Self::Checks) {}
+
+    /// Returns the longest time between two checks for deaths; `None`: no check is needed.
+    #[inline(always)]
+    fn notice(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Checks for deaths that hold up a waiter. Returns the error that ends its wait, if any.
+    fn watch(&self, _ring: Watched<'_>, _waiter: &Waiter) -> Option<WaitError> {
+        None
+    }
+
+    /// Called where a call at `place` found nothing and does not wait. `due`: a check for deaths is
+    /// due. Returns the error of the call, if any.
+    fn refuse(
+        &self,
+        _ring: Watched<'_>,
+        _place: Place,
+        _task: &TaskNumber,
+        _due: bool,
+    ) -> Option<WaitError> {
+        None
+    }
+
+    /// Has the next call of a handle that finds nothing return `error`, which this one cannot.
+    fn tell_later(&self, _task: &TaskNumber, _error: WaitError) {}
+
+    /// Registers a task for the next notification, unless `ready` returns `true`. Returns `true` if
+    /// the task must poll again.
+    fn arm(
+        &self,
+        control: &Control,
+        place: Place,
+        number: u64,
+        waker: &Waker,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        control.waits.arm(&control.plan, place.party, number, waker, ready)
+    }
+
+    /// Removes a task, if it is armed.
+    fn disarm(&self, control: &Control, party: usize, number: u64) {
+        control.waits.queue_of(&control.plan, party).1.disarm(number);
+    }
+
+    /// Called by the last owner of the ring, before it goes.
+    fn end(&self, _control: &Control) {}
+
+    /// Called after a ring's only producer has left.
+    fn producer_left(&self, _control: &Control) {}
+
+    /// Returns whether the stream of a closing ring ends at `at`, the position at which a handle
+    /// has found no event.
+    fn is_end(_control: &Control, _at: u64) -> bool {
+        false
+    }
+
+    /// Settles what dead producers left, for a producer that leaves.
+    fn settle_dead_producers(&self, _ring: Watched<'_>) {}
+
+    /// Returns whether the death of the last producer closes the ring.
+    fn closes_at_death(&self, _control: &Control) -> bool {
+        false
+    }
+
+    /// Returns whether a living producer owns a seat of the producers, and has not begun to leave.
+    fn is_staying(&self, _seat: &Seat) -> bool {
+        true
+    }
+}
+
+/// The world of a ring on the heap: all of its handles belong to one process.
+#[derive(Debug)]
+pub struct OneProcess;
+
+impl World for OneProcess {
+    const SHARED: bool = false;
+
+    type Checks = ();
+
+    fn of_heap() -> OneProcess {
+        OneProcess
+    }
+}
+
+/// A ring in which the dead may have left something: its control, and what needs its slots.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched<'a> {
+    pub(crate) control: &'a Control,
+    pub(crate) ring: &'a dyn Recover,
+    /// Returns whether the words at which the caller waits contradict each other.
+    pub(crate) is_damaged: &'a dyn Fn() -> bool,
+}
+
+/// What a ring's world does with its slots, whose type it does not know. `crate::processes`
+/// implements it for each ring.
+pub(crate) trait Recover {
+    /// Settles all that the dead participant `dead` left. The caller holds the proof of the death.
+    fn settle(&self, dead: u32);
+
+    /// Returns whether producers have passed over `at`, a position at which a party waits and at
+    /// which a run may begin. Only damage does that.
+    fn is_passed_over(&self, at: u64) -> bool;
+}
