@@ -242,7 +242,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// [`Chain::threads`](crate::Chain::threads) describes these threads. A key of such a stage is
     /// not exchanged for handles, because the stage waits and notifies together with the others.
-    /// [`Key::own_loop`] takes a stage off the shared threads whose handle you want, and
+    /// [`Key::own_loop`] takes a stage whose handle you want off the shared threads, and
     /// [`Key::on`] gives a stage a thread of its own.
     ///
     /// ```
