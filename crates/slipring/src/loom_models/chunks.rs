@@ -132,7 +132,7 @@ impl Handled {
         assert!(is_announced || before == 0, "{seq} is handled again, and not announced");
     }
 
-    /// Handles all that is available.
+    /// Handles all available events.
     fn work_off(&self, worker: &mut Worker) {
         while self.work(worker, 4) != 0 {}
     }

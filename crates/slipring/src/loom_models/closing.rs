@@ -206,7 +206,7 @@ fn loom_a_producer_dies_while_it_closes() {
     }
 }
 
-/// A producer dies when it has said that the ring is closing, and no stage comes to the end.
+/// A producer dies when it has stored that the ring is closing, and no stage comes to the end.
 /// Another producer closes the ring when it finds no room.
 #[test]
 fn loom_a_producer_closes_for_a_dead_one() {

@@ -117,7 +117,7 @@ fn loom_twin_generation_uncompared() {
     );
 }
 
-/// One process fails the graph, and another one reads why.
+/// One process fails the graph, and another one reads the reason.
 #[test]
 fn loom_a_failure_is_read_elsewhere() {
     explore_unfenced(5, None, || {

@@ -1,5 +1,5 @@
 //! The edge `announced` is between a sleeper that announces itself and a notifier that stores
-//! progress. At least one of the sleeper and the notifier sees the other's store.
+//! progress. At least one of them sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
 //! notifiers of a quiet queue issue no fence: in their place its sleeper executes a memory barrier
