@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The loop polls a ring after its descriptor was signalled. It takes a bounded number of events at
-//! a time, so that no ring starves the other one or the timer, and sleeps when both are empty.
-//! While the loop is busy, publishers make no system call: they signal a descriptor only if the
-//! loop has armed it before it sleeps.
+//! a time, so that no ring starves the other ring or the timer, and sleeps when both rings are
+//! empty. While the loop is busy, publishers make no system call: they signal a descriptor only if
+//! the loop has armed it before it sleeps.
 //!
 //! `cargo run --release --example epoll_loop` runs it; `-- --help` describes its arguments.
 
@@ -63,7 +63,7 @@ mod linux {
         name: &'static str,
         events: Reader<u64>,
         ready: EventFd,
-        /// Whether the ring may have events: after a signal, or after a turn that found some.
+        /// Whether the ring may have events: after a signal, or after a turn that found events.
         poll: bool,
         /// Whether the producer may still publish.
         open: bool,

@@ -2,8 +2,8 @@
 //! each block where it lies, prints a line, and releases the block.
 //!
 //! It can be killed and started again at any time. It then goes on at the first block that was not
-//! released, and marks the blocks that may have been printed before. The simulation only waits when
-//! its ring is full.
+//! released, and marks the blocks that may have been printed already. The simulation waits only
+//! when its ring is full.
 //!
 //! Each block is checked against theory: insulated edges keep the total heat, and no cell leaves
 //! the range of the first field.
@@ -110,7 +110,7 @@ mod linux {
                 bail!("step {seq} is against theory: {measures:?}");
             }
             pause(Duration::from_millis(args.hold), &interrupted);
-            // A kill before this line makes the block come again.
+            // After a kill before this line, the block comes again.
             batch.release();
             count += 1;
             worst = worst.max(error.abs());
@@ -155,8 +155,8 @@ mod linux {
             false => None,
         };
         let end = analyse(&args, &mut out)?;
-        // The run is over and read, so the segment has served its purpose. The simulation has
-        // closed it and is about to leave.
+        // The run is over and all blocks are read, so the segment is no longer needed. The
+        // simulation has closed it and is about to leave.
         for _ in 0..if end == End::Closed { 100 } else { 0 } {
             match slipring_shm::remove(&args.name) {
                 Ok(()) => {

@@ -7,9 +7,10 @@
 //!                                         └── analysis    field_analysis, another process
 //! ```
 //!
-//! Each step is computed in its slot, from the step before in the slot next to it. So no field is
-//! ever copied, and a simulation that takes over finds the newest field in the ring. The simulation
-//! notices nothing of the analysis but a full ring: then it waits, for as long as it takes.
+//! Each step is computed in its slot, from the previous step in the neighbouring slot. So no field
+//! is ever copied, and a simulation that takes over finds the newest field in the ring. The
+//! simulation notices the analysis only when the ring is full: then it waits, however long that
+//! takes.
 //!
 //! Two terminals, in any order after the first line; `-- --help` describes the arguments:
 //!
@@ -68,7 +69,7 @@ mod linux {
         longest: Duration,
     }
 
-    /// Attaches to the segment, and makes it if it is not there.
+    /// Attaches to the segment, and makes it first if it does not exist.
     fn attach(args: &Args, out: &mut StdoutLock<'_>) -> Result<Attached<Block>> {
         loop {
             let (segment, made) = match Segment::<Block>::open(&args.name) {
@@ -92,7 +93,8 @@ mod linux {
         }
     }
 
-    /// Publishes the step after `before`, or the first one. `None`: the simulation was interrupted.
+    /// Publishes the step after `before`, or the first step. `None`: the simulation was
+    /// interrupted.
     fn publish(
         tx: &mut Producer<Block>,
         before: Option<&Block>,
@@ -138,7 +140,8 @@ mod linux {
         let interrupted = interruption().context("cannot watch for Ctrl-C")?;
         let attached = attach(args, out)?;
         let mut tx = attached.producer()?;
-        // The producer's place is taken, so this place is free, too, or its process is dead.
+        // This process has taken the producer's place, so this place is free, too, or its process
+        // is dead.
         let mut own = attached.reader(NEWEST)?;
         let mut waits = Waits::default();
         let mut first = None;

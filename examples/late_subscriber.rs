@@ -10,7 +10,7 @@
 //!
 //! Joining and leaving does not stop the feed. From its first price on, a subscriber sees every
 //! price once and in order: the feed does not overwrite a price that a subscriber has not released.
-//! The feed waits at one point, only so that every run has the same result.
+//! The feed waits at one point, but only so that every run has the same result.
 //!
 //! `cargo run --release --example late_subscriber` runs it; `-- --help` describes its arguments.
 

@@ -34,7 +34,7 @@ struct Args {
     smoke: bool,
 }
 
-/// Time beyond twice the schedule after which the program fails instead of hanging.
+/// Time limit beyond twice the schedule, so that a fault fails the program instead of hanging it.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time between two orders.
 const EVERY: Duration = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! What `field_simulation` and `field_analysis` share: the block that is one event, the physics,
-//! and what theory says about each block.
+//! The common part of `field_simulation` and `field_analysis`: the block that is one event, the
+//! physics, and the properties of each block by theory.
 //!
 //! The field is the temperature of a plate with insulated edges, in degrees: two hot discs cool
 //! down in a cold plate. Each step solves the heat equation explicitly. With insulated edges the
-//! total heat stays as it is, and no cell ever leaves the range of the first field.
+//! total heat is constant, and no cell ever leaves the range of the first field.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const RATE: f64 = 0.2;
 const ROUNDING: f64 = 1e-9;
 /// Discs of the first field: column, row, radius.
 const DISCS: [(f64, f64, f64); 2] = [(80.0, 256.0, 14.0), (176.0, 256.0, 6.0)];
-/// Longest time for which a program does not look whether it is interrupted.
+/// Longest time between two checks for an interruption.
 pub const TURN: Duration = Duration::from_millis(50);
 
 /// One time step of the field: an event of 1 MiB, which no program copies.
@@ -63,7 +63,7 @@ fn first(row: usize, column: usize) -> f64 {
     if DISCS.into_iter().any(inside) { HOT } else { COLD }
 }
 
-/// Returns the total heat that theory asks of every step, in degrees times cells.
+/// Returns the total heat that every step has by theory, in degrees times cells.
 pub fn theory() -> f64 {
     let cells = (0..HEIGHT).flat_map(|row| (0..WIDTH).map(move |column| first(row, column)));
     cells.sum()
@@ -84,7 +84,8 @@ impl Block {
     pub fn advance(&mut self, before: &Block) {
         self.step = before.step + 1;
         for (row, cells) in self.cells.iter_mut().enumerate() {
-            // A missing neighbour has the cell's own temperature, so no heat crosses the edges.
+            // A missing neighbour counts as having the cell's own temperature, so no heat crosses
+            // the edges.
             let here = &before.cells[row];
             let above = &before.cells[row.saturating_sub(1)];
             let below = &before.cells[(row + 1).min(HEIGHT - 1)];
@@ -125,7 +126,7 @@ impl Block {
     }
 }
 
-/// What a field is reduced to.
+/// The figures of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measures {
     /// Least temperature, in degrees.
@@ -142,12 +143,12 @@ impl Measures {
         self.heat / (WIDTH * HEIGHT) as f64
     }
 
-    /// Returns by how much the heat differs from theory, relative to it.
+    /// Returns the difference of the heat from theory, relative to theory.
     pub fn error(&self, theory: f64) -> f64 {
         (self.heat - theory) / theory
     }
 
-    /// Returns whether the field is one that theory allows.
+    /// Returns whether theory allows the field.
     pub fn agrees(&self, theory: f64) -> bool {
         self.error(theory).abs() <= ROUNDING
             && self.minimum >= COLD - ROUNDING
@@ -160,7 +161,7 @@ pub fn make(name: &str, capacity: u64) -> Result<Segment<Block>, SegmentError> {
     Segment::create(name).capacity(capacity).reader(NEWEST).reader(ANALYSIS).build()
 }
 
-/// Returns a flag that Ctrl-C and SIGTERM set. A second one ends the program at once.
+/// Returns a flag that Ctrl-C and SIGTERM set. A second signal ends the program at once.
 pub fn interruption() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -178,7 +179,7 @@ pub fn pause(mut time: Duration, interrupted: &AtomicBool) {
     }
 }
 
-/// Name of a segment that one run with `--smoke` makes, and that goes with the run.
+/// Name of a segment that a run with `--smoke` makes, and that is removed with the run.
 pub struct SmokeName(pub String);
 
 impl SmokeName {

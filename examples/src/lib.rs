@@ -1,10 +1,10 @@
 //! The code of the larger example, as a library, so that tests and programs use the same code.
 //!
-//! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. `field` is what
-//! `field_simulation.rs` and `field_analysis.rs` share, two programs with a ring between them
-//! (64-bit Linux). Each small example is one file and shows one feature:
+//! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. `field` is the
+//! common part of `field_simulation.rs` and `field_analysis.rs`, two programs with a ring between
+//! them (64-bit Linux). Each small example is one file and shows one feature:
 //!
-//! - `fizzbuzz.rs`: a diamond of two parallel stages and one behind both
+//! - `fizzbuzz.rs`: a diamond of two parallel stages and a stage behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order
 //! - `late_subscriber.rs`: readers that join and leave while the ring runs
 //! - `opening_hours.rs`: a custom wait strategy for one stage

@@ -98,7 +98,7 @@ fn malformed_rows_are_described_and_counted_and_change_no_other_row() {
         journal_of([good.repeat(4).as_bytes(), &bad.concat(), good.repeat(4).as_bytes()].concat());
     assert_eq!(journal.lines().count(), 8 * 9);
     assert!(summary.ends_with("16 rows, 72 readings, 0 alarms, 8 malformed rows\n"), "{summary}");
-    // The order in which rows enter: by station, and a row without a time or station behind its
+    // The order in which rows enter: by station, with a row without a time or station behind its
     // predecessor in the file.
     let expected = "malformed row, line 11: the station has no name\n\
                     malformed row, line 6: 8 columns instead of 15\n\
@@ -198,7 +198,7 @@ fn names_with_delimiters_quotes_and_line_ends_come_back_from_the_journal() {
     let mut expected = names[..4].to_vec();
     expected.sort();
     assert_eq!(found, expected);
-    // The line is that of the file, where the names before have two line ends.
+    // The line is counted in the file, in which the names above have two line ends.
     assert_eq!(
         remarks,
         "malformed row, line 8: the station has no name\n1 malformed rows in total"

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use common::program;
 use watchdog::watched;
 
-/// A name of a segment, which goes with the value.
+/// A name of a segment, which is removed with the value.
 struct Name(String);
 
 impl Name {
@@ -32,7 +32,7 @@ impl Drop for Name {
     }
 }
 
-/// A running example, which is killed when the value goes.
+/// A running example, which is killed when the value is dropped.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -129,7 +129,7 @@ fn check(lines: &[String], steps: u64) -> usize {
     repetitions
 }
 
-/// Starts an analysis that keeps its first block for ever, and kills it then. Returns its lines.
+/// Starts an analysis that keeps its first block for ever, and kills it. Returns its lines.
 fn kill_while_it_holds(name: &Name) -> Vec<String> {
     let mut analysis = Running::start("field_analysis", &[&name.0, "--hold", "600000"]);
     let mut lines = Vec::new();

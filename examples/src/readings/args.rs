@@ -92,7 +92,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the arguments that say how to read the file.
+    /// Returns the arguments that concern reading the file.
     pub fn options(&self) -> Options {
         Options {
             delimiter: self.delimiter,

@@ -1,4 +1,4 @@
-//! Reads a file as a whole: unpacks gzip, and names what other files are that hold no CSV.
+//! Reads a file as a whole: unpacks gzip, and recognises files of other kinds, which hold no CSV.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Number of bytes that are searched for NUL bytes.
 const SEARCHED: usize = 4096;
 
-/// Reads a file, and unpacks it if its first bytes are those of gzip; its name does not matter.
+/// Reads a file, and unpacks it if it begins as gzip data does; its name does not matter.
 ///
 /// # Errors
 ///
@@ -53,17 +53,17 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Returns what a file is that holds no CSV, and what to do with it: a clause such as `this is a
-/// PDF file; ...`. It returns nothing for a file that looks like text.
+/// Returns the kind of a file that holds no CSV, and advice: a clause such as
+/// `this is a PDF file; ...`. It returns nothing for a file that looks like text.
 ///
-/// The first bytes of a table can look like those of another format (a picture begins with `BM`).
-/// So only a file whose header has none of the needed columns is asked for its kind.
+/// The first bytes of a table can look like another format (a picture begins with `BM`), so this is
+/// called only for a file whose header has none of the needed columns.
 pub fn kind(bytes: &[u8]) -> Option<String> {
     const UTF8: &str = "save it as UTF-8, or convert it with `iconv`";
     const UNPACK: &str = "unpack it first; only gzip is unpacked here";
     const EXPORT: &str = "save its table as CSV";
     let (kind, advice) = match bytes {
-        // UTF-32 comes first, because its mark begins with that of UTF-16.
+        // UTF-32 comes first, because its mark begins with the mark of UTF-16.
         [0xff, 0xfe, 0, 0, ..] => ("UTF-32 text (little-endian)", UTF8),
         [0, 0, 0xfe, 0xff, ..] => ("UTF-32 text (big-endian)", UTF8),
         [0xff, 0xfe, ..] => ("UTF-16 text (little-endian)", UTF8),
@@ -94,7 +94,7 @@ pub fn kind(bytes: &[u8]) -> Option<String> {
     Some(format!("this is {kind}; {advice}"))
 }
 
-/// Returns what bytes are that contain NUL bytes.
+/// Returns the kind of bytes that contain NUL bytes.
 fn nul(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     const UTF16: &str = "save it as UTF-8, or convert it with `iconv`";
     // ASCII characters as UTF-16 have a zero in every other place.

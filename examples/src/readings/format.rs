@@ -27,7 +27,7 @@ pub fn last_second() -> i64 {
 /// Parses a time such as `2013-01-01T06:00:00Z` as seconds since 1970 in UTC. A fraction of a
 /// second is dropped.
 ///
-/// `zone` is that of a time without one, such as `2013-01-01 06:00`, and a date alone is its
+/// `zone` applies to a time without a zone, such as `2013-01-01 06:00`, and a date alone is its
 /// midnight. A time that the zone skips is moved forward by the gap, and of a time that the zone
 /// repeats the first is meant.
 ///
@@ -180,7 +180,7 @@ mod tests {
             ("2013-07-01T06:00", "2013-07-01T04:00:00Z"),
             ("2013-07-01 06:00:00.5", "2013-07-01T04:00:00Z"),
             ("2013-07-01", "2013-06-30T22:00:00Z"),
-            // The hour that summer time skips, and the one that its end repeats.
+            // The hour that summer time skips, and the hour that its end repeats.
             ("2013-03-31 02:30:00", "2013-03-31T01:30:00Z"),
             ("2013-10-27 02:30:00", "2013-10-27T00:30:00Z"),
         ] {

@@ -74,8 +74,8 @@ impl Input {
 
         let mut records = Records::new(&text, start, schema.delimiter());
         let Some(_header) = records.next_record()? else { bail!("the file is empty") };
-        // A row without a valid time or station keeps the place behind its predecessor in the file;
-        // at the beginning of the file it comes first.
+        // A row without a valid time or station stays behind its predecessor in the file; at the
+        // beginning of the file it comes first.
         let mut key = (i64::MIN, 0);
         let mut stations = Stations::default();
         let mut rows = Vec::new();
@@ -112,13 +112,13 @@ impl Input {
         self.rows.len() as u64
     }
 
-    /// Returns the shift of a repetition against the one before, in seconds: the time from the
+    /// Returns the shift of a repetition against the previous one, in seconds: the time from the
     /// first to the last row plus the shortest step between two times of the file.
     pub fn span(&self) -> i64 {
         self.last - self.first + self.step
     }
 
-    /// Returns how many repetitions end before the year 9999 does.
+    /// Returns the number of repetitions that fit before the end of the year 9999.
     pub fn max_repeats(&self) -> u64 {
         ((format::last_second() - self.last) / self.span()) as u64 + 1
     }

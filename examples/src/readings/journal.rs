@@ -23,7 +23,7 @@ pub struct Journal {
     /// Buffered lines.
     text: Vec<u8>,
     file: Option<(File, PathBuf)>,
-    /// Whether a person sees the journal, on whose terminal names must not act.
+    /// Whether the journal goes to a terminal, on which names must have no effect.
     terminal: bool,
     /// Name of each station as a field of the journal, with the comma behind it.
     stations: Vec<Box<[u8]>>,
@@ -54,7 +54,7 @@ impl Journal {
 
     /// Writes a row's readings.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
-        // As for the summary: an index is known or the next one.
+        // As in the summary, an index is known or the next one.
         if row.fault().is_none() && row.station_index() == self.stations.len() {
             self.stations.push(field(row.station(), self.terminal));
         }

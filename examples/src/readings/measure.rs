@@ -50,7 +50,7 @@ impl Mode {
             Self::Sequential => 1,
             Self::Executor => workers + 2,
             Self::Slipring => workers + 4,
-            // The producer's thread is one of them, unless the other one would be missing.
+            // The producer's thread is one of them, but there are two threads at least.
             Self::SlipringShared | Self::SlipringGraph => cores().min(workers + 3).max(2),
         }
     }
@@ -76,7 +76,7 @@ fn cores() -> usize {
 /// The parameters of a run, for all modes.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Number of repetitions of the data, each shifted against the one before.
+    /// Number of repetitions of the data, each shifted against the previous one.
     pub repeat: u64,
     /// Number of parsing threads.
     pub workers: usize,

@@ -49,7 +49,7 @@ use measure::{CAPACITY, Job, Mode, Outcome};
 use summary::Summary;
 
 /// Runs the program. Results go to `out`, remarks to `err`. `bar` shows a progress bar, and `width`
-/// is that of the terminal, if `out` is one.
+/// is the terminal's width, if `out` is a terminal.
 pub fn run(
     args: &Args,
     out: &mut dyn Write,

@@ -52,7 +52,7 @@ pub struct Row {
     present: u16,
     /// Dimensions whose field is neither a number nor missing, one bit each.
     bad: u16,
-    /// Beginning of the field that is at fault, or of the first bad one.
+    /// Beginning of the faulty field, or of the first bad one.
     excerpt: Vec<u8>,
     // Marked by the detector.
     /// Dimensions whose value is marked, one bit each.
@@ -81,8 +81,8 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Copies a record into the row. It allocates only if the record is longer than every record
-    /// before.
+    /// Copies a record into the row. It allocates only if the record is longer than every previous
+    /// record.
     pub fn fill(&mut self, record: &Record<'_>) {
         self.record.clear();
         self.record.extend_from_slice(record.bytes);
@@ -126,7 +126,7 @@ impl Row {
                     }
                     Reading::Missing => {}
                     Reading::Bad => {
-                        // The excerpt is that of the first dimension, as the description is.
+                        // The excerpt belongs to the first bad dimension, as the description does.
                         if self.bad.trailing_zeros() as usize > dimension {
                             self.keep(field);
                         }
@@ -222,12 +222,12 @@ impl Row {
         self.station_index
     }
 
-    /// Whether the reading of a dimension is marked.
+    /// Returns whether the reading of a dimension is marked.
     pub fn is_alarm(&self, dimension: usize) -> bool {
         self.alarms & (1 << dimension) != 0
     }
 
-    /// Describes the row's fault, or else its bad readings, in text that is safe to print.
+    /// Describes the row's fault, otherwise its bad readings, in text that is safe to print.
     pub fn describe(&self) -> String {
         let field = escape::quoted(&self.excerpt);
         match self.fault {

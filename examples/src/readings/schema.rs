@@ -13,13 +13,13 @@ use super::split::Splitter;
 /// pandas and databases write.
 pub const MISSING: [&str; 4] = ["NA", "N/A", "NaN", "null"];
 
-/// Delimiters that the header is tried with, if the arguments name none.
+/// Delimiters that are tried on the header, if the arguments name none.
 const DELIMITERS: [u8; 3] = [b',', b';', b'\t'];
 
 /// The user's statements about a file. The default is what most files need.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Byte between fields; without it, the header tells.
+    /// Byte between fields; without it, the header decides.
     pub delimiter: Option<u8>,
     /// Texts of a missing value, besides [`MISSING`] and an empty field.
     pub missing: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Options {
     pub zone: Option<TimeZone>,
 }
 
-/// How the text of one file is read.
+/// The rules by which the text of one file is read.
 #[derive(Clone, Debug)]
 pub struct Schema {
     columns: Columns,
@@ -57,9 +57,9 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// The text has no needed column, and is that of a file of another kind, which the error
-    /// names. Or a needed column is missing or there twice. With several delimiters to choose from,
-    /// the error is that of the one with which the header has most needed columns, or else most
+    /// The text has no needed column and belongs to a file of another kind, which the error names;
+    /// or a needed column is missing or there twice. With several delimiters to choose from, the
+    /// error is for the delimiter with which the header has most needed columns, otherwise most
     /// columns.
     pub fn from_header(text: &[u8], options: &Options) -> Result<Self> {
         let mut best: Option<((usize, usize), anyhow::Error, u8)> = None;
@@ -126,8 +126,8 @@ impl Schema {
         }
     }
 
-    /// Parses a number with a decimal comma, which the countries use whose spreadsheets put
-    /// semicolons between fields.
+    /// Parses a number with a decimal comma, as in countries whose spreadsheets put semicolons
+    /// between fields.
     fn decimal_comma(&self, text: &str, scratch: &mut String) -> Option<f64> {
         let (whole, fraction) = text.split_once(',').filter(|_| self.delimiter != b',')?;
         scratch.clear();
@@ -209,7 +209,7 @@ mod tests {
         assert!(format!("{error:#}").ends_with("its columns are 'a', 'b'"), "{error:#}");
         let open = Schema::from_header(b"\"origin,temp\n1,2\n", &Options::default()).unwrap_err();
         assert_eq!(open.to_string(), "a quote in the header is never closed");
-        // The first bytes are those of a picture, and the names are those of a table.
+        // The first bytes are a picture's, and the names are a table's.
         let picture = Schema::from_header(b"BM,origin,humid\n", &Options::default()).unwrap_err();
         assert!(picture.to_string().starts_with("the header has no column 'temp'"), "{picture}");
         let picture = Schema::from_header(b"BM\x01,\"\n", &Options::default()).unwrap_err();

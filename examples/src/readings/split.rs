@@ -40,7 +40,7 @@ impl Splitter {
     pub fn new(delimiter: u8) -> Self {
         let mut reader = ReaderBuilder::new().delimiter(delimiter).build();
         // A reader drops a byte order mark at the beginning of its first input. Every input here is
-        // a record, and which one comes first depends on the mode.
+        // a record, and the mode decides which record comes first.
         reader.read_record(b"\n", &mut [0], &mut [0]);
         Self { reader, text: vec![0; 256], ends: vec![0; 32], fields: 0 }
     }
@@ -86,7 +86,7 @@ impl Splitter {
         self.fields
     }
 
-    /// Whether all fields of the last record are empty.
+    /// Returns whether all fields of the last record are empty.
     pub fn is_empty(&self) -> bool {
         self.ends[..self.fields].last().is_none_or(|&end| end == 0)
     }
@@ -146,8 +146,8 @@ impl<'a> Records<'a> {
 
     /// Finds the next record.
     ///
-    /// A quote that is never closed would take all other rows of the file into its record. So the
-    /// record is cut at the end of its first line, and the next one begins there.
+    /// A quote that is never closed would take all later rows of the file into its record. So the
+    /// record is cut at the end of its first line, and the next record begins there.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ mod tests {
     fn a_quote_that_is_never_closed_takes_only_its_line() {
         let records = texts("a,b\n\"c\n\",\"d\ne,f\ng,h");
         let lines: Vec<u64> = records.iter().map(|(line, _)| *line).collect();
-        // The record of line 2 has its first quote closed in line 3, and the second one nowhere.
+        // The first quote of the record in line 2 is closed in line 3, and the second nowhere.
         assert_eq!(lines, [1, 2, 3, 4, 5]);
         assert_eq!(records[4].1, ["g", "h"]);
     }
@@ -289,7 +289,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
-        /// What the `csv` crate's writer writes, the workers split as the crate's reader does.
+        /// The workers split the output of the `csv` crate's writer as the crate's reader does.
         #[test]
         fn fields_are_those_of_the_csv_crate(
             mut rows in prop::collection::vec(

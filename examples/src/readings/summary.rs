@@ -152,9 +152,9 @@ impl Summary {
         &self.described
     }
 
-    /// Fails if the file is not what the user thinks that it is: more than half of its rows are
-    /// malformed, or more than half of its readings are bad. The error has the commonest fault, and
-    /// where it comes first.
+    /// Fails if the file is probably not the one that the user meant: more than half of its rows
+    /// are malformed, or more than half of its readings are bad. The error names the commonest
+    /// fault, and the line where it comes first.
     pub fn verdict(&self) -> Result<()> {
         if self.malformed > self.rows / 2 {
             // The first of several commonest faults, in the order of the file.
