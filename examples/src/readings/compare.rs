@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 
 use super::input::Input;
-use super::measure::{Job, Mode, Outcome, once};
+use super::measure::{Job, JobResult, Mode, once};
 
 /// Number of rounds. Each runs every mode once and begins with another mode.
 const ROUNDS: usize = 3;
@@ -21,7 +21,7 @@ pub struct Runs {
     /// Mode of the runs.
     pub mode: Mode,
     /// Results of the runs.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<JobResult>,
 }
 
 /// All runs of all modes.

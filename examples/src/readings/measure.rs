@@ -92,7 +92,7 @@ pub struct Job {
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct JobResult {
     /// Time from the first record to the end of the journal, with starting and joining threads.
     pub elapsed: Duration,
     /// Processor time of all threads in that time.
@@ -111,7 +111,7 @@ pub struct Outcome {
     pub report: Option<String>,
 }
 
-impl Outcome {
+impl JobResult {
     /// Returns the rows per second.
     pub fn rate(&self) -> f64 {
         self.summary.rows() as f64 / self.elapsed.as_secs_f64()
@@ -119,7 +119,7 @@ impl Outcome {
 }
 
 /// Runs a job in a mode.
-pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
+pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<JobResult> {
     let (feed, schema) = (input.feed(job.repeat, bar)?, input.schema());
     let mut stages = Stages::start(job.output.as_deref())?;
 
@@ -140,7 +140,7 @@ pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<O
 
     let Stages { journal, summary, .. } = stages;
     let text = summary.render();
-    Ok(Outcome {
+    Ok(JobResult {
         elapsed,
         cpu,
         latency: journal.latency().clone(),

@@ -45,7 +45,7 @@ pub mod table;
 
 pub use args::Args;
 use input::Input;
-use measure::{CAPACITY, Job, Mode, Outcome};
+use measure::{CAPACITY, Job, JobResult, Mode};
 use summary::Summary;
 
 /// Runs the program. Results go to `out`, remarks to `err`. `bar` shows a progress bar, and `width`
@@ -155,7 +155,7 @@ fn report_faults(summary: &Summary, err: &mut dyn Write) {
 }
 
 /// Returns one run's figures as text.
-fn remark(mode: Mode, outcome: &Outcome) -> String {
+fn remark(mode: Mode, outcome: &JobResult) -> String {
     let quantile = |q| duration(Duration::from_nanos(outcome.latency.value_at_quantile(q)));
     format!(
         "{mode}: {} rows in {}, {} rows/s\n\

@@ -8,7 +8,7 @@ use slipring_support::numbers::{duration, median};
 use slipring_support::tables::markdown;
 
 use super::compare::{Comparison, Runs};
-use super::measure::{Job, Outcome};
+use super::measure::{Job, JobResult};
 
 /// Returns the table and the remarks on it. A terminal of `width` characters gets several narrow
 /// tables where one would be too wide.
@@ -50,10 +50,10 @@ pub fn render(
 
 /// Returns the table's row of one mode.
 fn row(Runs { mode, outcomes }: &Runs, job: &Job) -> [String; 10] {
-    let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
+    let rates: Vec<f64> = outcomes.iter().map(JobResult::rate).collect();
     let count = |rate: f64| HumanCount(rate as u64).to_string();
     let (slowest, fastest) = range(&rates);
-    let figure = |of: &dyn Fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
+    let figure = |of: &dyn Fn(&JobResult) -> f64| median(outcomes.iter().map(of).collect());
     let quantile = |q: f64| {
         let nanoseconds = figure(&|outcome| outcome.latency.value_at_quantile(q) as f64);
         duration(Duration::from_nanos(nanoseconds as u64))
@@ -72,12 +72,12 @@ fn row(Runs { mode, outcomes }: &Runs, job: &Job) -> [String; 10] {
     ]
 }
 
-fn cores_used(outcome: &Outcome) -> f64 {
+fn cores_used(outcome: &JobResult) -> f64 {
     outcome.cpu.as_secs_f64() / outcome.elapsed.as_secs_f64()
 }
 
 /// Returns the common checksum of all rounds, or `differ`.
-fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
+fn checksums(outcomes: &[JobResult], of: fn(&JobResult) -> u32) -> String {
     let mut all: Vec<u32> = outcomes.iter().map(of).collect();
     all.dedup();
     match all.as_slice() {
