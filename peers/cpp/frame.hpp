@@ -1,5 +1,5 @@
 // The work, the checks and the measurement that all contenders written in C++ share. They are the
-// same as those of the contenders written in Rust.
+// same as in the contenders written in Rust.
 #pragma once
 
 #include <sched.h>
@@ -32,7 +32,7 @@ inline double nanoseconds(Clock::duration time) {
     return std::chrono::duration<double, std::nano>(time).count();
 }
 
-// Tells the processor that the thread spins.
+// Hints to the processor that the thread spins.
 inline void spin_hint() {
 #if defined(__x86_64__) || defined(__i386__)
     _mm_pause();
@@ -137,8 +137,8 @@ inline void join_all(std::vector<std::unique_ptr<Thread>>& threads) {
     if (failure) std::rethrow_exception(failure);
 }
 
-// Measures work on a thread of its own. No other thread of a run exists meanwhile: one that spins
-// would slow the work down where two cores share a processor's units.
+// Measures work on a thread of its own. No other thread of a run exists meanwhile: a spinning
+// thread would slow the work down where two cores share a processor's units.
 template <class F>
 double on_thread(int core, F measure) {
     double result = 0;
@@ -345,7 +345,7 @@ struct OpenLoop {
     std::atomic<bool> running{false};
 
     // Computes the times of a Poisson process, by the rule of the contenders in Rust. Fails if the
-    // last time is not the one that the request states.
+    // last time differs from the request's.
     explicit OpenLoop(const Request& request) : due(request.number("events")) {
         const uint64_t gap = request.number("gap"), until = request.number("until");
         uint64_t state = gap;

@@ -1,7 +1,7 @@
 // Graphs of several threads, all threads on two cores.
 //
 // `Q` is as in frame.hpp. Its sender may also have `void wait_and_send(uint64_t)`, and its receiver
-// `uint64_t wait_and_receive()`; those of other queues yield the core while they wait.
+// `uint64_t wait_and_receive()`; the ends of other queues yield the core while they wait.
 #pragma once
 
 #include <mutex>

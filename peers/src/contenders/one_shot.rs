@@ -1,8 +1,9 @@
 //! One value, handed over once. Each hand-over makes a new pair of ends, and drops it.
 //!
 //! A thread that asks makes a pair, and sends the sending end with a number to a second thread,
-//! which sends the number back by it. The way there is the same ring of `rtrb` for all contenders.
-//! So a round trip is a way through that ring, one new pair, one hand-over by it, and its end.
+//! which sends the number back by it. The request goes through the same ring of `rtrb` for all
+//! contenders. So a round trip consists of a passage through that ring, a new pair, one hand-over
+//! by it, and its end.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -23,7 +24,7 @@ pub trait OneShot {
     fn send(tx: Self::Tx, value: u64);
     /// Receives the value, unless it is not there yet.
     fn try_receive(rx: &mut Self::Rx) -> Option<u64>;
-    /// Waits for the value as the contender does it: by sleeping at last.
+    /// Waits for the value in the contender's own way, which sleeps in the end.
     fn receive(rx: Self::Rx) -> u64;
 }
 
@@ -79,8 +80,8 @@ pub fn round_trip<O: OneShot, const SPINS: bool>(rounds: Rounds) -> Vec<u64> {
 /// Number of pairs that are under way at once in a pipeline.
 const PIPELINE: usize = 32;
 
-/// Measures hand-overs of which up to [`PIPELINE`] are under way at once. Returns the nanoseconds
-/// of each, with the making and the end of its pair, and the way of its request.
+/// Measures hand-overs, up to [`PIPELINE`] of which are under way at once. Returns the nanoseconds
+/// of each, including the making and the end of its pair and the passage of its request.
 pub fn pipeline<O: OneShot>(count: usize) -> f64 {
     let (mut asks, mut answers) = Requests::<O>::new(PIPELINE);
     let rounds = Rounds { count: 1, each: false };
@@ -141,8 +142,8 @@ impl OneShot for Promise {
     }
 }
 
-/// A word in a box. The receiving end frees it. Neither end may be dropped, nor waits otherwise
-/// than by polling.
+/// A word in a box. The receiving end frees it. Neither end may be dropped, and the receiving end
+/// waits only by polling.
 pub struct Word;
 
 /// An address of a word that is 0 until the value is there.

@@ -37,13 +37,13 @@ pub struct Spec {
 pub enum Task {
     /// No work.
     Empty,
-    /// Sorts 100 integers that are in order already, which is much faster than [`Task::Sort`].
+    /// A sort of 100 integers that are in order already, which is much faster than [`Task::Sort`].
     Sorted,
-    /// Sorts 100 integers in random order, made from the number.
+    /// A sort of 100 integers in random order, made from the number.
     Sort,
     /// Does so many steps of work.
     Steps(u32),
-    /// Does so many steps, and a hundred times as many for every hundredth event.
+    /// So many steps, and a hundred times as many for every hundredth event.
     Skewed(u32),
 }
 
@@ -78,8 +78,8 @@ impl Task {
 }
 
 impl Task {
-    /// Returns name and steps of a task that programs in other languages do, too. A sort is none:
-    /// each language has a sort of its own.
+    /// Returns name and steps of a task that programs in other languages do, too. There is none for
+    /// a sort, because each language has a sort of its own.
     fn portable(self) -> Option<(&'static str, u32)> {
         match self {
             Task::Empty => Some(("empty", 0)),
@@ -185,8 +185,8 @@ pub fn checked(spec: Spec, runs: impl IntoIterator<Item = PoolRun>) -> Vec<Conte
     runs.into_iter().map(contender).collect()
 }
 
-/// Returns the contenders of a pool of two. `overhead` asks those in other languages for the time
-/// above half of the work.
+/// Returns the contenders of a pool of two. `overhead` asks the contenders in other languages for
+/// the time above half of the work.
 fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender> {
     use ContenderKind::{Alone, Ours, Peer};
     let runs: [PoolRun; 20] = [
@@ -308,7 +308,7 @@ fn ours_with_producer(spec: Spec) -> (f64, Tally) {
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
-            // In batches: the worker has older tasks to do meanwhile, so a batch delays none.
+            // In batches: the worker has older tasks to do meanwhile, so a batch delays no task.
             let len = 64.min(events - next + 1);
             match tx.try_claim_n(len as usize) {
                 Ok(mut slots) => {
@@ -354,8 +354,8 @@ pub fn send<Q: Queue<u64>>(tx: &mut Q::Tx, number: u64) {
     }
 }
 
-/// Runs a queue on two threads, as [`ours_with_producer`]: the producer's thread sends until the
-/// queue is full, then does the tasks of an eighth of the queue.
+/// Runs a queue on two threads, as [`ours_with_producer`] does: the producer's thread sends until
+/// the queue is full, then does the tasks of an eighth of the queue.
 fn with_producer<Q: Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
     let Spec { ring, task, events, .. } = spec;
     let (mut tx, mut mine) = Q::new(ring);

@@ -1,4 +1,4 @@
-//! Shared producers: the cost for a single producer's thread, and two producers at once.
+//! Shared producers: their cost for a single producing thread, and two producers at once.
 
 use std::time::Duration;
 

@@ -129,7 +129,7 @@ fn measure_in(
     Roles::start(&task, roles)?.finish(&[])
 }
 
-/// ContenderKind, name in tables and name in [`links::ends`] of a contender.
+/// A contender's kind, its name in tables, and its name in [`links::ends`].
 type Row = (ContenderKind, &'static str, &'static str);
 
 const STREAMS: [Row; 5] = [
@@ -182,7 +182,7 @@ fn within(rows: &[(&'static str, &'static str)], bytes: usize, work: Work) -> Ve
     rows.iter().map(contender).collect()
 }
 
-/// Name in tables and name in [`links::ends`] of a contender whose roles are threads.
+/// The name in tables, and the name in [`links::ends`], of a contender whose roles are threads.
 const THREADS: [(&str, &str); 2] =
     [("slipring, two threads", "heap"), ("slipring, two threads on a segment", "slipring")];
 
@@ -243,7 +243,7 @@ fn round_trip(size: Size, programs: &Programs) -> Figure {
     let rounds = size.pick(500, 10_000, 30_000);
     let mut contenders = within(&THREADS, 8, Work::RoundTrip { rounds });
     contenders.extend(between(&ROUND_TRIPS, 8, Work::RoundTrip { rounds }));
-    // A spin hint lasts as long as part of a round trip, so an event waits for the end of one.
+    // A spin hint lasts as long as a part of a round trip, so an event waits for the end of a hint.
     let unpaused = [
         ("slipring, two threads, no spin hints", "polling on the heap"),
         ("slipring, two threads on a segment, no spin hints", "polling"),
@@ -285,8 +285,8 @@ fn wake(size: Size) -> Figure {
     figure("wake of a sleeping reader", "ns", between(&WAKES, 8, Work::Wake { rounds }))
 }
 
-/// Returns the figures of what checks for deaths cost: a ring that is busy, per event, and a reader
-/// that sleeps, in processor time per second.
+/// Returns the figures of the cost of checks for deaths: for a busy ring per event, and for a
+/// sleeping reader in processor time per second.
 fn notices(size: Size) -> [Figure; 2] {
     let stream = StreamSpec { ring: 1024, events: events(size, 0), batch: 1, steps: 0 };
     let idle = Work::Idle { time: Duration::from_millis(size.pick(100, 1_000, 3_000)) };

@@ -19,7 +19,8 @@ use crate::measure::Values;
 
 /// Time after which a run counts as hanging.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
-/// A folder in shared memory. It goes with the value, and so does what iceoryx2 leaves beside it.
+/// A folder in shared memory. It is removed with the value, together with the files that iceoryx2
+/// leaves beside it.
 pub struct Folder(PathBuf);
 
 impl Folder {

@@ -1,5 +1,5 @@
-//! Workers of a pool, and shards: one to eight of each, on two cores, with an empty task and with
-//! one that is worth a hand-over.
+//! Workers of a pool, and shards: one to eight of each, on two cores, with an empty task and with a
+//! task that is worth a hand-over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

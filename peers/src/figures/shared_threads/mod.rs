@@ -16,7 +16,7 @@ use crate::measure::Size;
 /// The configuration of a chain.
 #[derive(Clone, Debug)]
 struct Config {
-    /// Whether the stages share as many threads as there are cores; else each has its own.
+    /// Whether the stages share as many threads as there are cores; otherwise each has its own.
     shared: bool,
     /// Wait strategy of stages and producers.
     wait: Wait,

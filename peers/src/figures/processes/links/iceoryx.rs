@@ -127,7 +127,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     }
 }
 
-/// A sample for each publication: a slice of events. The ring holds as many events as others'.
+/// A sample for each publication: a slice of events. The ring holds as many events as other rings.
 pub struct Slices;
 
 impl Link<u64> for Slices {
@@ -183,7 +183,7 @@ impl Link<u64> for Slices {
     }
 }
 
-/// A sample for each event, and a notification that wakes a reader that sleeps.
+/// A sample for each event, and a notification that wakes a sleeping reader.
 pub struct Notified;
 
 fn event(node: &Node<Service>, name: &str) -> RoleResult<event::PortFactory<Service>> {

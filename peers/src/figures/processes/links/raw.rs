@@ -28,7 +28,7 @@ pub struct RingEnd<E> {
     capacity: u64,
     /// Next position of this end.
     next: u64,
-    /// The writer's: first position that may not be free.
+    /// First position that may not be free, as the writer knows.
     limit: u64,
     event: PhantomData<E>,
 }
@@ -221,7 +221,7 @@ impl Link<u64> for Futex {
     }
     fn receive(rx: &mut FutexEnd) -> u64 {
         while rx.count().load(Acquire) == rx.1 {
-            // An interruption, or a word that has changed, only means to look again.
+            // An interruption, or a word that has changed, only means that the word is read again.
             let _ = futex::wait(rx.count(), futex::Flags::empty(), rx.1, None);
         }
         rx.1 += 1;
