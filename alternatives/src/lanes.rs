@@ -1,16 +1,16 @@
 //! Many producers with a ring each, and one thread that merges the rings.
 //!
 //! A shared producer moves the claim word by a compare-and-swap, which waits until the stores of
-//! the publication before it have left the core. A producer with a ring of its own has no such
-//! wait. The order within a lane is its producer's, and the merging thread gives all events one
-//! order: [`Lanes::poll`] hands them to one handler, [`Lanes::forward`] moves them to a ring whose
-//! stages come behind.
+//! its previous publication have left the core. A producer with a ring of its own has no such wait.
+//! Within a lane the order is the producer's, and the merging thread gives all events one order:
+//! [`Lanes::poll`] hands them to one handler, and [`Lanes::forward`] moves them to a ring whose
+//! stages follow.
 //!
-//! Rejected as a part of the library. Two lanes and one handler take a third of what two shared
-//! producers take if the producers do nothing else, and three quarters with 10 ns of work between
-//! two events. That is 0.9 and 0.7 of the rate of one producer alone; asked was 0.8. With a ring
-//! behind, the copy and the further thread take most of the gain. And it needs nothing that users
-//! do not have: this module works through the library's public calls.
+//! It was rejected as a part of the library. Two lanes and one handler take a third of the time of
+//! two shared producers if the producers do nothing else, and three quarters with 10 ns of work
+//! between two events. That is 0.9 and 0.7 of the rate of one producer alone, where the aim was
+//! 0.8. With a ring behind, the copy and the further thread take most of the gain. Besides, users
+//! can build it themselves: this module works through the library's public calls.
 
 use std::hint::spin_loop;
 use std::thread;
@@ -35,11 +35,11 @@ pub struct Lanes<E> {
     empty: u32,
 }
 
-/// Makes a ring of `capacity` slots for each producer. `wait` is for the producers; the consumer
-/// yields its core.
+/// Makes a ring of `capacity` slots for each producer. `wait` is the producers' strategy; the
+/// consumer yields its core.
 ///
 /// # Errors
-/// Those of [`Graph::build`].
+/// The errors of [`Graph::build`].
 pub fn lanes<E: Send + Sync + 'static>(
     producers: usize,
     capacity: usize,
@@ -62,7 +62,7 @@ impl<E> Lanes<E> {
     /// releases them. If there is none, spins or yields. Returns whether a lane is open.
     ///
     /// # Errors
-    /// The error of a lane that ended in another way than by the drop of its producer.
+    /// The error of a lane that ended otherwise than by the drop of its producer.
     pub fn poll(&mut self, mut handle: impl FnMut(&E)) -> Result<bool, WaitError> {
         self.round(|lane| lane.poll(TURN, |event, _| handle(event)))
     }
@@ -71,8 +71,8 @@ impl<E> Lanes<E> {
     /// 256 slots. `take` fills a slot from an event. Returns whether a lane is open.
     ///
     /// # Errors
-    /// The error of a lane that ended in another way than by the drop of its producer, or of the
-    /// ring behind.
+    /// The error of a lane that ended otherwise than by the drop of its producer, or of the ring
+    /// behind.
     pub fn forward(
         &mut self,
         to: &mut Producer<E>,

@@ -36,7 +36,7 @@ pub trait Design<E>: Sized + Send + Sync {
     fn new(capacity: usize) -> Self;
     /// Returns the cell of the event at a position.
     fn cell(&self, seq: u64) -> &UnsafeCell<E>;
-    /// Is called before the events `[seq, seq + len)` are written.
+    /// Prepares the slots of the events `[seq, seq + len)`, which are written next.
     fn prepare(&self, seq: u64, len: u64) {
         let _ = (seq, len);
     }
@@ -44,8 +44,8 @@ pub trait Design<E>: Sized + Send + Sync {
     fn publish(&self, seq: u64, len: u64);
     /// Returns how many events from `seq` on are known to be published, with acquire.
     fn published(&self, seq: u64) -> u64;
-    /// Whether the load that found the events before `seq` found all published ones. A second load
-    /// in the same poll would then only take the cache line from the producer.
+    /// Returns whether the load that found the events before `seq` found all published events. A
+    /// second load in the same poll would then only take the cache line from the producer.
     fn found_all(&self, seq: u64) -> bool {
         let _ = seq;
         false

@@ -13,13 +13,13 @@ use slipring::{StartAt, Wait};
 use super::{Area, CALLS, LINE, Stops, World, soon, told};
 
 type Ring = SegmentRing<BlockStart, Strided>;
-/// Calls a handle: with the number of a call, and a count.
+/// Calls a handle, with the number of a call and a count.
 type Hand = Box<dyn FnMut(u8, usize)>;
 
 /// Size of a message's cell, in bytes.
 const CELL: usize = 64;
 
-/// What the byte that chooses a graph says.
+/// The meaning of the byte that chooses a graph.
 #[derive(Clone, Copy)]
 struct Choice {
     messages: bool,
@@ -30,7 +30,7 @@ struct Choice {
     size: usize,
 }
 
-/// Returns what a graph is of, and its declaration.
+/// Returns the contents of a graph, and its declaration.
 fn declare(capacity: usize, start: u64, graph: u8) -> (Choice, Declaration) {
     let messages = graph & 1 != 0;
     let raw = graph & 128 != 0;
@@ -204,7 +204,7 @@ impl World {
         unsafe { Ring::over(&self.declaration, &self.areas, &self.participant(number)) }.unwrap()
     }
 
-    /// Makes the handle of a stage, whether its seat can be taken or not.
+    /// Makes the handle of a stage, whether or not its seat can be taken.
     fn contents_hand(&self, choice: Choice, number: u32, stage: usize, place: usize) -> Hand {
         let (ring, Choice { messages, raw, size, .. }) = (self.contents(number), choice);
         let seats = ring.seats_of(stage);
@@ -318,7 +318,7 @@ pub(super) fn run(
         let mut hands: Vec<_> = (0..stages)
             .map(|stage| world.contents_hand(choice, 3 + stage as u32, stage, 0))
             .collect();
-        // Nothing is dropped of a process that dies. Its memory is freed at the end.
+        // A process that dies drops nothing. Its memory is freed at the end.
         let mut dead_hands = Vec::new();
         for _ in 0..CALLS {
             let Some(call) = next() else { break };
@@ -332,7 +332,7 @@ pub(super) fn run(
                     _ => world.memory.0[10].change(&mut random, false),
                 },
                 6 => {
-                    // Another process takes the place, and the one before leaves or dies.
+                    // Another process takes the place, and the previous process leaves or dies.
                     let number = 10 + u32::from(argument);
                     let before = match call / 8 % 3 {
                         0 => {

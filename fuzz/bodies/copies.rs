@@ -73,7 +73,7 @@ impl World {
         .unwrap()
     }
 
-    /// Makes the handle of a stage, whether its seat can be taken or not.
+    /// Makes the handle of a stage, whether or not its seat can be taken.
     fn copying_hand(&self, number: u32, stage: usize, place: usize) -> Option<Hand> {
         let ring = self.copies(number);
         let seats = ring.seats_of(stage);
@@ -196,7 +196,7 @@ pub(super) fn run(
         let mut tx = world.copying_tx(2);
         let mut hands: Vec<_> =
             (0..stages).map(|stage| world.copying_hand(3 + stage as u32, stage, 0)).collect();
-        // Nothing is dropped of a process that dies. Its memory is freed at the end.
+        // A process that dies drops nothing. Its memory is freed at the end.
         let (mut dead_hands, mut dead_producers) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let Some(call) = next() else { break };
@@ -217,7 +217,7 @@ pub(super) fn run(
                 },
                 5 => (0..=argument % 4).for_each(|_| world.memory.change(&mut random)),
                 6 => match call / 8 % 4 {
-                    // Another process takes the place, and the one before leaves or dies.
+                    // Another process takes the place, and the previous process leaves or dies.
                     0 => {
                         let before = hands[stage].take();
                         if argument & 64 == 0 {

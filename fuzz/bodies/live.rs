@@ -1,11 +1,11 @@
-//! Handles of all kinds work over words that change at random, under their hands and between two
-//! calls. Each call may fail.
+//! Handles of all kinds work over words that change at random, during calls and between them. Each
+//! call may fail.
 //!
 //! The words lie on the heap, each area in an allocation of its own. So AddressSanitizer sees each
 //! access outside of them; without it, lines of a known value surround each area. Beside handles
-//! that lend events, no other thread changes events: a segment's user promises that
-//! (`Segment::attach`). Half of the inputs are of handles that copy events (`copies.rs`), whose
-//! events change, too. Inputs whose first byte is large are of handles of blocks and messages
+//! that lend events, no other thread changes events, as a segment's user promises
+//! (`Segment::attach`). Half of the inputs are for handles that copy events (`copies.rs`), whose
+//! events change, too. Inputs whose first byte is large are for handles of blocks and messages
 //! (`contents.rs`).
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -129,7 +129,7 @@ impl Memory {
     }
 }
 
-/// Says which participants are dead: the bits of a word that changes, too.
+/// Reports which participants are dead, by the bits of a word that changes, too.
 struct Dead(AtomicU64);
 
 impl Proof for Dead {
@@ -165,7 +165,7 @@ struct World {
 
 impl World {
     fn new(capacity: usize, start: u64, graph: u8, wait: Wait) -> World {
-        // Whether a stage writes, and which one it follows.
+        // Whether a stage writes, and the stage that it follows.
         let graphs: [&[(bool, Option<usize>)]; 6] = [
             &[(false, None)],
             &[(true, None)],
@@ -270,18 +270,18 @@ impl World {
     }
 
     fn attach(&self, number: u32) -> SegmentRing<u64> {
-        // SAFETY: as in `new`. What other processes break of the protocol is what is tested; they
-        // leave the events alone.
+        // SAFETY: as in `new`. The test is that other processes break the protocol; they leave the
+        // events alone.
         unsafe { SegmentRing::over(&self.declaration, &self.areas, &self.participant(number)) }
             .unwrap()
     }
 
-    /// Makes the handle of a stage, whether its seat can be taken or not.
+    /// Makes the handle of a stage, whether or not its seat can be taken.
     fn hand(&self, number: u32, stage: usize) -> Hand {
         let ring = self.attach(number);
         let _ = ring.seat(stage).take(number);
         match self.declaration.stages[stage].writes {
-            // SAFETY: the stage has no other handle, and was declared as one that writes.
+            // SAFETY: the stage has no other handle, and was declared as a writer.
             true => Hand::Writes(unsafe { ring.writer(stage) }),
             // SAFETY: as above.
             false => Hand::Reads(unsafe { ring.reader(stage) }),
@@ -357,7 +357,7 @@ pub fn run(bytes: &[u8]) {
     let waits: Vec<Wait> = Wait::all().into_iter().collect();
     let wait = waits[number() as usize % waits.len()].clone();
     let mut random = fastrand::Rng::with_seed(number() << 8 | number());
-    // How fast another thread changes words; 0: there is none.
+    // Speed at which another thread changes words; 0: there is none.
     let speed = number() % 4;
     if first >= 0xC0 {
         return contents::run((capacity, start, graph), wait, random, speed, &mut next);
@@ -389,7 +389,7 @@ pub fn run(bytes: &[u8]) {
         let mut tx = Some(world.producer(2));
         let mut hands: Vec<_> =
             (0..stages).map(|stage| Some(world.hand(3 + stage as u32, stage))).collect();
-        // Nothing is dropped of a process that dies. Its memory is freed at the end.
+        // A process that dies drops nothing. Its memory is freed at the end.
         let (mut dead_hands, mut dead_producers) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let Some(call) = next() else { break };
@@ -412,7 +412,8 @@ pub fn run(bytes: &[u8]) {
                     }
                 }
                 2..=4 => match &mut hands[stage] {
-                    // Of a ring that is over, a first stage finds the end, or that there is none.
+                    // At a ring that is over, a first stage finds the end, or finds that there is
+                    // none.
                     Some(Hand::Reads(hand)) if speed == 0 && stage == 0 && ring.is_over() => {
                         told(hand.for_each(|_, _| ()).err());
                     }
@@ -422,7 +423,7 @@ pub fn run(bytes: &[u8]) {
                 },
                 5 => (0..=argument % 4).for_each(|_| world.memory.change(&mut random)),
                 6 => match call / 8 % 4 {
-                    // Another process takes the place, and the one before leaves or dies.
+                    // Another process takes the place, and the previous process leaves or dies.
                     0 => {
                         let before = hands[stage].take();
                         if argument & 64 == 0 {

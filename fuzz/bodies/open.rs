@@ -1,6 +1,6 @@
 //! A file whose bytes are damaged is inspected, opened, attached to and used. Each call may fail.
 //!
-//! An input is a list of changes to a sound segment: so most inputs come behind the first checks.
+//! An input is a list of changes to a sound segment, so most inputs get past the first checks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ fn template() -> &'static [u8] {
         (0..3).for_each(|i| _ = tx.publish(|slot| *slot = i).unwrap());
         scale.poll(2, |_, _| ()).unwrap();
         let _ = scale.batch(1).unwrap();
-        // As a process that was killed leaves the file.
+        // The file is as a killed process leaves it.
         let bytes = std::fs::read(&path).unwrap();
         drop((tx, scale, attached, made));
         std::fs::remove_file(path).unwrap();
@@ -55,7 +55,7 @@ fn path(what: &str) -> PathBuf {
     format!("/dev/shm/fuzz-{}-{thread:?}-{what}", std::process::id()).replace(['(', ')'], "").into()
 }
 
-/// Returns the bytes of a file, as an input changes them, and the file's length.
+/// Returns the bytes of a file after the changes of an input, and the file's length.
 fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     let mut bytes = template().to_vec();
     let flags = input.byte();
@@ -93,7 +93,8 @@ fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
     }
     let stated = head.header().length;
     let length = match flags >> 1 & 3 {
-        // The length that the header states, as a file of that length is behind the next check.
+        // The length that the header states, because a file of that length gets past the next
+        // check.
         0 | 1 if stated <= LONGEST => stated,
         2 => u64::from(flags >> 3) * 4096,
         _ => bytes.len() as u64,
@@ -106,7 +107,7 @@ fn changed(input: &mut Input<'_>) -> (Vec<u8>, u64) {
 /// # Safety
 /// No other process changes the file.
 unsafe fn attach(segment: &Segment<u64>) {
-    // SAFETY: the caller's promise. Damaged words are what is tested.
+    // SAFETY: the caller's promise. The test damages words on purpose.
     let Ok(attached) = (unsafe { segment.attach_as("fuzz") }) else { return };
     let _ = attached.report();
     (0..6).for_each(|number| _ = attached.liveness(number));
@@ -156,7 +157,7 @@ pub fn run(bytes: &[u8]) {
     file.set_len(length).expect("/dev/shm has room");
     let summary = slipring_shm::inspect_at(&path);
     for place in ["scale", "store", slipring::PRODUCER] {
-        // A dead process is recovered; none that lives is named by the file.
+        // A dead process is recovered; the file names no living process.
         if let Ok(found) = Eviction::find_at(&path, place, None)
             && found.occupant().dead
         {

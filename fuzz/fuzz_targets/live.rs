@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run live`; what the target does is in `bodies/live.rs`.
+//! `cargo +nightly fuzz run live`; the target's work is in `bodies/live.rs`.
 #![no_main]
 
 #[path = "../bodies/live.rs"]
