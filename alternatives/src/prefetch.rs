@@ -3,6 +3,9 @@
 //! This helps a producer that fills batches at full speed while the consumer is slower. Where the
 //! consumer keeps up, the prefetch takes cache lines that the consumer is reading. The hardware's
 //! own prefetcher achieves most of the gain without this harm.
+//!
+//! Invariants
+//! - I1: no slot is written and read at the same time, by I1 of the crate.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -23,7 +26,7 @@ pub struct Prefetch<E> {
     ahead: u64,
 }
 
-// SAFETY: I1 of the crate keeps the two threads from accessing a slot at the same time.
+// SAFETY: the two threads do not access a slot at the same time (I1).
 unsafe impl<E: Send> Sync for Prefetch<E> {}
 
 impl<E> Prefetch<E> {

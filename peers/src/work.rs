@@ -1,4 +1,7 @@
 //! Artificial work of producers and consumers, and the events that they hand over.
+//!
+//! Invariants
+//! - I1: [`Words`] is an array of its words, by its representation.
 
 use std::hint::{black_box, spin_loop};
 use std::mem::MaybeUninit;
@@ -131,7 +134,7 @@ impl<const WORDS: usize> Event for Words<WORDS> {
     fn init(slot: &mut MaybeUninit<Self>, number: u64) {
         let words = slot.as_mut_ptr().cast::<u64>();
         for word in 0..WORDS {
-            // SAFETY: the type is an array of so many words, by its representation.
+            // SAFETY: the slot is an array of so many words (I1).
             unsafe { words.add(word).write(number) }
         }
     }

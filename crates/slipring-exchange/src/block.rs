@@ -1,4 +1,8 @@
 //! A block in memory that two ends use in turns.
+//!
+//! Invariants
+//! - I1: from `take` to `pass`, an end is the only user of the block, in all processes (I1 and I2
+//!   of the crate).
 
 use std::io;
 use std::slice;
@@ -24,7 +28,7 @@ pub struct End<T> {
 impl<T: Turn> Writer for End<T> {
     fn write(&mut self, fill: &mut dyn FnMut(&mut [u64])) -> io::Result<u64> {
         self.turn.take()?;
-        // SAFETY: this end has the turn, so no other thread or process uses the block (crate::I1).
+        // SAFETY: this end has taken the turn, so no other thread or process uses the block (I1).
         fill(unsafe { slice::from_raw_parts_mut(self.memory.block(), self.memory.words()) });
         let written = now();
         self.turn.pass()?;
@@ -36,7 +40,7 @@ impl<T: Turn> Reader for End<T> {
     fn read(&mut self, read: &mut dyn FnMut(&[u64])) -> io::Result<(u64, u64)> {
         self.turn.take()?;
         let began = now();
-        // SAFETY: as in `write`.
+        // SAFETY: as in `write` (I1).
         read(unsafe { slice::from_raw_parts(self.memory.block(), self.memory.words()) });
         let ended = now();
         self.turn.pass()?;

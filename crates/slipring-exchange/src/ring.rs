@@ -1,4 +1,8 @@
 //! Blocks in a ring of one slot, between threads or between processes.
+//!
+//! Invariants
+//! - I1: a segment lies in a new folder that only the two processes of one exchange use, and both
+//!   follow the protocol: they are this program.
 
 use std::io;
 use std::path::Path;
@@ -121,8 +125,7 @@ pub fn create(path: &Path, words: usize, wait: &Wait) -> io::Result<Box<dyn Writ
 fn create_of<const WORDS: usize>(path: &Path, wait: &Wait) -> io::Result<Box<dyn Writer>> {
     let segment = Segment::<Block<WORDS>>::create_at(path).capacity(1).reader("reader").build();
     let segment = segment.map_err(failed)?;
-    // SAFETY: the segment lies in a folder of this program alone, whose processes follow the
-    // protocol.
+    // SAFETY: only processes of this program attach, which follow the protocol (I1).
     let attached = unsafe { segment.attach() }.map_err(failed)?;
     let attached = attached.wait(wait.clone()).map_err(failed)?;
     Ok(Box::new(attached.producer().map_err(failed)?))
@@ -135,7 +138,7 @@ pub fn open(path: &Path, words: usize, wait: &Wait) -> io::Result<Box<dyn Reader
 
 fn open_of<const WORDS: usize>(path: &Path, wait: &Wait) -> io::Result<Box<dyn Reader>> {
     let segment = Segment::<Block<WORDS>>::open_at(path).map_err(failed)?;
-    // SAFETY: as in `create_of`.
+    // SAFETY: as in `create_of` (I1).
     let attached = unsafe { segment.attach() }.map_err(failed)?;
     let attached = attached.wait(wait.clone()).map_err(failed)?;
     Ok(Box::new(ProcessesEnd(attached.reader("reader").map_err(failed)?)))

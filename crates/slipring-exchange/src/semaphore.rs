@@ -1,4 +1,8 @@
 //! Turns by two named semaphores of POSIX, one for each direction.
+//!
+//! Invariants
+//! - I1: the handle of a [`Semaphore`] is open while the value lives; only its drop closes it.
+//! - I2: names are C strings, and values have the types that C expects.
 
 use std::ffi::CString;
 use std::io;
@@ -14,7 +18,7 @@ struct Semaphore {
     made: Option<CString>,
 }
 
-// SAFETY: any thread may use a semaphore (sem_overview(7)).
+// SAFETY: any thread may use an open semaphore (I1, sem_overview(7)).
 unsafe impl Send for Semaphore {}
 
 impl Semaphore {
@@ -23,10 +27,10 @@ impl Semaphore {
         let handle = match first {
             Some(first) => {
                 let flags = libc::O_CREAT | libc::O_EXCL;
-                // SAFETY: the name ends with a zero; the mode and the value have C's types.
+                // SAFETY: the name, the mode and the value are as C expects them (I2).
                 unsafe { libc::sem_open(name.as_ptr(), flags, 0o600 as libc::c_uint, first) }
             }
-            // SAFETY: as above.
+            // SAFETY: as above (I2).
             None => unsafe { libc::sem_open(name.as_ptr(), 0) },
         };
         // `SEM_FAILED` is a null pointer on Linux.
@@ -35,7 +39,7 @@ impl Semaphore {
     }
 
     fn post(&self) -> io::Result<()> {
-        // SAFETY: the semaphore is open.
+        // SAFETY: the semaphore is open (I1).
         match unsafe { libc::sem_post(self.handle.as_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -44,13 +48,13 @@ impl Semaphore {
 
     fn wait(&self) -> io::Result<()> {
         let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the time is a valid place to write to.
+        // SAFETY: the time is a value of C's type that may be written (I2).
         if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut until) } != 0 {
             return Err(io::Error::last_os_error());
         }
         until.tv_sec += PATIENCE.as_secs() as libc::time_t;
         loop {
-            // SAFETY: the semaphore is open, and the time is valid.
+            // SAFETY: the semaphore is open (I1), and the time is set (I2).
             if unsafe { libc::sem_timedwait(self.handle.as_ptr(), &until) } == 0 {
                 return Ok(());
             }
@@ -66,10 +70,10 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        // SAFETY: the semaphore is open, and is not used afterwards.
+        // SAFETY: the semaphore is open, and is not used after the drop (I1).
         unsafe { libc::sem_close(self.handle.as_ptr()) };
         if let Some(name) = &self.made {
-            // SAFETY: the name ends with a zero.
+            // SAFETY: the name is a C string (I2).
             unsafe { libc::sem_unlink(name.as_ptr()) };
         }
     }

@@ -4,6 +4,10 @@
 //! which sends the number back by it. The request goes through the same ring of `rtrb` for all
 //! contenders. So a round trip consists of a passage through that ring, a new pair, one hand-over
 //! by it, and its end.
+//!
+//! Invariants
+//! - I1: the word of a [`Word`] is a box. The sending end stores once and does not use it
+//!   afterwards; the receiving end frees it after it has seen that store, and not before.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -149,7 +153,7 @@ pub struct Word;
 /// An address of a word that is 0 until the value is there.
 pub struct At(*const AtomicU64);
 
-// SAFETY: the word is atomic, and the receiving end frees it after the sending end's only store.
+// SAFETY: the word is atomic, and is freed after the sending end's only store (I1).
 unsafe impl Send for At {}
 
 impl OneShot for Word {
@@ -161,15 +165,15 @@ impl OneShot for Word {
     }
     #[inline(always)]
     fn send(tx: At, value: u64) {
-        // SAFETY: the receiving end frees the word after this store.
+        // SAFETY: the word is freed after this store (I1).
         unsafe { &*tx.0 }.store(value, Release);
     }
     #[inline(always)]
     fn try_receive(rx: &mut At) -> Option<u64> {
-        // SAFETY: freed below, after which the end is not used.
+        // SAFETY: the word is freed below, after which the end is not used (I1).
         let value = unsafe { &*rx.0 }.load(Acquire);
         (value != 0).then(|| {
-            // SAFETY: allocated as a box, and the sending end uses it no more.
+            // SAFETY: the word is a box that the sending end uses no more (I1).
             drop(unsafe { Box::from_raw(rx.0.cast_mut()) });
             value
         })

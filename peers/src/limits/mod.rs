@@ -1,5 +1,11 @@
 //! Hand-made lower bounds for one producer and one consumer, one for each way to publish. They
 //! protect nothing, have no wait strategy, and cannot be closed.
+//!
+//! Invariants
+//! - I1: the producer writes a slot after the consumer has released it and before the store that
+//!   publishes it; the consumer reads it between that store and the release.
+//! - I2: the number of slots is a power of two, each index is masked by that number minus one, and
+//!   no run is longer than the ring.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -32,8 +38,7 @@ pub trait Publication<E: Event>: Sync {
 /// An array of events.
 struct Plain<E>(Box<[UnsafeCell<E>]>);
 
-// SAFETY: the producer writes a slot before the store that publishes it, and the consumer reads it
-// after that store.
+// SAFETY: no slot is written while the other thread reads it (I1).
 unsafe impl<E: Event> Sync for Plain<E> {}
 
 impl<E: Event> Plain<E> {
@@ -46,8 +51,8 @@ impl<E: Event> Plain<E> {
     fn slices(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
         let (from, len) = (seq as usize & (self.0.len() - 1), len as usize);
         let straight = len.min(self.0.len() - from);
-        // SAFETY: `from` is masked by a power of two minus one, and no run is longer than the ring,
-        // so both slices end within the array.
+        // SAFETY: `from` is masked, and no run is longer than the ring, so both slices end within
+        // the array (I2).
         unsafe {
             [self.0.get_unchecked(from..from + straight), self.0.get_unchecked(..len - straight)]
         }
@@ -57,7 +62,7 @@ impl<E: Event> Plain<E> {
         let mut number = first;
         for slice in self.slices(seq, len) {
             for event in slice {
-                // SAFETY: see `Plain`.
+                // SAFETY: the slot is this thread's now (I1).
                 unsafe { (*event.get()).fill(number) }
                 number += 1;
             }
@@ -67,7 +72,7 @@ impl<E: Event> Plain<E> {
     fn each(&self, seq: u64, len: u64, mut f: impl FnMut(&E)) {
         for slice in self.slices(seq, len) {
             for event in slice {
-                // SAFETY: see `Plain`.
+                // SAFETY: the slot is this thread's now (I1).
                 f(unsafe { &*event.get() })
             }
         }
@@ -126,13 +131,13 @@ impl<E: Event> Publication<E> for Beside<E> {
     #[inline(always)]
     fn publish(&self, seq: u64, len: u64) {
         let index = seq as usize & (self.1.len() - 1);
-        // SAFETY: masked by a power of two minus one.
+        // SAFETY: the index is masked (I2).
         unsafe { self.1.get_unchecked(index) }.store(stamp(seq, len), Release);
     }
     #[inline(always)]
     fn published(&self, seq: u64) -> u64 {
         let index = seq as usize & (self.1.len() - 1);
-        // SAFETY: masked by a power of two minus one.
+        // SAFETY: the index is masked (I2).
         run(unsafe { self.1.get_unchecked(index) }.load(Acquire), seq)
     }
     #[inline(always)]
@@ -147,14 +152,14 @@ struct Slot<E>(AtomicU64, UnsafeCell<E>);
 /// A stamp per run, in the slot of its first event.
 pub struct Interleaved<E>(Box<[Slot<E>]>);
 
-// SAFETY: as for `Plain`.
+// SAFETY: as for `Plain` (I1).
 unsafe impl<E: Event> Sync for Interleaved<E> {}
 
 impl<E: Event> Interleaved<E> {
     #[inline(always)]
     fn at(&self, seq: u64) -> &Slot<E> {
         let index = seq as usize & (self.0.len() - 1);
-        // SAFETY: masked by a power of two minus one.
+        // SAFETY: the index is masked (I2).
         unsafe { self.0.get_unchecked(index) }
     }
 }
@@ -167,7 +172,7 @@ impl<E: Event> Publication<E> for Interleaved<E> {
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
         for offset in 0..len {
-            // SAFETY: see `Plain`.
+            // SAFETY: the slot is this thread's now (I1).
             unsafe { (*self.at(seq + offset).1.get()).fill(first + offset) }
         }
     }
@@ -182,7 +187,7 @@ impl<E: Event> Publication<E> for Interleaved<E> {
     #[inline(always)]
     fn each(&self, seq: u64, len: u64, mut f: impl FnMut(&E)) {
         for seq in seq..seq + len {
-            // SAFETY: see `Plain`.
+            // SAFETY: the slot is this thread's now (I1).
             f(unsafe { &*self.at(seq).1.get() })
         }
     }

@@ -1,5 +1,11 @@
 //! Hand-made lower bounds for a stage behind a stage, whose hand-over goes through a frontier. They
 //! protect nothing, have no wait strategy, and cannot be closed.
+//!
+//! Invariants
+//! - I1: an event is written before the frontier passes it, and the second stage reads it after
+//!   that and before it stores `released`. The slot is written again only after `released` has
+//!   passed it.
+//! - I2: the number of slots is a power of two, and each index is masked by that number minus one.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -27,8 +33,7 @@ struct Ring {
     released: CacheLine,
 }
 
-// SAFETY: an event is written before the frontier passes it and read after that. It is written
-// again only after `released` has passed it.
+// SAFETY: no slot is written while another thread reads it (I1).
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -47,7 +52,7 @@ impl Ring {
     #[inline(always)]
     fn at(&self, seq: u64) -> &Slot {
         let index = seq as usize & (self.slots.len() - 1);
-        // SAFETY: masked by a power of two minus one.
+        // SAFETY: the index is masked (I2).
         unsafe { self.slots.get_unchecked(index) }
     }
 
@@ -64,7 +69,7 @@ impl Ring {
             while next < frontier {
                 let end = frontier.min(next + self.capacity() / 8);
                 for seq in next..end {
-                    // SAFETY: the frontier has passed it, and `released` has not.
+                    // SAFETY: the frontier has passed the event, and `released` has not (I1).
                     stage.see(unsafe { &*self.at(seq).1.get() });
                 }
                 next = end;
@@ -97,13 +102,13 @@ pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, step
             }
             let slot = ring.at(next);
             // SAFETY: `released` has passed the slot's old event, and the frontier has not passed
-            // the new one.
+            // the new one (I1).
             unsafe { *slot.1.get() = event };
             slot.0.store(next + 1, Release);
             next += 1;
             if next - handled >= every || next == events || next == 1 {
                 while handled < next && ring.at(handled).0.load(Acquire) == handled + 1 {
-                    // SAFETY: only this thread writes.
+                    // SAFETY: only this thread writes events (I1).
                     first.see(unsafe { &*ring.at(handled).1.get() });
                     handled += 1;
                 }

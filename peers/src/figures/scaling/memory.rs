@@ -2,6 +2,9 @@
 //!
 //! Events of many bytes are filled in their slots where the contender's interface allows that.
 //! `rtrb` by its `push` and `pop` copies each event twice.
+//!
+//! Invariants
+//! - I1: a chunk of `rtrb` is committed after all of its slots are initialised.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Instant;
@@ -142,7 +145,7 @@ fn in_place<E: Event>(spec: StreamSpec) -> f64 {
         };
         let [slot] = chunk.as_mut_slices().0 else { panic!("a chunk of one slot") };
         E::init(slot, number);
-        // SAFETY: `init` has initialized the only slot of the chunk.
+        // SAFETY: `init` has initialised the only slot of the chunk (I1).
         unsafe { chunk.commit_all() }
         return;
     };

@@ -1,5 +1,10 @@
 //! iceoryx2, by publish and subscribe. Its publisher waits while the subscriber's buffer is full,
 //! so that no sample is lost.
+//!
+//! Invariants
+//! - I1: events are words in an array, without pointers and destructors, and of one layout in all
+//!   processes of a run, which are of one program.
+//! - I2: every word of a sample is written before the sample is sent.
 
 use std::fmt::Debug;
 use std::hint::spin_loop;
@@ -25,8 +30,7 @@ use crate::figures::processes::ends::Link;
 use crate::figures::processes::task::{RoleResult, Task, iceoryx_prefix};
 use crate::work::{Check, Event, Words};
 
-// SAFETY: words in an array have no pointer, no destructor and one layout in all processes of a
-// run, which are of one program.
+// SAFETY: the words have one layout in all processes (I1).
 unsafe impl<const WORDS: usize> ZeroCopySend for Words<WORDS> {}
 
 /// Makes a node whose files lie in the run's folder or have the run's prefix.
@@ -104,7 +108,7 @@ impl<E: Event + Debug + ZeroCopySend> Link<E> for Samples {
     fn send(tx: &mut Self::Tx, number: u64) {
         let mut sample = tx.port.loan_uninit().expect("a sample is free");
         E::init(sample.payload_mut(), number);
-        // SAFETY: the event is made.
+        // SAFETY: the event is made in the sample (I2).
         let sample = unsafe { sample.assume_init() };
         assert_eq!(sample.send().expect("the sample is sent"), 1, "a sample without a receiver");
     }

@@ -1,4 +1,8 @@
 //! slipring, through a segment, and through a ring on the heap of a process that plays all roles.
+//!
+//! Invariants
+//! - I1: only the processes of a run can open its folder. They follow the protocol, resize nothing,
+//!   leave no writes to the kernel or to devices, and do not fork.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -63,8 +67,7 @@ pub fn make_tapped(task: &Task) -> RoleResult<()> {
 /// Attaches to the segment of a run.
 pub fn attach<E: SharedEvent>(task: &Task, name: &str, wait: Wait) -> RoleResult<Attached<E>> {
     let segment = Segment::open_at(path(task, name))?;
-    // SAFETY: only the processes of this run can open the folder. They follow the protocol, resize
-    // nothing, leave no writes to the kernel or to devices, and do not fork.
+    // SAFETY: only processes of this run attach, which follow the protocol (I1).
     Ok(unsafe { segment.attach()? }.wait(wait)?)
 }
 

@@ -1,4 +1,11 @@
 //! Hand-made lower bounds in a shared mapping. They protect nothing and cannot be closed.
+//!
+//! Invariants
+//! - I1: the mapping has a first line and as many slots behind it as the ring's capacity, which
+//!   `open` has checked. Zeros are a slot.
+//! - I2: there is one writer. It writes a slot after the reader has released it and before it
+//!   stamps the slot's run; the reader reads it between the stamp and the release.
+//! - I3: the second line of a futex's mapping has accesses of 32 bits alone.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -44,8 +51,7 @@ impl<E: Event> RingEnd<E> {
     #[inline(always)]
     fn slot(&self, seq: u64) -> &Slot<E> {
         let index = (seq & (self.capacity - 1)) as usize;
-        // SAFETY: the index is below the capacity, and `open` has checked that the mapping has so
-        // many slots behind its first line, which aligns them. Zeros are a slot.
+        // SAFETY: the index is below the capacity, and the first line aligns the slots (I1).
         unsafe { &*self.mapping.bytes_from(1).cast::<Slot<E>>().add(index) }
     }
     fn released(&self) -> &AtomicU64 {
@@ -60,8 +66,7 @@ impl<E: Event> RingEnd<E> {
             }
         }
         for (seq, number) in (self.next..).zip(first..first + len) {
-            // SAFETY: the reader has released the slot, and sees the event behind the stamp. There
-            // is one writer.
+            // SAFETY: the reader has released the slot, and sees the event after its stamp (I2).
             unsafe { (*self.slot(seq).1.get()).fill(number) }
         }
     }
@@ -78,8 +83,8 @@ impl<E: Event> RingEnd<E> {
                 break;
             }
             for seq in self.next..end {
-                // SAFETY: the writer has stamped the run that begins at the first of these slots
-                // behind its events, and does not change them before the release.
+                // SAFETY: the writer has stamped the run that begins at the first of these slots,
+                // and does not change its events before the release (I2).
                 f(unsafe { &*self.slot(seq).1.get() });
             }
             self.next = end;
@@ -192,8 +197,8 @@ impl FutexEnd {
     /// Returns the word of the futex: the count of events sent.
     fn count(&self) -> &AtomicU32 {
         let word = self.0[1].word().as_ptr().cast::<u32>();
-        // SAFETY: the first half of a word of the mapping. Nothing else uses the second line, so no
-        // access is of the other size.
+        // SAFETY: the first half of a word of the mapping, which has no access of another size
+        // (I3).
         unsafe { AtomicU32::from_ptr(word) }
     }
 }
