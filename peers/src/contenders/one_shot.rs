@@ -1,9 +1,9 @@
 //! One value, handed over once. Each hand-over makes a new pair of ends, and drops it.
 //!
 //! A thread that asks makes a pair, and sends the sending end with a number to a second thread,
-//! which sends the number back by it. The request goes through the same ring of `rtrb` for all
-//! contenders. So a round trip consists of a passage through that ring, a new pair, one hand-over
-//! by it, and its end.
+//! which sends the number back through that end. The request goes through the same ring of `rtrb`
+//! for all contenders. So a round trip consists of a passage through that ring, a new pair, one
+//! hand-over by it, and its end.
 //!
 //! Invariants
 //! - I1: the word of a [`Word`] is a box. The sending end stores once and does not use it

@@ -78,8 +78,8 @@ impl Task {
 }
 
 impl Task {
-    /// Returns name and steps of a task that programs in other languages do, too. There is none for
-    /// a sort, because each language has a sort of its own.
+    /// Returns the name and the steps of a task that programs in other languages do, too; `None`
+    /// for a sort, because each language has its own.
     fn portable(self) -> Option<(&'static str, u32)> {
         match self {
             Task::Empty => Some(("empty", 0)),

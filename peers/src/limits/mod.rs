@@ -315,8 +315,9 @@ pub fn round_trip(rounds: Rounds) -> Vec<u64> {
 }
 
 /// Measures round trips through two words on two cache lines, without data and without a ring. With
-/// `HINTED` a spin hint follows each poll, as in every ring: a poll takes the line from the thread
-/// that is about to write it, and with the hint a poll may come late by the hint's length.
+/// `HINTED` a spin hint follows each poll, as in every ring. A poll takes the line from the thread
+/// that is about to write it, so the hint makes polls rarer; in return a poll may come late by the
+/// hint's length.
 pub fn raw_round_trip<const HINTED: bool>(rounds: Rounds) -> Vec<u64> {
     raw_round_trip_over::<HINTED>(1, rounds)
 }

@@ -182,9 +182,8 @@ struct Spot {
     placement: Option<Placement>,
 }
 
-/// Returns the places of two threads that this machine allows: chosen by the system, and by all
-/// named placements. Placements that give the same CPUs here are one place, with all of their
-/// names.
+/// Returns the places of two threads that this machine allows: the system's choice, and all named
+/// placements. Placements that give the same CPUs here are one place, with all of their names.
 fn places(machine: &Machine) -> Vec<Spot> {
     let mut places: Vec<(Vec<usize>, Spot)> = Vec::new();
     for placement in Placement::NAMED {

@@ -44,8 +44,8 @@ fn children_cpu() -> Option<Duration> {
     Some(Duration::from_millis(10 * ticks))
 }
 
-/// Processor time that the whole machine has used until a moment, and of it this process, with the
-/// processes that it has started and waited for.
+/// Processor time that the whole machine has used until a moment, and the part of it that this
+/// process has used, with the processes that it has started and waited for.
 ///
 /// ```
 /// use slipring_machine::MachineUsage;

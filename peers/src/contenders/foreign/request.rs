@@ -56,8 +56,8 @@ pub enum Form {
     FanIn(usize),
 }
 
-/// Limits of the untimed runs before the first timed run of a request. They bring a program with a
-/// compiler of its own to compiled code.
+/// Limits of the untimed runs before the first timed run of a request. They give a just-in-time
+/// compiler the time to compile the code.
 #[derive(Clone, Copy, Debug)]
 pub struct WarmUp {
     /// Number of runs.

@@ -106,7 +106,7 @@ impl FromStr for WaitList {
 const MAX_PIECES: usize = 11;
 
 /// Returns the strategies that are measured unless the user names some: one of each kind, and
-/// variants whose parameters change the result much.
+/// variants whose parameters matter for the result.
 fn default_waits() -> Vec<Wait> {
     const VARIANTS: [&str; 1] = ["adaptive:25%"];
     let variants = VARIANTS.iter().filter_map(|alias| alias.parse().ok());
