@@ -1,6 +1,7 @@
 //! The faults, counts, connections and queues of a proxy, behind one lock.
 //!
-//! The condition variable is notified after each change, so a thread that waits for one misses none.
+//! The condition variable is notified after each change, so a thread that waits for a change misses
+//! none.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -35,8 +35,8 @@ pub struct Traffic {
 pub struct Counts {
     /// Connections made since the start, without refused ones.
     pub connections: u64,
-    /// Connections closed at once, because of [`Proxy::refuse`](crate::Proxy::refuse) or because the server did not
-    /// accept.
+    /// Connections closed at once, because of [`Proxy::refuse`](crate::Proxy::refuse) or because
+    /// the server did not accept.
     pub refused: u64,
     /// Connections that are open now. A connection whose client has gone counts until its bytes
     /// have reached the server.

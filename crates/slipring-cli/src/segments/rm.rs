@@ -21,10 +21,10 @@ Exit code:
 
 /// Removes rings between processes
 ///
-/// A segment that a living process is attached to is not removed. What stages
-/// have not read is lost. Damaged segments, and those of an earlier boot, are
-/// removed, too. A file that does not begin as a segment does is removed by its
-/// name only.
+/// A segment that a living process is attached to is not removed. Events that
+/// stages have not read are lost. Damaged segments, and segments of an earlier
+/// boot, are removed, too. A file that does not begin as a segment does is
+/// removed by its name only.
 #[derive(Debug, Parser)]
 #[command(after_long_help = ABOUT_EXIT, verbatim_doc_comment)]
 pub struct Args {

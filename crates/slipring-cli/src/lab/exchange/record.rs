@@ -1,5 +1,5 @@
-//! The record of this experiment alone, which programs read, and the parts of it that tables and the
-//! picture show.
+//! The record of this experiment alone, which programs read, and the parts of it that the tables
+//! and the picture show.
 
 use serde::{Serialize, Serializer};
 
