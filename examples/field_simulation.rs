@@ -28,11 +28,11 @@ mod linux {
     use anyhow::{Context as _, Result, bail, ensure};
     use clap::Parser;
     use indicatif::BinaryBytes;
-    use slipring::{BatchError, ClaimError, Producer};
+    use slipring::{BatchError, ClaimError};
     use slipring_examples::field::{
         ANALYSIS, Block, NAME, NEWEST, SmokeName, TURN, interruption, make, pause,
     };
-    use slipring_shm::{Attached, Problem, Segment};
+    use slipring_shm::{Attached, Problem, Producer, Segment};
 
     /// A simulation that hands each time step to an analysis in another process
     #[derive(Parser)]

@@ -77,7 +77,7 @@ impl Block {
     }
 }
 
-fn publish(tx: &mut slipring::Producer<u64>, events: usize) {
+fn publish(tx: &mut slipring_shm::Producer<u64>, events: usize) {
     (0..events).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
 }
 

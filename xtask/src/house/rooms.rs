@@ -14,22 +14,47 @@ use super::{
 use crate::findings::Findings;
 
 /// Each room of the library with the rooms that it may import, lowest first.
-const ROOMS: [(&str, &[&str]); 15] = [
+const ROOMS: [(&str, &[&str]); 16] = [
     ("guide", &[]),
     ("base", &[]),
-    ("wait", &["base"]),
     ("errors", &["base"]),
+    ("wait", &["base", "errors"]),
     ("ring", &["base", "wait", "errors"]),
     ("promise", &["base", "wait", "errors", "ring"]),
     ("producer", &["base", "wait", "errors", "ring", "promise"]),
     ("consumer", &["base", "wait", "errors", "ring"]),
     ("observe", &["base", "wait", "errors", "ring"]),
     ("live", &["base", "wait", "errors", "ring", "producer", "consumer", "observe"]),
+    ("processes", &["base", "wait", "errors", "ring", "producer", "consumer"]),
     (
         "adapters",
-        &["base", "wait", "errors", "ring", "promise", "producer", "consumer", "observe", "live"],
+        &[
+            "base",
+            "wait",
+            "errors",
+            "ring",
+            "promise",
+            "producer",
+            "consumer",
+            "observe",
+            "live",
+            "processes",
+        ],
     ),
-    ("segment", &["base", "wait", "errors", "ring", "producer", "consumer", "live", "adapters"]),
+    (
+        "segment",
+        &[
+            "base",
+            "wait",
+            "errors",
+            "ring",
+            "producer",
+            "consumer",
+            "live",
+            "processes",
+            "adapters",
+        ],
+    ),
     (
         "run",
         &["base", "wait", "errors", "ring", "producer", "consumer", "observe", "live", "adapters"],

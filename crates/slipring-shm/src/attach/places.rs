@@ -25,7 +25,8 @@ pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
-/// Makes the ring of a process from what the head says of it, and from how stages and producers wait.
+/// Makes the ring of a process from what the head says of it, and from how stages and producers
+/// wait.
 type Over<T, L> =
     unsafe fn(&Arc<Participation>, &Made, (Wait, Wait)) -> Result<SegmentRing<T, L>, Problem>;
 

@@ -1,5 +1,5 @@
-//! What the slots of a segment hold (values of one type, blocks whose size is known at run time only,
-//! or messages of any length), and the handles that serve each of these contents.
+//! What the slots of a segment hold (values of one type, blocks whose size is known at run time
+//! only, or messages of any length), and the handles that serve each of these contents.
 //!
 //! Invariants
 //! - I1: a ring is made over a segment with slots of the layout that [`Handles::Layout`] names, and
@@ -42,8 +42,8 @@ pub trait Contents: Handles {
     fn needs(declaration: &Declaration, size: u64) -> Result<Needs, BuildError>;
 }
 
-/// The handles of a segment, by what its slots hold. [`Attached`](crate::Attached) makes them by the
-/// same calls for all. No other crate implements the trait.
+/// The handles of a segment, by what its slots hold. [`Attached`](crate::Attached) makes them by
+/// the same calls for all. No other crate implements the trait.
 ///
 /// | contents | producers | stages | they lend |
 /// |---|---|---|---|
@@ -219,8 +219,8 @@ pub enum Blocks {}
 #[derive(Debug)]
 pub enum Messages {}
 
-/// Where a reader of a tap of [`Messages`] begins: with the next message. An earlier position may lie
-/// inside of a message.
+/// Where a reader of a tap of [`Messages`] begins: with the next message. An earlier position may
+/// lie inside of a message.
 ///
 /// Example: [`Messages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

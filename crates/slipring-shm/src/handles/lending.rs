@@ -2,11 +2,11 @@
 //! segments hold.
 //!
 //! Invariants
-//! - I1: a handle of a seat is made right after this process took the seat (places::I1), so no other
-//!   handle of it exists.
-//! - I2: the slots have events of the size that the head says, of the contents that the handles serve
-//!   (contents::I1). How other processes treat them was promised by the caller of `attach`, unless
-//!   the handles copy (copies::I1).
+//! - I1: a handle of a seat is made right after this process took the seat (places::I1), so no
+//!   other handle of it exists.
+//! - I2: the slots have events of the size that the head says, of the contents that the handles
+//!   serve (contents::I1). How other processes treat them was promised by the caller of `attach`,
+//!   unless the handles copy (copies::I1).
 
 use crate::attach::places::{EACH, POOL};
 use crate::contents::{

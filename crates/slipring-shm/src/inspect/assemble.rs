@@ -144,7 +144,8 @@ fn lag(published: u64, position: u64, capacity: u64) -> u64 {
     (ahead(published, position).max(0) as u64).min(capacity)
 }
 
-/// Returns the number of free slots, with positions that were copied after `published` was found (I4).
+/// Returns the number of free slots, with positions that were copied after `published` was found
+/// (I4).
 fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     let capacity = checked.header.capacity;
     let all = checked.stages.iter().fold(0, |all, stage| all | stage.after);

@@ -30,6 +30,11 @@ mod chosen {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current as this_thread, park, park_timeout, yield_now};
+
+    /// Starts a thread. Returns `false` if the system refuses it.
+    pub(crate) fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> bool {
+        std::thread::Builder::new().name(name.into()).spawn(life).is_ok()
+    }
 }
 
 #[cfg(slipring_loom)]
@@ -42,6 +47,12 @@ mod chosen {
     /// Parks without a limit, because the model checker has no time.
     pub(crate) fn park_timeout(_limit: std::time::Duration) {
         park();
+    }
+
+    /// Starts a thread of the model, which has no names.
+    pub(crate) fn start_thread(_name: &str, life: impl FnOnce() + Send + 'static) -> bool {
+        loom::thread::spawn(life);
+        true
     }
 
     /// Issues a fence of the model checker. A model counts the threads that issue `SeqCst` fences.

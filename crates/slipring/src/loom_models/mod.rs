@@ -38,7 +38,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use crate::base::model_hooks::asleep;
 use crate::base::model_hooks::{choose_twin, fencing_threads};
 use crate::base::panics::Contained;
 use crate::base::sync::Arc;

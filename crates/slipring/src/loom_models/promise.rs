@@ -27,7 +27,7 @@ impl Alarm {
     }
 
     pub(super) fn sleep(&self) {
-        let _asleep = asleep("task");
+        let _asleep = crate::base::model_hooks::asleep("task");
         let mut flag = self.0.lock().unwrap();
         while !*flag {
             flag = self.1.wait(flag).unwrap();

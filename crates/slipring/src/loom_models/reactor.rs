@@ -63,7 +63,7 @@ impl Site {
 
     /// The end of the ring.
     fn stop(&self) {
-        let _asleep = asleep("the end");
+        let _asleep = crate::base::model_hooks::asleep("the end");
         self.reactors.stop(&self.queues);
     }
 }

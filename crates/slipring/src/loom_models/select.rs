@@ -26,7 +26,7 @@ fn loom_one_thread_waits_for_two_rings() {
         let mut selector = Selector::new();
         let mut seen = [0, 0];
         while seen != [1, 1] {
-            let asleep = asleep("selector");
+            let asleep = crate::base::model_hooks::asleep("selector");
             let ready = match seen {
                 [0, 0] => selector.wait(&mut [&mut left, &mut right], None),
                 [1, _] => selector.wait(&mut [&mut right], None).map(|_| 1),

@@ -23,7 +23,7 @@ fn loom_a_sleeper_of_another_process() {
         let sleeping = thread::spawn(move || {
             let (queues, progress) = &*asleep_at;
             while progress.load(Relaxed) == 0 {
-                let _asleep = asleep("s0");
+                let _asleep = crate::base::model_hooks::asleep("s0");
                 queues[0].sleep(None, &mut || progress.load(Relaxed) != 0);
             }
         });

@@ -34,7 +34,7 @@ pub(super) fn block_on<F: Future>(party: &str, future: F) -> F::Output {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        let _asleep = asleep(party);
+        let _asleep = crate::base::model_hooks::asleep(party);
         let mut flag = woken.0.lock().unwrap();
         while !*flag {
             flag = woken.1.wait(flag).unwrap();

@@ -1,7 +1,8 @@
-//! Rings that processes share: who sits where, who has died, and what becomes of what the dead left.
+//! Rings that processes share: who has which place, who has died, and what becomes of what the dead
+//! left.
 //!
-//! The rooms below serve both worlds, and ask [`World`](crate::ring::world::World) where threads and
-//! processes differ. This room is the answer for processes:
+//! The rooms below serve both worlds, and call [`World`](crate::ring::world::World) where threads
+//! and processes differ. This room is the answer for processes:
 //!
 //! | file | holds |
 //! |---|---|

@@ -19,14 +19,13 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::base::panics::drop_payload;
-use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak};
+use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak, start_thread};
 use crate::ring::waits::Place;
 use crate::wait::queue::WaitQueue;
 use crate::wait::reactor::{Reactor, Task};
 use crate::wait::warning::hold_back;
 
 /// The name of each thread: at most 15 bytes, or the system would cut it.
-#[cfg(not(slipring_loom))]
 const NAME: &str = "slipring-tasks";
 
 /// A ring, as its reactors' threads see it.
@@ -107,14 +106,7 @@ fn start(reactor: &Arc<Reactor>, ring: &Weak<dyn SleptFor>, index: usize) -> boo
     }
     let (reactor, ring) = (reactor.clone(), ring.clone());
     let life = move || run(&reactor, &ring, index);
-    #[cfg(slipring_loom)]
-    let started = {
-        loom::thread::spawn(life);
-        true
-    };
-    #[cfg(not(slipring_loom))]
-    let started = std::thread::Builder::new().name(NAME.into()).spawn(life).is_ok();
-    started
+    start_thread(NAME, life)
 }
 
 /// The thread of a reactor.

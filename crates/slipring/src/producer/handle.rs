@@ -4,8 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::base::sync::{Relaxed, panicking, twin};
-use crate::errors::{Cause, ClaimError};
-use crate::producer::room::Refusal;
+use crate::errors::{Cause, ClaimError, WaitError};
 use crate::ring::core::Core;
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
@@ -17,14 +16,25 @@ use crate::ring::world::World;
 use crate::wait::HandleLearner;
 use crate::wait::queue::QuietCheck;
 
+/// The reason why a reservation did not succeed at once.
+pub(crate) enum Refusal {
+    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
+    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
+    Gated(usize),
+    /// Another producer moved the claim word during the call.
+    Contended,
+    /// The graph takes no more events.
+    Wait(WaitError),
+}
+
 /// How a producer shares its ring with others.
 pub(crate) mod sealed {
-    use super::Producer;
-    use crate::producer::room::Refusal;
+    use super::{Producer, Refusal};
     use crate::ring::core::Core;
     use crate::ring::slots::Layout;
 
-    /// Whether a producer's handle is the only one of its ring, and how it takes positions and ends.
+    /// Whether a producer's handle is the only one of its ring, and how it takes positions and
+    /// ends.
     #[allow(private_interfaces)]
     pub trait Sharing: Sized + 'static {
         /// Whether the ring may have several producers.

@@ -34,7 +34,7 @@ pub(crate) mod conflate;
 mod handle;
 pub(crate) mod publish;
 mod reserve;
-pub(crate) mod room;
+mod room;
 
-pub(crate) use self::handle::{HELD_PANIC, sealed};
+pub(crate) use self::handle::{HELD_PANIC, Refusal, sealed};
 pub use self::handle::{Many, Producer, SharedProducer, Single};

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::{Relaxed, spin_loop, twin};
 use crate::errors::{ClaimError, WaitError};
-use crate::producer::handle::{Producer, sealed};
-use crate::producer::room::Refusal;
+use crate::producer::handle::{Producer, Refusal, sealed};
 use crate::ring::core::Core;
 use crate::ring::helper;
 use crate::ring::membership::Company;

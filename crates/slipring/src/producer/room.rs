@@ -2,7 +2,7 @@
 
 use crate::base::prefetch;
 use crate::errors::WaitError;
-use crate::producer::handle::{Producer, sealed};
+use crate::producer::handle::{Producer, Refusal, sealed};
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::words::ahead;
 use crate::ring::world::World;
@@ -10,17 +10,6 @@ use crate::ring::world::World;
 /// Distance from a publication to the slot whose line it fetches, in bytes. Distances from 256 to
 /// 2,048 bytes made no difference (records/2026-11-24-peers).
 const FETCH_DISTANCE: u64 = 256;
-
-/// The reason why a reservation did not succeed at once.
-pub(crate) enum Refusal {
-    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
-    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
-    Gated(usize),
-    /// Another producer moved the claim word during the call.
-    Contended,
-    /// The graph takes no more events.
-    Wait(WaitError),
-}
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns whether `limit` leaves room for `len` positions from `next` on.

@@ -232,7 +232,7 @@ impl Control {
         awaited: &mut dyn Awaited,
     ) -> (Result<(), Unmet>, WaitStats) {
         #[cfg(all(test, slipring_loom))]
-        let _asleep = crate::loom_models::asleep(&self.plan.name_of(waiter.party));
+        let _asleep = crate::base::model_hooks::asleep(&self.plan.name_of(waiter.party));
         let options = self.waits.options(&self.plan, &waiter, self.status.deadline());
         let mut subject =
             Subject { control: self, waiter: &waiter, awaited, first: true, is_told: false };

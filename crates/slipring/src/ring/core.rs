@@ -10,6 +10,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
+#[cfg(slipring_loom)]
+use crate::base::guarded::Guarded;
 use crate::base::maybe_mapped::Mapping;
 use crate::base::panics::{drop_contained, panic_message};
 use crate::base::sync::{Relaxed, Statistic, twin};
@@ -43,20 +45,20 @@ pub(crate) struct Core<E, L: Layout> {
 
 /// Stand-in for an event in a model. The model checker fails if two accesses to one event race.
 #[cfg(slipring_loom)]
-pub(crate) struct Watched(loom::cell::UnsafeCell<()>);
+pub(crate) struct WatchedEvent(Guarded<()>);
 
 // SAFETY: nothing is inside to race for. The checker's purpose is to report races.
 #[cfg(slipring_loom)]
-unsafe impl Sync for Watched {}
+unsafe impl Sync for WatchedEvent {}
 
 /// A stand-in for each event of a ring. In a model of several processes, all of them share it.
 #[cfg(slipring_loom)]
-pub(crate) type WatchedEvents = crate::base::sync::Arc<[Watched]>;
+pub(crate) type WatchedEvents = crate::base::sync::Arc<[WatchedEvent]>;
 
 /// Makes the stand-ins for the events of a ring.
 #[cfg(slipring_loom)]
 pub(crate) fn watched_events(capacity: usize) -> WatchedEvents {
-    (0..capacity).map(|_| Watched(loom::cell::UnsafeCell::new(()))).collect()
+    (0..capacity).map(|_| WatchedEvent(Guarded::new(()))).collect()
 }
 
 impl<E, L: Layout> Core<E, L> {
@@ -97,12 +99,15 @@ impl<E, L: Layout> Core<E, L> {
     ) -> Self {
         // SAFETY: the core of a mapping frees no slots.
         let mut core = unsafe { Core::new(control, slots, shard_ids, world) };
-        #[cfg(all(test, slipring_loom))]
-        if let Some(segment) = mapping.downcast_ref::<crate::segment::heap::Words>() {
-            core.cells = segment.events.clone();
-        }
         core.mapping = Some(mapping);
         core
+    }
+
+    /// Has the model checker watch `cells` in place of the events. In a model of several processes,
+    /// all of them share the cells.
+    #[cfg(slipring_loom)]
+    pub(crate) fn watch(&mut self, cells: WatchedEvents) {
+        self.cells = cells;
     }
 
     /// Fills the slots with events. `Err`: the index of the event at which the factory panicked,
@@ -366,9 +371,13 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {
         #[cfg(slipring_loom)]
         for offset in 0..len {
-            let Watched(cell) =
+            let WatchedEvent(event) =
                 &self.cells[(seq.wrapping_add(offset) & self.slots.mask()) as usize];
-            if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+            if write {
+                event.exclusive();
+            } else {
+                event.touch();
+            }
         }
     }
 

@@ -52,6 +52,9 @@ pub struct Areas {
     pub strides: (usize, usize),
     /// What keeps the areas mapped.
     pub mapping: Mapping,
+    /// What the model checker watches in place of the events. All processes share it.
+    #[cfg(slipring_loom)]
+    pub(crate) watched: crate::ring::core::WatchedEvents,
 }
 
 /// A layout of slots that lie in a segment.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use super::for_tests::{Dead, Memory, block_areas, stage};
 use super::*;
 use crate::BuildError;
-use crate::consumer::markers::{Reading, Seated, SeatedShard, Writing};
+use crate::consumer::markers::{Reading, Writing};
 use crate::errors::{BatchError, WaitError};
-use crate::producer::Apart;
+use crate::processes::markers::{Seated, SeatedShard};
+use crate::processes::producer::Apart;
 use crate::wait::Wait;
 
 type Shard = BlockConsumer<Writing, SeatedShard>;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::for_tests::{Memory, Segment, stage};
 use super::*;
-use crate::consumer::markers::{Reading, Seated, Writing};
+use crate::consumer::markers::{Reading, Writing};
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::live::tap::StartAt;
-use crate::producer::Apart;
+use crate::processes::markers::Seated;
+use crate::processes::producer::Apart;
 use crate::wait::Wait;
 
 type Ring = SegmentRing<AtomicBytes<u64>>;

@@ -12,7 +12,7 @@ use super::ring::SegmentRing;
 use crate::base::maybe_mapped::Mapping;
 use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Statistic};
 use crate::processes::deaths::Proof;
-use crate::ring::core::{WatchedEvents, watched_events};
+use crate::ring::core::watched_events;
 use crate::ring::memory::Pages;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{InterleavedStorage, Storage as _};
@@ -32,8 +32,6 @@ pub(crate) struct Words {
     counters: Box<[Line<[Statistic; 16]>]>,
     waited: Box<[Line<[Statistic; 16]>]>,
     slots: InterleavedStorage<u64>,
-    /// What the model checker watches in place of the events. All processes share it.
-    pub(crate) events: WatchedEvents,
 }
 
 // SAFETY: the words are atomic, and the protocol orders the use of the slots.
@@ -76,7 +74,6 @@ impl HeapSegment {
             counters: counters(needs.counters),
             waited: counters(needs.waited),
             slots,
-            events: watched_events(capacity),
         });
         let first = |stamp: *const AtomicU64| NonNull::new(stamp.cast_mut()).expect("a slot");
         let areas = Areas {
@@ -94,6 +91,7 @@ impl HeapSegment {
             events: first(slots.stamp(0)).cast(),
             strides: (0, 0),
             mapping: words as Mapping,
+            watched: watched_events(capacity),
         };
         // SAFETY: the areas have the sizes of the declaration's needs, and no process uses them
         // yet.

@@ -165,6 +165,12 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
             let shard_ids = areas.shard_ids(declaration, partitioner);
             Core::over(control, slots, shard_ids, world, areas.mapping.clone())
         };
+        #[cfg(slipring_loom)]
+        let core = {
+            let mut core = core;
+            core.watch(areas.watched.clone());
+            core
+        };
         let core = Owner::new(core);
         core.world.reactors.watch(core.observed());
         Ok(SegmentRing { core, participant: participant.number })
@@ -243,8 +249,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the producer's handle, which goes on where the producer before stopped.
     ///
     /// # Safety
-    /// This process owns the producer's seat, and has no other producer's handle; or the ring is one
-    /// of copies ([`SegmentRing::over_copies`]), where a second handle loses events at worst.
+    /// This process owns the producer's seat, and has no other producer's handle; or the ring is
+    /// one of copies ([`SegmentRing::over_copies`]), where a second handle loses events at worst.
     pub unsafe fn producer(&self) -> SegmentProducer<E, L> {
         let control = &self.core.control;
         let next = recovery::first_unpublished(&self.core, recovery::boundary(&self.core));
@@ -261,8 +267,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of one of several producers, which owns the seat with the index `seat`.
     ///
     /// # Safety
-    /// This process owns the seat, which is one of the producers', and has no other handle of it; or
-    /// the ring is one of copies. The declaration has several producers.
+    /// This process owns the seat, which is one of the producers', and has no other handle of it;
+    /// or the ring is one of copies. The declaration has several producers.
     pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
         let control = &self.core.control;
         let learned = control.learner(control.plan.producer_party());
@@ -283,8 +289,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a stage that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes, or the ring is one
-    /// of copies.
+    /// As for [`SegmentRing::reader`]. The stage was declared as one that writes, or the ring is
+    /// one of copies.
     pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E, L> {
         self.consumer(stage)
     }
@@ -319,8 +325,8 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the handle of a worker that may write.
     ///
     /// # Safety
-    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes, or the ring is
-    /// one of copies.
+    /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes, or the ring
+    /// is one of copies.
     pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E, L> {
         self.worker(pool, seat)
     }

@@ -84,8 +84,8 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Why a wait ended before its condition held. A call that returns it to a user adds the name of the
-/// party for which it waited by then.
+/// Why a wait ended before its condition held. A call that returns it to a user adds the name of
+/// the party for which it waited by then.
 #[derive(Debug)]
 pub(crate) enum Unmet {
     /// The deadline of the call, or the timeout of the waiting strategy, passed.
@@ -148,8 +148,8 @@ const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// this time the waiter polls again, and sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Polls until the condition holds, or until the deadline or timeout. Between two polls, acts as the
-/// strategy decides. Returns why the wait ended, and its measurements.
+/// Polls until the condition holds, or until the deadline or timeout. Between two polls, acts as
+/// the strategy decides. Returns why the wait ended, and its measurements.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,

@@ -119,9 +119,9 @@ impl Builder<Blocks> {
 
     /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and
     /// not more than the ring has slots. Each shard is a handle of its own, in any process
-    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its keys,
-    /// in their order. No slot is overwritten that a shard has not passed, whether a
-    /// process runs the shard or not.
+    /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its
+    /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
+    /// runs the shard or not.
     ///
     /// `key` is the range of a block's bytes, counted from its first byte, that hold the key. Equal
     /// bytes are equal keys. The range may be given before the size of a block. It is checked by
