@@ -5,8 +5,8 @@
 //! - I1: a handle of a seat is made right after this process took the seat (places::I1), so no
 //!   other handle of it exists.
 //! - I2: the slots have events of the size that the head says, of the contents that the handles
-//!   serve (contents::I1). How other processes treat them was promised by the caller of `attach`,
-//!   unless the handles copy (copies::I1).
+//!   serve (contents::I1). The caller of `attach` has promised how other processes treat them, or
+//!   the handles copy, which needs no promise (copies::I1).
 
 use crate::attach::places::{EACH, POOL};
 use crate::contents::{
@@ -18,7 +18,8 @@ use crate::errors::Problem;
 use crate::errors::SegmentError;
 use crate::handles::attached::Attached;
 
-/// The places of a ring. An event is what one publication adds: also a block, or a message.
+/// The places of a ring. What the calls say of events holds for blocks and messages, too, and
+/// [`Handles`] tells which handle each of them gets.
 impl<H: Handles> Attached<H> {
     /// Size of a slot's event, in bytes.
     fn event_size(&self) -> usize {
@@ -85,7 +86,8 @@ impl<H: Handles> Attached<H> {
     /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
     /// tells how many events the dead one had not read.
     ///
-    /// Example: [`Builder::tap`](crate::Builder::tap).
+    /// Example: [`Builder::tap`](crate::Builder::tap); of messages, whose readers begin with the
+    /// next one: [`Messages`](crate::Messages).
     ///
     /// # Errors
     /// [`Problem::AllTaken`], if living readers have all places; [`Problem::Subscribe`];
@@ -108,7 +110,8 @@ impl<H: Divisible> Attached<H> {
     /// reads. The process before may have left events half-written: the handle's
     /// [`suspects`](slipring::Consumer::suspects), the first events that it lends. The handler
     /// repairs or marks them, or
-    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out.
+    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out. A handle
+    /// that copies tells them by [`redelivered`](crate::CopyingConsumer::redelivered).
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///
@@ -162,7 +165,26 @@ impl<H: Divisible> Attached<H> {
     /// the handle leaves the place to another process. The parties behind the stage wait for each
     /// shard, whether a process runs it or not.
     ///
-    /// Example: [`Builder::shard_reader`](crate::Builder::shard_reader).
+    /// A batch of blocks holds consecutive positions only, so it ends at the next block of another
+    /// shard; `poll` and `for_each` go on behind it.
+    ///
+    /// ```
+    /// use slipring_shm::{Blocks, Segment};
+    /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(16, 8);
+    /// let segment = segment.shard_reader("books", 2, 0..8).build()?;
+    /// // SAFETY: no other process has the memfd.
+    /// let attached = unsafe { segment.attach()? };
+    /// let mut tx = attached.producer()?;
+    /// let mut shards = [attached.shard_reader("books", 0)?, attached.shard_reader("books", 1)?];
+    /// for byte in [1, 2, 1, 1, 2] { tx.publish(|block| block.fill(byte))?; }
+    /// let mut count = 0;
+    /// for shard in &mut shards {
+    ///     let mut last = None;
+    ///     count += shard.poll(8, |_, at| assert!(last.replace(at.seq) < Some(at.seq)))?;
+    /// }
+    /// assert_eq!(count, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Problem::Taken`], if a living process has the place; [`Problem::NoShard`];
