@@ -1,9 +1,9 @@
 //! Rings of `slipring` between processes.
 //!
-//! A *segment* is the shared memory of one ring: a file of tmpfs or ext4, or a memfd. An attached
-//! process is a *participant*. The stages of the ring's graph have names, and each process takes
-//! the places that it wants: of the producer, or of stages. Handles, batches, waits and errors are
-//! those of `slipring`.
+//! A *segment* is the shared memory of one ring: a file on tmpfs or ext4, or a memfd. A process
+//! that attaches to it is a *participant*. The stages of the ring's graph have names, and each
+//! process takes the places that it wants: the producer's, or those of stages. Handles, batches,
+//! waits and errors are those of `slipring`.
 //!
 //! ```
 //! use slipring_shm::{Event, Segment};
@@ -41,51 +41,51 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
 //! - A reader that dies leaves its place as it is. The next process that takes the place goes on at
-//!   the first event that was not released, and is told which events may come again
+//!   the first event that was not released, and learns which events may come again
 //!   ([`redelivered`](slipring::Consumer::redelivered)).
-//! - A producer that dies is followed by another, which finds its place from the segment alone.
-//!   Nothing of an unfinished publication is ever seen. Or its death ends the stream as its leaving
-//!   does, if that was declared ([`OnDeath::Close`]).
-//! - A reader of a tap that dies is removed by the parties that wait for it. They go on within a
-//!   notice, and [`SeatSummary::unread`] tells how many events the reader had not read.
-//! - The parties that wait for a dead process wait on, are told, or end with an error, as the
-//!   segment's creator declared ([`OnDeath`]). They learn of a death within a notice (20 ms unless
-//!   stated) and the time that the kernel takes to end a process. A call with a deadline ends by
-//!   its deadline in any case.
-//! - A worker of a pool that dies or leaves in the middle of its events leaves these to the other
-//!   workers, or to the next one. The stages behind see each event, in order.
-//! - A shard that dies leaves its place, as a reader does. The other shards go on until the ring is
-//!   full of events that the dead one has not passed.
-//! - A panic that drops a handle leaves its place to another process, as a death does.
+//! - The successor of a producer that dies finds its position from the segment alone, and nothing
+//!   of an unfinished publication is ever seen. Alternatively, the death ends the stream as the
+//!   producer's leaving does, if that was declared ([`OnDeath::Close`]).
+//! - When a tap's reader dies, the parties that wait for it remove it. They go on within a notice,
+//!   and [`SeatSummary::unread`] tells how many events the reader had not read.
+//! - The parties that wait for a dead process wait on, get an error for this call, or fail for
+//!   good, as the segment's creator declared ([`OnDeath`]). They learn of a death within a notice
+//!   (20 ms unless stated) plus the time that the kernel takes to end a process. A call with a
+//!   deadline ends by its deadline in any case.
+//! - A worker of a pool that dies or leaves in the middle of its events leaves them to the other
+//!   workers, or to the next one. The stages behind the pool see each event, in order.
+//! - A shard that dies leaves its place as a reader does. The other shards go on until the ring is
+//!   full of events that the dead shard has not passed.
+//! - If a panic drops a handle, the handle's place is left to another process, as after a death.
 //!
 //! # A single value
 //!
-//! A [`PromiseSegment`] holds one value, which one process hands to another, once. It survives a
+//! A [`PromiseSegment`] holds one value, which one process hands to another once. It survives a
 //! killed process on either side.
 //!
 //! # Alive or dead
 //!
 //! Each participant holds a lock on one byte far behind the file's end. The kernel frees the lock
-//! when the participant's mapping goes, and not before. So a process that gets this lock has a
-//! proof of death, excludes other recoverers, and may take the place. No time-out and no process
-//! number counts as proof.
+//! when the participant's mapping ends, and not earlier. So a process that gets this lock has a
+//! proof of death, excludes other recoverers, and may take the place. Neither a timeout nor a
+//! process number counts as proof.
 //!
 //! # The name
 //!
-//! Remove a segment by [`remove`] or `slipring rm`, which leave one that is in use. Plain `rm`, and
-//! systemd-logind at the end of a user's last session (`RemoveIPC` in logind.conf), take only the
-//! name from under attached processes: these go on in a file without a name, and a program that
-//! makes the name anew gets a second ring. A call that waits finds that within a notice, and gives
-//! a warning ([`Warning::NameLost`](slipring::Warning::NameLost)), once for the segment.
-//! [`Attached::require_name`] has it return an error instead, and [`Attached::has_lost_name`] tells
-//! at any time.
+//! Remove a segment by [`remove`] or `slipring rm`, which spare a segment in use. Plain `rm`
+//! removes only the name, and so does systemd-logind at the end of a user's last session
+//! (`RemoveIPC` in logind.conf). The attached processes then go on in a file without a name, and a
+//! program that creates the name again gets a second ring. A waiting call notices that within a
+//! notice, and warns of it once for the segment
+//! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], it
+//! returns an error instead. [`Attached::has_lost_name`] checks at any time.
 //!
 //! # Trust
 //!
-//! A lease is a `&E` to memory that other processes can write, so [`Segment::attach`] is unsafe:
+//! A lease is a `&E` into memory that other processes can write, so [`Segment::attach`] is unsafe:
 //! its caller promises that all of them follow the protocol. [`Segment::attach_copies`] needs no
 //! promise. Its handles ([`Copies`]) copy events in and out by relaxed atomic words, and are
 //! parties of the same ring as handles that lend.
@@ -106,7 +106,7 @@
 //! }
 //! ```
 //!
-//! Without `unsafe`, leases are not to be had:
+//! Without `unsafe` there are no leases:
 //!
 //! ```compile_fail,E0133
 //! # let made = slipring_shm::Segment::<u64>::create_memfd("n").capacity(8).reader("sum").build().unwrap();
@@ -123,34 +123,36 @@
 //! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
 //! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
 //!
-//! Who can do so is decided by the file: opening refuses a file of another user, and one that
-//! others may open. Who gets the descriptor of a memfd can write it, too.
+//! The file decides which processes can do so: opening refuses a file that belongs to another user,
+//! or that other users may open. A process that gets the descriptor of a memfd can write to it as
+//! well.
 //!
-//! A copy costs one load or store for eight bytes, so of each event all bytes are moved twice
-//! between a producer's value and a reader's. For small events that is less than the rest of a
-//! publication; for a block of a megabyte it is most of the time.
+//! A copy costs one load or store for eight bytes, and all bytes of an event are copied twice
+//! between the producer's value and the reader's. For small events that takes less time than the
+//! rest of a publication; for a block of a megabyte it takes most of the time.
 //!
-//! # Looking at it
+//! # Inspecting a segment
 //!
-//! `list` and `inspect` tell what segments there are, who is attached, and how far each stage is;
-//! they disturb no process. [`Summary::awaited`] says which party waits for which. `slipring ls`
-//! prints that once, and `slipring top` again and again. [`evict`] kills a process that is stopped
-//! or hangs, and frees its places, as `slipring evict` does. The examples `field_simulation` and
-//! `field_analysis` are a pair of programs to try, and to kill.
+//! [`list`] and [`inspect`] tell which segments exist, which processes are attached, and how far
+//! each stage is, without disturbing any process. [`Summary::awaited`] tells which party waits for
+//! which. `slipring ls` prints all of this once, and `slipring top` shows it continuously.
+//! [`evict`] kills a process that is stopped or hangs, and frees its places, as `slipring evict`
+//! does. The examples `field_simulation` and `field_analysis` are a pair of programs to try, and to
+//! kill.
 //!
 //! # Other languages
 //!
-//! [`other_languages`] says where each byte of a segment lies, and which steps a process takes.
-//! A client in any language can be written from it. Two are in the folder `clients` of this crate:
-//! `segment.py`, an observer in Python, lists segments and prints published events; `client.c` is a
-//! reader and a producer in C.
+//! [`other_languages`] describes each byte of a segment, and the steps that a process takes, so
+//! that a client can be written in any language. The folder `clients` of this crate has two:
+//! `segment.py`, an observer in Python, which lists segments and prints published events, and
+//! `client.c`, a reader and a producer in C.
 //!
 //! # Tasks and event loops
 //!
-//! Handles of a segment wait in tasks of any runtime, in `Selector` and in loops on `epoll`
-//! (`slipring-eventfd`), as those of one process do: see `slipring::guide::tasks`. A thread of this
-//! process, `slipring-tasks`, then sleeps in the kernel on their behalf. It hears of deaths within
-//! a notice, and ends with the last handle.
+//! Handles of a segment can wait in tasks of any runtime, in a `Selector` and in loops on `epoll`
+//! (`slipring-eventfd`), as handles within one process can: see `slipring::guide::tasks`. A thread
+//! of this process, `slipring-tasks`, then sleeps in the kernel on their behalf. It learns of
+//! deaths within a notice, and ends with the last handle.
 //!
 //! ```
 //! # use std::{future::Future, pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
@@ -179,7 +181,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is not here yet
+//! # Missing
 //!
 //! Observers by handles, and handles for other languages.
 //!

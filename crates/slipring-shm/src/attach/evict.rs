@@ -1,15 +1,15 @@
-//! Evicting a participant that lives and does not work: killing its process, and recovering its
+//! Evicting a participant that is alive and does not work: killing its process, and recovering its
 //! places.
 //!
 //! Invariants
-//! - I1: a signal goes through a pidfd only. The process behind the pidfd has the pid, the start
-//!   time and the pid namespace of the participant's record. The record, the seat's owner and the
-//!   byte are read again after that check and before the signal. So a later process of the same
-//!   number is never signalled, and neither is a successor at the place.
+//! - I1: a signal is sent through a pidfd only. The process behind the pidfd has the pid, the start
+//!   time and the pid namespace of the participant's record. The record and the seat's owner are
+//!   read again after that check, and once more before the signal. So neither a later process of
+//!   the same number is signalled, nor a successor at the place.
 //! - I2: no place is recovered before the participant's byte is locked, whatever was killed.
 //! - I3: a participant's record has another generation or state once the participant has left or
-//!   was recovered. So an evictor that finds one is done, and leaves a later participant of the
-//!   same number alone.
+//!   was recovered. So an evictor that finds such a change is done, and leaves a later participant
+//!   of the same number alone.
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -35,7 +35,7 @@ use crate::layout::records::{ParticipantRecord, Record, text};
 use crate::system::lock::{self, Hold};
 use crate::system::machine::{Pinned, Process, Unpinned};
 
-/// Number of looks, a millisecond apart, at a place whose words are changing.
+/// Number of attempts, a millisecond apart, to read a place whose words are changing.
 const LOOKS: u32 = 64;
 /// Time that [`evict`] allows the process to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,23 +48,23 @@ pub struct Occupant {
     pub participant: u32,
     /// Number of the process in its own pid namespace.
     pub pid: u32,
-    /// User that the process acts for.
+    /// Number of the user that the process acts for.
     pub uid: u32,
     /// Name that the participant gave itself.
     pub name: String,
-    /// Names of all places that the participant has; `producer` for the producer's.
+    /// Names of all places that the participant has; `producer` for a producer's.
     pub places: Vec<String>,
-    /// Whether the process is dead already, and only its places are to be recovered.
+    /// Whether the process is dead already, so that only its places need recovery.
     pub dead: bool,
     /// Whether the process is stopped, by a signal or a debugger.
     pub stopped: bool,
-    /// Whether the places are recovered, and free. Otherwise, because a word of the segment
-    /// contradicts its head, a process of the ring recovers them: the next one that waits for them,
-    /// or that takes one of them.
+    /// Whether the places are recovered and free. They are not if a word of the segment contradicts
+    /// its head. The next process of the ring that waits for these places, or takes one of them,
+    /// recovers them then.
     pub recovered: bool,
 }
 
-/// The words of a place and of its participant that must not change before a kill (I1).
+/// Words of a place and of its participant that must not change before a kill (I1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Found {
     participant: u32,
@@ -73,7 +73,7 @@ struct Found {
     process: Process,
 }
 
-/// A process that was found at a place, and that can be killed. Until then, nothing is changed.
+/// A process that was found at a place and can be killed. Finding it changes nothing.
 ///
 /// ```no_run
 /// // Not run: the example would have to start a process, and kill it.
@@ -97,22 +97,22 @@ pub struct Eviction {
     /// Index of the seat.
     seat: u64,
     found: Found,
-    /// The process; `None`: it is dead already.
+    /// The process, or `None` if it is dead already.
     pinned: Option<Pinned>,
     occupant: Occupant,
 }
 
 /// Kills the process that has the place `stage` of the segment `name`, waits up to ten seconds
-/// until the process is gone, and recovers all places that its participant had. For a process that
-/// is stopped or hangs: it is alive, so no other process takes its places.
+/// until it is gone, and recovers all places that its participant had. This is for a process that
+/// is stopped or hangs: it is alive, so no other process can take its places.
 ///
 /// The next process at the place goes on where the killed one stopped, as after any death. The
 /// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
-/// [`PRODUCER`] is that of the producer. A process that attached several times loses the places of
-/// one participant here; its other participants are dead, and recovered by the next process that
-/// waits for them, or that takes their places.
+/// [`PRODUCER`] is that of the producer. If the process attached several times, the call recovers
+/// the places of one participant. The others are dead as well, and the next process that waits for
+/// them, or takes their places, recovers them.
 ///
-/// [`Eviction::find`] looks first, and kills later or never.
+/// [`Eviction::find`] finds the process without killing it.
 ///
 /// ```no_run
 /// // Not run: the example would have to start a process, and kill it.
@@ -130,8 +130,8 @@ pub fn evict(name: impl AsRef<OsStr>, stage: &str) -> Result<Occupant, SegmentEr
 }
 
 impl Eviction {
-    /// Looks which process has the place `stage` of the segment `name`, and whether it can be
-    /// evicted. Nothing is mapped, locked or signalled. If several processes have places of the
+    /// Finds the process that has the place `stage` of the segment `name`, and checks that it can
+    /// be evicted. Nothing is mapped, locked or signalled. If several processes have places of the
     /// stage, `pid` chooses one.
     ///
     /// ```
@@ -161,7 +161,7 @@ impl Eviction {
         Eviction::find_location(Location::named(name)?, stage, pid.into())
     }
 
-    /// Looks as [`Eviction::find`] does, at the segment at `path`.
+    /// Finds the process as [`Eviction::find`] does, in the segment at `path`.
     ///
     /// Example: [`Eviction::find`].
     ///
@@ -200,11 +200,11 @@ impl Eviction {
     }
 
     /// Kills the process (SIGKILL), waits until the kernel has freed its lock, and recovers the
-    /// places of its participant. A process that is dead already is only recovered.
+    /// places of its participant. If the process is dead already, the call only recovers.
     ///
-    /// The call signals no process if the place has changed hands since the look. If another
-    /// process recovers the participant first, the call succeeds as well. An error after the signal
-    /// leaves the places to the next process that takes them.
+    /// The call signals no process if the place has changed hands since it was found. If another
+    /// process recovers the participant first, the call succeeds as well. After an error behind the
+    /// signal, the next process that takes the places recovers them.
     ///
     /// Example: [`Eviction`].
     ///
@@ -214,8 +214,8 @@ impl Eviction {
     /// [`EvictProblem::HeldByReader`]. The system's refusal to open or map the file.
     ///
     /// # Cost
-    /// A system call a millisecond until the process is gone. A file that is shortened meanwhile
-    /// ends the calling process by SIGBUS.
+    /// A few system calls each millisecond until the process is gone. If the file is shortened
+    /// meanwhile, SIGBUS ends the calling process.
     pub fn kill(mut self, timeout: Duration) -> Result<Occupant, SegmentError> {
         match self.try_kill(timeout) {
             Ok(recovered) => {
@@ -263,7 +263,7 @@ impl Eviction {
         }
     }
 
-    /// Returns why the byte is not free in time.
+    /// Returns the reason why the byte is not free in time.
     fn late(&self, held: Option<Hold>, waited: Duration) -> Result<EvictProblem, Problem> {
         let Found { participant, process: Process { pid, .. }, .. } = self.found;
         if held == Some(Hold::Shared) {
@@ -279,11 +279,11 @@ impl Eviction {
         }
     }
 
-    /// Locks the byte of the participant, and recovers it. Returns whether it is recovered. `None`:
-    /// another process holds the byte.
+    /// Locks the byte of the participant, and recovers it. Returns whether it is recovered, or
+    /// `None` if another process holds the byte.
     fn recover(&self) -> Result<Option<bool>, Problem> {
         let (number, areas) = (self.found.participant, &self.checked.areas);
-        // Forks are kept out while the mapping is made.
+        // `try_new` calls `note` while it keeps forks out, as the mapping needs.
         let mut mapping = None;
         let note = |fd: BorrowedFd<'_>| {
             let made = mapping.insert(Mapping::new(fd, areas.length)?);
@@ -296,8 +296,8 @@ impl Eviction {
         step!("evict-claimed");
         let index = u64::from(number - 1);
         let record = mapping.record::<ParticipantRecord>(&areas.participants, index);
-        // The last participant of this number is dead, whichever it was. What is not settled here
-        // stays a dead participant's.
+        // The last participant of this number is dead, whichever it was. Seats that are not settled
+        // here remain those of a dead participant.
         let recovered =
             record.is_some() && settle_unattached(&mapping, &self.checked, number, byte.as_fd());
         record.filter(|_| recovered).inspect(|record| record.free());
@@ -328,8 +328,8 @@ fn seats_of(checked: &Checked, stage: &str) -> Result<Range<u64>, Problem> {
     Err(Problem::NoStage { asked: stage.into(), known })
 }
 
-/// Returns the one seat that a participant has; the first one if all are free. Of several
-/// participants, `pid` chooses one.
+/// Returns the seat of the participant that has one, or the first seat if all are free. If several
+/// participants have seats, `pid` chooses one.
 fn seat_of(
     file: &File,
     checked: &Checked,
@@ -357,7 +357,7 @@ fn seat_of(
     }
 }
 
-/// Finds the process at a seat, and opens a pidfd for it; no pidfd if the process is dead.
+/// Finds the process at a seat, and opens a pidfd for it unless it is dead.
 fn pin(
     file: &File,
     checked: &Checked,
@@ -373,7 +373,7 @@ fn pin(
         let Found { participant, process: Process { pid, .. }, state, .. } = found;
         let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         let pinned = match probe(file, participant)? {
-            // It leaves, or its successor frees what it left.
+            // The participant is leaving, or its successor frees the seat.
             None if !attached => Err(Problem::Busy),
             None => Ok(None),
             Some(Hold::Shared) => Err(EvictProblem::HeldByReader { participant }.into()),
@@ -381,13 +381,13 @@ fn pin(
             Some(Hold::Alone) => found.process.pin().map(Some).map_err(|why| match why {
                 Unpinned::OtherNamespace => EvictProblem::OtherNamespace { pid }.into(),
                 Unpinned::Unidentified => EvictProblem::Unidentified { pid }.into(),
-                // Perhaps a recoverer for a moment.
+                // The holder may be a recoverer, for a moment.
                 Unpinned::Gone => EvictProblem::HeldByAnother { participant, pid }.into(),
                 Unpinned::Unsupported => EvictProblem::NoPidfd.into(),
                 Unpinned::System(step, error) => Problem::system(step, error),
             }),
         };
-        // What was just learned holds of the place only if the place has not changed meanwhile.
+        // The result is about this place only if the place has not changed meanwhile.
         let unchanged = look()? == Some(found);
         match pinned {
             _ if !unchanged => {}
@@ -402,7 +402,7 @@ fn pin(
     Err(problem)
 }
 
-/// Reads which participant has a seat, and which process that is. `None`: the seat is free.
+/// Reads which participant has a seat, and its process. Returns `None` if the seat is free.
 fn look(file: &File, checked: &Checked, stage: &str, seat: u64) -> Result<Option<Found>, Problem> {
     let Some(participant) = owner(file, checked, seat)? else { return Ok(None) };
     let damaged = || EvictProblem::Seat { stage: stage.into(), participant };
@@ -410,7 +410,7 @@ fn look(file: &File, checked: &Checked, stage: &str, seat: u64) -> Result<Option
     Ok(Some(Found { participant, state: record.state, process: record.process }))
 }
 
-/// Reads the owner of a seat. `None`: the seat is free.
+/// Reads the owner of a seat, or returns `None` if the seat is free.
 fn owner(file: &File, checked: &Checked, seat: u64) -> Result<Option<u32>, Problem> {
     let Some(at) = checked.areas.seats.item(seat) else { return Ok(None) };
     let bytes = file.read(at, Seat::WORDS * 8)?;
@@ -429,7 +429,7 @@ struct CopiedRecord {
     name: String,
 }
 
-/// Reads the record of a participant. `None`: there is no such place.
+/// Reads the record of a participant, or returns `None` if there is no such place.
 fn record(file: &File, checked: &Checked, number: u32) -> Result<Option<CopiedRecord>, Problem> {
     let index = number.checked_sub(1).map(u64::from);
     let Some(at) = index.and_then(|index| checked.areas.participants.item(index)) else {
@@ -453,7 +453,7 @@ fn probe(file: &File, participant: u32) -> Result<Option<Hold>, Problem> {
     Ok(held.map(|held| held.hold))
 }
 
-/// Describes the process that was found, for people.
+/// Describes the process that was found.
 fn occupant(
     file: &File,
     checked: &Checked,

@@ -1,5 +1,5 @@
-//! Taking part in a segment: attaching, taking the seats of its ring, recovering the dead, and
-//! removing a segment that no process uses.
+//! Taking part in a segment: attaching, taking seats of its ring, recovering and evicting
+//! participants, and removing a segment that no process uses.
 //!
 //! Invariants
 //! - I1: a process takes a participant's place, or recovers it, only while it holds the

@@ -2,19 +2,20 @@
 //!
 //! Invariants
 //! - I1: from `attach` to the drop, the mapping of a [`Participation`] holds byte `number` alone.
-//!   No descriptor of that description is open, so the lock goes with the mapping and with nothing
+//!   No descriptor of that description is open, so the lock ends with the mapping and with nothing
 //!   else.
 //! - I2: between opening that description and closing it the process does not fork. So no child
 //!   holds a copy.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
-//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, also
-//!   this participant's. The locks of recoveries belong to `claims`, a third description, of which
-//!   no child keeps a copy. A participant opens all three when it attaches, and no descriptor
-//!   later: a process that has none left still learns of deaths, and settles them.
-//! - I5: while byte 0 is held shared and the name means the file, no process unlinks the name.
+//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, this
+//!   participant's included. The locks of recoveries belong to `claims`, a third description, of
+//!   which no child keeps a copy. A participant opens all three when it attaches, and no descriptor
+//!   later, so a process that has none left still learns of deaths and settles them.
+//! - I5: while byte 0 is held shared and the name leads to the file, no process unlinks the name.
 //! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
-//!   death on the participant's seats ([`note_death`]): while the byte is locked, the participant
-//!   does not look dead, and a producer that leaves meanwhile must know that no other one stays.
+//!   death on the participant's seats ([`note_death`]). While the byte is locked, the participant
+//!   does not look dead, and a producer that leaves meanwhile must know that no other producer
+//!   stays.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -37,7 +38,7 @@ use crate::system::fork::{ForkGuard, UnsharedFd};
 use crate::system::lock::{self, GUARD, Held, Hold};
 use crate::system::machine::{self, Process, ProcessState};
 
-/// Number of naps of a millisecond for which attaching and removing wait for byte 0.
+/// Number of naps of a millisecond in which attaching and removing wait for byte 0.
 pub(crate) const NAPS: u32 = 1_000;
 
 /// State of a participant's place.
@@ -46,19 +47,19 @@ pub(crate) const NAPS: u32 = 1_000;
 pub enum Liveness {
     /// The place has no participant.
     Free,
-    /// The byte is held: the participant is alive, also if it is stopped.
+    /// The byte is held: the participant is alive, even if it is stopped.
     Alive,
     /// The byte is free, and the participant has not left: it is dead, and not recovered yet.
     Dead,
-    /// The byte is held, but the recorded process is gone: a recoverer, an attaching process, or a
-    /// child that was not made by `fork` holds it. It does not count as dead.
+    /// The byte is held, but the recorded process is gone: the holder is a recoverer, an attaching
+    /// process, or a child that was not made by `fork`. The participant does not count as dead.
     HeldByAnother,
-    /// A process that only reads holds the byte. It keeps the place from being recovered.
+    /// A process that only reads holds the byte, which keeps the place from being recovered.
     HeldByReader,
 }
 
 impl Liveness {
-    /// Combines a probe with the record.
+    /// Combines the result of a probe with the record's words.
     pub(crate) fn of(held: Option<Held>, state: u64, process: &Process) -> Liveness {
         let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         match held.map(|held| held.hold) {
@@ -80,9 +81,9 @@ pub struct Participation {
     checked: Checked,
     number: u32,
     probe: OwnedFd,
-    /// The description for the locks of recoveries, one at a time (I4).
+    /// Description for the locks of recoveries, one at a time (I4).
     claims: Mutex<UnsharedFd>,
-    /// Name of the file, if it has one, for people.
+    /// Name of the file, if it has one.
     name: Option<AttachedName>,
 }
 
@@ -91,18 +92,18 @@ pub struct Participation {
 pub enum Attempt {
     /// The process is attached.
     Attached(Arc<Participation>),
-    /// The name means another file by now, or none.
+    /// The name leads to another file by now, or to none.
     Replaced,
 }
 
-/// Settles what a dead participant left, given the mapping, what the head says, the participant's
-/// number, and a descriptor for probes of the others. Returns whether its place may be taken. The
-/// caller holds the lock.
+/// Settles what a dead participant left, and returns whether its place may be taken. The arguments
+/// are the mapping, the checked head, the participant's number, and a descriptor to probe the
+/// others. The caller holds the participant's byte.
 pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32, BorrowedFd<'_>) -> bool;
 
-/// Attaches to the segment in `file`, whose head is `checked`. `path` is its name, if it has one.
+/// Attaches to the segment in `file`, whose head is `checked`. `path` is the file's name, if it has
+/// one, and `name` the participant's, for reports.
 ///
-/// `name` is for people.
 pub fn attach(
     file: &File,
     path: Option<&Path>,
@@ -110,7 +111,7 @@ pub fn attach(
     name: &str,
     recover: Recover<'_>,
 ) -> Result<Attempt, Problem> {
-    // Registering takes milliseconds in a process with threads, so it comes before the guard.
+    // Registering takes milliseconds in a process with threads, so it happens outside of the guard.
     let membarrier = register_for_barriers();
     step!("registered");
     for _ in 0..NAPS {
@@ -129,7 +130,7 @@ pub fn attach(
     Err(Problem::Busy)
 }
 
-/// Tries once. `None`: a remover holds byte 0.
+/// Tries to attach once. Returns `None` if a remover holds byte 0.
 fn try_attach(
     file: &File,
     path: Option<&Path>,
@@ -138,7 +139,7 @@ fn try_attach(
     membarrier: bool,
     recover: Recover<'_>,
 ) -> Result<Option<Attempt>, Problem> {
-    // Reading `/proc` takes a descriptor for a moment.
+    // Reading `/proc` takes a descriptor for a moment, so it comes before the others are opened.
     let process = Process::this();
     // 1. No fork until the end (I2).
     let guard = ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
@@ -154,7 +155,7 @@ fn try_attach(
     if let Some(path) = path
         && !file.is_named(path)?
     {
-        // The description is not mapped, so closing it unlocks byte 0.
+        // The description has no mapping, so closing it unlocks byte 0.
         return Ok(Some(Attempt::Replaced));
     }
     step!("compared");
@@ -165,7 +166,8 @@ fn try_attach(
     }
     // 3. The mapping keeps the description.
     let mapping = Mapping::new(fd, checked.areas.length)?;
-    // 4. Byte k, the proof of life. Byte 0 is unlocked explicitly, as the mapping would keep it.
+    // 4. Byte k, the proof of life. Byte 0 is unlocked explicitly, because the mapping would keep
+    //    it.
     let number = take_place(&own, &mapping, checked, recover);
     step!("taken");
     lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
@@ -208,7 +210,7 @@ fn take_place(
             if is_free(number) {
                 return Ok(number);
             }
-            // A process took the place meanwhile, and died.
+            // Another process took the place meanwhile, and died.
             dead.push(number);
             lock::unlock(fd, lock::byte(number)).map_err(locking)?;
         }
@@ -231,8 +233,8 @@ fn take_place(
     Err(Problem::Full { participants: checked.shape.participants, dead: left })
 }
 
-/// Notes the death of participant `number` on its seats (I6), if its byte is free. Another
-/// description than that of `fd` may hold the byte.
+/// Notes the death of participant `number` on its seats (I6), if its byte is free. `fd` is a
+/// descriptor whose description does not hold the byte.
 pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: BorrowedFd<'_>) {
     let Some(record) = record(mapping, &checked.areas, number) else { return };
     let proof = || {
@@ -291,7 +293,7 @@ impl Participation {
         &self.mapping
     }
 
-    /// Returns what the head says.
+    /// Returns the checked head.
     pub fn checked(&self) -> &Checked {
         &self.checked
     }
@@ -306,23 +308,23 @@ impl Participation {
         &self.claims
     }
 
-    /// Returns the path that the file had when this participant attached, if it had one.
+    /// Returns the path of the file at the time of attaching, if it had one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.name().map(AttachedName::path)
     }
 
-    /// Returns the name of the file, if it had one when this participant attached.
+    /// Returns the name of the file at the time of attaching, if it had one.
     pub(crate) fn name(&self) -> Option<&AttachedName> {
         self.name.as_ref()
     }
 
-    /// Lends the record of participant `number`, or `None` if there is no such place.
+    /// Lends the record of participant `number`, or returns `None` if there is no such place.
     pub fn record(&self, number: u32) -> Option<&ParticipantRecord> {
         record(&self.mapping, &self.checked.areas, number)
     }
 
-    /// Returns whether the byte of participant `number` is held. `false` proves that it is dead or
-    /// has left; a system call of less than a microsecond.
+    /// Returns whether the byte of participant `number` is held. `false` proves that the
+    /// participant is dead or has left. The call takes one system call of less than a microsecond.
     pub fn is_held(&self, number: u32) -> Result<bool, Problem> {
         match lock::probe(self.probe.as_fd(), lock::byte(number)) {
             Ok(held) => Ok(held.is_some()),
@@ -330,7 +332,7 @@ impl Participation {
         }
     }
 
-    /// Returns what is known of participant `number`, for people.
+    /// Returns what is known of participant `number`, for reports.
     pub fn liveness(&self, number: u32) -> Result<Liveness, Problem> {
         let Some(record) = self.record(number) else { return Ok(Liveness::Free) };
         let held = lock::probe(self.probe.as_fd(), lock::byte(number))
@@ -352,8 +354,8 @@ impl Participation {
 }
 
 impl Drop for Participation {
-    /// Leaves. The record is free before the byte, so a probe never finds a dead participant here.
-    /// In a forked child this does nothing.
+    /// Leaves the segment. The record becomes free before the byte, so a probe never finds a dead
+    /// participant here. In a forked child this does nothing.
     fn drop(&mut self) {
         if self.mapping.is_ours() {
             step!("leaving");

@@ -2,13 +2,14 @@
 //!
 //! Invariants
 //! - I1: a [`LockedByte`] holds the byte of a participant alone, on a description that holds no
-//!   other byte, while forks are kept out. So the participant is dead, no other process or thread
+//!   other byte, and keeps forks out. So the participant is dead, no other process or thread
 //!   recovers it, and no child keeps the lock if this process dies.
 //! - I2: the byte is unlocked explicitly before the description is closed or used again. So a copy
-//!   of the descriptor, which a child made by other means may have, does not keep it.
+//!   of the descriptor, in a child that was made by other means than `fork`, does not keep the byte
+//!   locked.
 //!
-//! A participant recovers others by a description that it opened when it attached, so it needs no
-//! descriptor while it waits.
+//! A participant recovers others through a description that it opened when it attached, so it opens
+//! no descriptor while it waits.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{MutexGuard, TryLockError};
@@ -32,11 +33,11 @@ pub(crate) struct LockedByte<F: AsFd> {
 }
 
 impl<F: AsFd> LockedByte<F> {
-    /// Locks byte `number` of the file. `own` returns a descriptor for writing whose description
-    /// holds no lock, and of which no child has a copy; `None`: another claim has it. Returns
-    /// `None` if another process or claim holds the byte. If the byte is free, `note` notes the
-    /// death before the lock (`participant::I6`). It is given the descriptor whose description the
-    /// lock will belong to.
+    /// Locks byte `number` of the file. `own` returns a writable descriptor whose description holds
+    /// no lock and of which no child has a copy, or `None` if another claim uses it. If the byte is
+    /// free, `note` notes the death before the lock (`participant::I6`); its argument is the
+    /// descriptor whose description the lock will belong to. Returns `None` if another process or
+    /// claim holds the byte.
     pub(crate) fn try_new(
         own: impl FnOnce() -> Result<Option<F>, Problem>,
         number: u32,
@@ -93,11 +94,11 @@ pub struct DeadClaim<'a> {
 }
 
 impl Participation {
-    /// Claims the byte of participant `number`. `None`: its holder is alive, another recoverer has
-    /// it, or this process has another claim. Opens no descriptor.
+    /// Claims the byte of participant `number`. Returns `None` if the participant is alive, another
+    /// recoverer has the byte, or this process has another claim. Opens no descriptor.
     ///
     /// # Errors
-    /// The kernel refuses a lock, for it has no memory: the caller waits on, or reports it.
+    /// The kernel refuses the lock, for lack of memory.
     pub fn claim_dead(&self, number: u32) -> Result<Option<DeadClaim<'_>>, Problem> {
         if number == self.number() || self.record(number).is_none() {
             return Ok(None);
@@ -109,7 +110,7 @@ impl Participation {
         let own = || match self.claims().try_lock() {
             Ok(own) => Ok(Some(InUse(own))),
             Err(TryLockError::Poisoned(own)) => Ok(Some(InUse(own.into_inner()))),
-            // A claim of this thread. Another thread's would have kept the guard.
+            // This thread has a claim. Another thread's claim would have held the fork guard.
             Err(TryLockError::WouldBlock) => Ok(None),
         };
         let byte = LockedByte::try_new(own, number, note)?;
@@ -124,8 +125,8 @@ impl DeadClaim<'_> {
         self.byte.number
     }
 
-    /// Returns whether a participant had the place when its byte became free. If not, it left, or
-    /// another participant has recovered it.
+    /// Returns whether the place still has a dead participant. If not, the participant left, or
+    /// another one has recovered it.
     pub fn needs_recovery(&self) -> bool {
         let record = self.participation.record(self.byte.number);
         record.is_some_and(|r| {
@@ -133,8 +134,8 @@ impl DeadClaim<'_> {
         })
     }
 
-    /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. All of
-    /// its seats are free by now.
+    /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. The
+    /// caller has freed all of its seats.
     pub fn finish(self) {
         self.participation.free_record(self.byte.number);
         step!("recovered");

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: the remover unlinks a name only while it holds byte 0 and all participants' bytes of the
-//!   file that the name means. No process unlinks a name without byte 0 of the named file, so that
-//!   file stays the named one until then.
+//!   file that the name leads to. No process unlinks a name without byte 0 of the named file, so
+//!   the name leads to the same file until then.
 //! - I2: the locks are released explicitly, so a child's copy of the descriptor does not keep them.
 
 use std::ffi::OsStr;
@@ -22,13 +22,13 @@ use crate::system::fork::ForkGuard;
 use crate::system::limits::SUFFIX;
 use crate::system::lock::{self, GUARD, Hold};
 
-/// Number of attempts in a row at which a participant must be found before it counts as attached. A
-/// child that another thread is about to start holds copies of descriptors for a moment, and so
+/// Number of attempts in a row that must find a participant before it counts as attached. A child
+/// that another thread is about to start holds copies of descriptors for a moment, and with them
 /// perhaps the byte of a participant that has just left.
 const LEAVING: u32 = 20;
 
-/// Removes the segment `name`, if no process is attached to it. A damaged segment, or one of an
-/// earlier boot, is removed as well.
+/// Removes the segment `name` if no process is attached to it. A damaged segment and a segment of
+/// an earlier boot are removed as well.
 ///
 /// ```
 /// use slipring_shm::Problem;
@@ -39,8 +39,8 @@ const LEAVING: u32 = 20;
 /// ```
 ///
 /// # Errors
-/// [`Problem::InUse`] if a participant is alive, [`Problem::Busy`] if a process makes or attaches
-/// to it for longer than a second, [`Problem::Missing`] if there is none.
+/// [`Problem::InUse`] if a participant is alive; [`Problem::Busy`] if a process takes longer than a
+/// second to make the segment or to attach to it; [`Problem::Missing`] if there is no such segment.
 pub fn remove(name: impl AsRef<OsStr>) -> Result<(), SegmentError> {
     remove_location(&Location::named(name)?)
 }
@@ -71,8 +71,8 @@ fn remove_location(location: &Location) -> Result<(), SegmentError> {
     Err(SegmentError::at(location, Problem::Busy))
 }
 
-/// Tries once, and returns whether the file is removed. `false`: another process holds byte 0, or
-/// the name means another file by now.
+/// Tries once, and returns whether the file is removed. It is not if another process holds byte 0,
+/// or if the name leads to another file by now.
 fn try_remove(path: &Path) -> Result<bool, Problem> {
     let locking = |error| Problem::system("locking a byte of the file", error);
     let _guard =
@@ -85,7 +85,7 @@ fn try_remove(path: &Path) -> Result<bool, Problem> {
         found[..magic.len()].copy_from_slice(&magic);
         return Err(HeaderProblem::Magic { found }.into());
     }
-    // A description of its own, so that no other process shares its locks.
+    // A separate description, so that no other process shares its locks.
     let own = file.reopen(Some(path), Rights::Write)?;
     if !lock::try_lock(own.as_fd(), lock::byte(GUARD), Hold::Alone).map_err(locking)? {
         return Ok(false);
@@ -109,7 +109,7 @@ fn unlink(file: &File, own: std::os::fd::BorrowedFd<'_>, path: &Path) -> Result<
         let held = lock::probe(own, bytes).map_err(locking)?;
         return match held {
             Some(held) => Err(Problem::InUse { participant: held.byte }),
-            // It left in between.
+            // The participant left in between.
             None => Ok(false),
         };
     }

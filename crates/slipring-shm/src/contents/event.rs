@@ -1,4 +1,8 @@
 //! Requirements of types whose values lie in a segment.
+//!
+//! Invariants
+//! - I1: any bytes are a value of an [`Event`], which has neither padding nor a destructor. So an
+//!   event that another process has half-written is a wrong value, and never an invalid one.
 
 use std::ops::Range;
 use std::ptr;

@@ -11,7 +11,7 @@ use super::Contents;
 use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, StageRecord};
 
-/// Number of what a death does, in the table.
+/// Returns the table's number for the effect of a death.
 pub(crate) fn number(on_death: OnDeath) -> u8 {
     match on_death {
         OnDeath::Wait => 0,
@@ -21,7 +21,7 @@ pub(crate) fn number(on_death: OnDeath) -> u8 {
     }
 }
 
-/// What a death does, by its number in the table.
+/// Returns the effect of a death that has this number in the table.
 pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
     let all = [OnDeath::Wait, OnDeath::Tell, OnDeath::Fail, OnDeath::Close];
     all.get(usize::from(number)).copied()
@@ -30,7 +30,7 @@ pub(crate) fn on_death(number: u8) -> Option<OnDeath> {
 /// Names of the deliveries, by their numbers in the table.
 pub(crate) const DELIVERIES: [&str; 4] = ["each", "pool", "shards", "tap"];
 
-/// Number of a delivery in the table.
+/// Returns the table's number for a delivery.
 pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     match delivery {
         StageDelivery::Each => 0,
@@ -40,7 +40,7 @@ pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     }
 }
 
-/// The delivery that a record tells; `None`: there is no such delivery.
+/// Returns the delivery of a record, or `None` if its number is no delivery's.
 fn delivery(record: &StageRecord) -> Option<StageDelivery> {
     let room = record.room as usize;
     match record.delivery {
@@ -87,8 +87,8 @@ pub(crate) fn records(declaration: &Declaration, needs: &Needs) -> Vec<StageReco
     declaration.stages.iter().enumerate().map(record).collect()
 }
 
-/// Reads the declaration back from a checked head, and compares what a ring with the contents `C`
-/// needs with what the head says. `None`: the segment has no ring.
+/// Reads the declaration back from a checked head, and compares the head with the needs of a ring
+/// with the contents `C`. Returns `None` if the segment has no ring.
 pub(crate) fn declaration<C: Contents>(
     checked: &Checked,
 ) -> Result<Option<(Declaration, Needs)>, Problem> {
@@ -100,7 +100,7 @@ pub(crate) fn declaration<C: Contents>(
     compared(checked, C::needs)
 }
 
-/// Works as [`declaration`], for a ring of which no event is touched.
+/// Reads the declaration back as [`declaration`] does, for a ring whose events are never accessed.
 pub(crate) fn untyped_declaration(
     checked: &Checked,
 ) -> Result<Option<(Declaration, Needs)>, Problem> {
@@ -146,7 +146,7 @@ fn compared(
     };
     let needs = needs(&declaration, checked.header.event_size).map_err(Problem::Graph)?;
     let shape = &checked.shape;
-    // The head alone says the size of blocks.
+    // Only the head tells the size of blocks.
     let slots = checked.areas.stamps.stride;
     let counts = [
         ("its number of lines", u64::from(shape.lines), needs.lines),

@@ -1,4 +1,9 @@
 //! Reasons why a participant is not evicted.
+//!
+//! Invariants
+//! - I1: [`EvictProblem::NotEnded`], [`EvictProblem::HeldByAnother`] and
+//!   [`EvictProblem::HeldByReader`] may be returned after the signal. All others are returned
+//!   before it, and the process is as it was.
 
 use std::time::Duration;
 
@@ -15,7 +20,10 @@ pub enum EvictProblem {
         stage: String,
     },
     /// Several participants have places of the stage, and none was chosen.
-    #[error("several processes have places of `{stage}` ({}): choose one by its number (`--pid`)", texts::numbers(.pids))]
+    #[error(
+        "several processes have places of `{stage}` ({}): choose one by its number (`--pid`)",
+        texts::numbers(.pids)
+    )]
     Several {
         /// Name of the stage; `producer` for the producers.
         stage: String,
@@ -81,7 +89,8 @@ pub enum EvictProblem {
         /// Number of the participant.
         participant: u32,
     },
-    /// The place changed hands between the look and the kill. No process was signalled.
+    /// The place changed hands after it was inspected and before the kill. No process was
+    /// signalled.
     #[error(
         "the process at `{stage}` has left or died since it was looked at, and no process was killed: look again (`slipring ls`)"
     )]
@@ -104,7 +113,7 @@ pub enum EvictProblem {
         "this kernel or sandbox has no pidfds (Linux 5.3), without which a signal may reach another process: end the process by hand"
     )]
     NoPidfd,
-    /// The process was sent SIGKILL and has not ended in time.
+    /// The process was sent SIGKILL, and has not ended in time.
     #[error(
         "process {pid} was sent SIGKILL and has not ended within {waited:?}: it writes a core dump, waits inside of the kernel, is held by a debugger, or is the first of its pid namespace; wait, and evict it again"
     )]

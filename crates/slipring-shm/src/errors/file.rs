@@ -1,4 +1,7 @@
-//! What is wrong with the name, the file or the header of a segment.
+//! Reasons why the name, the file or the header of a segment is refused.
+//!
+//! Invariants
+//! - I1: each of these problems is found before anything of the file is mapped.
 
 use crate::system::limits::{FOLDER, MAX_NAME};
 
@@ -24,7 +27,7 @@ pub enum NameProblem {
     /// The name is no text (UTF-8).
     #[error("the name is not UTF-8: take letters, digits, `-`, `_`, `.`")]
     NotUtf8,
-    /// The name has another character that names do not have.
+    /// The name has another character that no name may have.
     #[error("the name has {character:?}: take letters, digits, `-`, `_`, `.`")]
     Character {
         /// The first such character.
@@ -63,7 +66,7 @@ pub enum FileProblem {
         "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace"
     )]
     UnmappedOwner,
-    /// Others than the owner may access it.
+    /// Users other than the owner may access it.
     #[error(
         "the file's mode is {found:04o}, so others than its owner may open it: set it to 0600 (`chmod 600`) if you trust what is in it, or make the segment anew"
     )]
@@ -71,7 +74,7 @@ pub enum FileProblem {
         /// The mode's permission bits.
         found: u32,
     },
-    /// Its file system is none that keeps segments.
+    /// Its file system cannot keep segments.
     #[error(
         "its file system is {name} (0x{magic:x}), where locks or mappings do not hold what a segment needs: put it on tmpfs or ext4, such as {FOLDER}"
     )]
@@ -81,7 +84,7 @@ pub enum FileProblem {
         /// Number of the file system, as `statfs` says it.
         magic: u64,
     },
-    /// It is a memfd whose size can still be changed.
+    /// It is no memfd that is sealed against resizing.
     #[error(
         "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made"
     )]
@@ -91,10 +94,10 @@ pub enum FileProblem {
         "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)"
     )]
     Named,
-    /// The call needs `/proc`, which is not mounted.
+    /// A step of the call needs `/proc`, which is not mounted.
     #[error("{step} needs /proc, which is not mounted here: mount it")]
     NoProc {
-        /// What needs it, as the begin of a sentence.
+        /// Step that needs it, as the beginning of a sentence.
         step: &'static str,
     },
     /// It is shorter than the first part of a segment, or shorter than its header says.
@@ -124,7 +127,10 @@ pub enum FileProblem {
 #[non_exhaustive]
 pub enum HeaderProblem {
     /// The file does not begin as a segment does.
-    #[error("the file begins with {:?} and not with `SLIPRING`, so it is no segment: take another name", .found.escape_ascii().to_string())]
+    #[error(
+        "the file begins with {:?} and not with `SLIPRING`, so it is no segment: take another name",
+        .found.escape_ascii().to_string()
+    )]
     Magic {
         /// The first eight bytes.
         found: [u8; 8],

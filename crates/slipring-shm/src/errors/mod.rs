@@ -23,8 +23,8 @@ pub use evict::EvictProblem;
 pub use file::{FileProblem, HeaderProblem, NameProblem};
 pub use promise::PromiseError;
 
-/// Why a segment could not be made, opened, attached to, inspected or removed, or a participant of
-/// it not evicted, and which segment.
+/// The reason why a segment could not be made, opened, attached to, inspected or removed, or why
+/// one of its participants was not evicted; and which segment it was.
 ///
 /// ```
 /// use slipring_shm::{NameProblem, Problem};
@@ -43,7 +43,7 @@ pub struct SegmentError {
 }
 
 impl SegmentError {
-    /// `location` as messages begin with it.
+    /// Makes an error whose message begins with `location`.
     pub(crate) fn new(location: impl Into<String>, problem: impl Into<Problem>) -> SegmentError {
         SegmentError { location: location.into(), problem: Box::new(problem.into()) }
     }
@@ -59,7 +59,7 @@ impl SegmentError {
         &self.problem
     }
 
-    /// Returns the segment's path, its label, or the name as it was given.
+    /// Returns the segment's path, the label of its memfd, or the name as it was given.
     ///
     /// ```
     /// assert_eq!(slipring_shm::remove("a/b").unwrap_err().location(), "\"a/b\"");
@@ -120,7 +120,7 @@ pub enum Problem {
         /// Time that the user asked for, in milliseconds.
         asked_ms: u128,
     },
-    /// Another count or size of the declaration is out of its range.
+    /// Another count or size of the declaration is out of range.
     #[error(fmt = texts::declaration)]
     Declaration {
         /// Name of the count.
@@ -175,21 +175,20 @@ pub enum Problem {
         /// Names of the segment's stages.
         known: Vec<String>,
     },
-    /// The stage was declared as one that writes and is asked for as one that reads, or the other
-    /// way round.
+    /// The stage was declared as a writer and is asked for as a reader, or the other way round.
     #[error(fmt = texts::access)]
     Access {
         /// Name of the stage.
         stage: String,
-        /// Whether it was declared as one that writes.
+        /// Whether it was declared as a writer.
         writes: bool,
     },
-    /// The stage divides its events otherwise than the call asks.
+    /// The stage delivers its events in another way than the call asks.
     #[error(fmt = texts::delivery)]
     Delivery {
         /// Name of the stage.
         stage: String,
-        /// How the stage divides its events: `each`, `pool`, `shards` or `tap`.
+        /// Delivery of its events: `each`, `pool`, `shards` or `tap`.
         delivery: &'static str,
     },
     /// The key of a stage with shards is no part of the event.
@@ -205,7 +204,7 @@ pub enum Problem {
     KeyRange {
         /// Name of the stage.
         stage: String,
-        /// The range that was given, in bytes from the block's begin.
+        /// The range that was given, in bytes from the block's first one.
         key: Range<usize>,
         /// Size of a block, in bytes.
         size: u64,
@@ -221,13 +220,13 @@ pub enum Problem {
         shards: usize,
     },
     /// The effect of a death was stated for a tap. No party waits for a dead member of a tap, so no
-    /// party is told.
+    /// party hears of it.
     #[error("`{tap}` is a tap, whose dead members hold up no party: leave its `on_death` out")]
     TapDeath {
         /// Name of the tap.
         tap: String,
     },
-    /// The death of a stage was declared to close the ring. Only producers can close it.
+    /// The death of a stage was declared to close the ring, which only producers can do.
     #[error(
         "the death of `{stage}` cannot close the ring, because producers may still publish: choose `OnDeath::Fail` for the stage, or `producer_on_death(OnDeath::Close)`"
     )]
@@ -243,7 +242,7 @@ pub enum Problem {
         /// The reason.
         reason: SubscribeError,
     },
-    /// Another handle has the place of the stage or producer, and its process lives.
+    /// A handle of a living process has the place of the stage or producer.
     #[error(
         "process {pid} runs `{stage}` and is alive: end it first, or wait until it leaves (`slipring ls`)"
     )]
@@ -254,7 +253,10 @@ pub enum Problem {
         pid: u32,
     },
     /// Living processes have all places of the producers, or of a stage.
-    #[error("all {places} places of `{stage}` are taken by living processes ({}): end one of them, or declare more places", texts::numbers(.pids))]
+    #[error(
+        "all {places} places of `{stage}` are taken by living processes ({}): end one of them, or declare more places",
+        texts::numbers(.pids)
+    )]
     AllTaken {
         /// Name of the stage; `producer` for the producers.
         stage: String,
@@ -263,7 +265,7 @@ pub enum Problem {
         /// Numbers of the processes, each in its own pid namespace (0: unknown).
         pids: Vec<u32>,
     },
-    /// The ring was declared for another number of producers than the call serves.
+    /// The ring was declared for another number of producers than the call is for.
     #[error(fmt = texts::producers)]
     Producers {
         /// Number of producers that the ring has room for.
@@ -279,7 +281,7 @@ pub enum Problem {
         "it holds a ring, and no promise, which has {expected}: open it as a `Segment`, or compare the names (`slipring ls`)"
     )]
     NotPromise {
-        /// What a promise has, and the ring has not.
+        /// Property of a promise that the ring lacks.
         expected: &'static str,
     },
     /// The promise is fulfilled already.
@@ -310,7 +312,7 @@ pub enum Problem {
         /// Room of the file system, in bytes; `None`: unknown.
         room: Option<u64>,
     },
-    /// The segment lies in memory, and takes more than is available. Nothing was allocated.
+    /// The segment lies in memory and takes more than is available. Nothing was allocated.
     #[error(transparent)]
     MemoryShortage(MemoryShortage),
     /// The process may not make files of this size (`RLIMIT_FSIZE`).
@@ -323,7 +325,7 @@ pub enum Problem {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// The file is none that may hold a segment.
+    /// The file cannot hold a segment.
     #[error(transparent)]
     File(#[from] FileProblem),
     /// The file's header is not that of a segment that this version can use.
@@ -347,8 +349,8 @@ pub enum Problem {
         /// The property in this program.
         program: String,
     },
-    /// Other processes held the guard byte of the segment for too long: they make, attach to or
-    /// remove it.
+    /// Other processes, which make, attach to or remove the segment, held its guard byte for too
+    /// long.
     #[error(
         "another process is making, attaching to or removing it, and does not end: try again, and see who it is (`slipring ls`, /proc/locks)"
     )]
@@ -358,21 +360,21 @@ pub enum Problem {
     Full {
         /// Number of places.
         participants: u32,
-        /// Number of places whose participants are dead, and which could not be recovered.
+        /// Number of places whose participants are dead and could not be recovered.
         dead: u32,
     },
-    /// The file system frees a lock while the mapping lives, so deaths could not be told from
-    /// lives.
+    /// The file system frees a lock while the mapping lives, so a living participant would look
+    /// dead.
     #[error(
         "its file system frees a lock although the file is mapped, as overlayfs does, so a living participant would look dead: put the segment on tmpfs or ext4"
     )]
     LocksLost,
-    /// The segment cannot be removed because a participant is attached.
+    /// The segment cannot be removed, because a participant is attached.
     #[error(
         "participant {participant} is attached, so it cannot be removed: end that process first (`slipring ls` names it)"
     )]
     InUse {
-        /// Number of the first one.
+        /// Number of the first attached participant.
         participant: u32,
     },
     /// A participant cannot be evicted.

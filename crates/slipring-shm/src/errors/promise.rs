@@ -1,4 +1,8 @@
-//! Why a promise between processes brings no value.
+//! Reasons why a promise between processes brings no value.
+//!
+//! Invariants
+//! - I1: a promise is broken only by a ring that is closed: a reader gets the value before it finds
+//!   the close.
 
 use slipring::{BatchError, PeerDead, WaitError};
 
@@ -7,7 +11,7 @@ use super::texts;
 /// Why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
 /// After [`PromiseError::TimedOut`], [`PromiseError::PeerDead`] and [`PromiseError::Request`] a
-/// later call may succeed. After all others each later call returns an error, too.
+/// later call may succeed. After any other error, each later call returns an error as well.
 ///
 /// ```
 /// use slipring_shm::{PromiseError, PromiseSegment};
@@ -34,7 +38,7 @@ pub enum PromiseError {
         "the value of the promise was taken and released already, by this process or by one before it: make a new promise"
     )]
     Taken,
-    /// The process that owned the promise has died, and the promise was declared to tell so
+    /// The process that owned the promise has died, and the promise was declared to report deaths
     /// ([`OnDeath::Tell`](crate::OnDeath::Tell)). Another process may still fulfil it.
     #[error(fmt = texts::owner_dead)]
     PeerDead(Box<PeerDead>),
@@ -43,10 +47,10 @@ pub enum PromiseError {
     #[error(transparent)]
     Ended(WaitError),
     /// The ring through which the value was asked for
-    /// ([`Awaited::of_request`](crate::Awaited::of_request)) has failed or was halted; or it is
-    /// closed, and every stage has passed the request; or it tells of a dead process that holds the
-    /// request up. A later call may succeed: if a stage has opened the promise, and fulfils it
-    /// then; or, after a death, if another process has taken the dead one's place.
+    /// ([`Awaited::of_request`](crate::Awaited::of_request)) has failed or was halted, or is closed
+    /// and every stage has passed the request, or reports a dead process that holds the request up.
+    /// A later call may succeed, if a stage has opened the promise and fulfils it later, or, after
+    /// a death, if another process takes the dead one's place.
     #[error(fmt = texts::request)]
     Request(WaitError),
 }

@@ -1,17 +1,16 @@
 //! Making a segment: whole or not at all.
 //!
 //! Invariants
-//! - I1: a file gets its name as the last step. A creator that dies before leaves nothing, because
+//! - I1: a file gets its name in the last step. A creator that dies earlier leaves nothing, because
 //!   nothing else leads to the file.
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an
-//!   error of the creator, and not a SIGBUS of a participant.
-//! - I4: before that, the length is compared with the file system's room and, of a file in memory,
-//!   with the memory that is available. The kernel allocates page by page: it would take what there
-//!   is, and end programs for the rest, before it refused.
+//!   error for the creator, and not a SIGBUS for a participant.
 //! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
-//!   dropped. So no process removes the segment in between. A child that is forked in between
-//!   shares the description; if the creator then dies without attaching, the child holds removal
-//!   up.
+//!   dropped. So no process removes the segment in between. A child that is forked meanwhile shares
+//!   the description, and holds up the removal if the creator dies without attaching.
+//! - I4: before the allocation, the length is compared with the room of the file system and, for a
+//!   file in memory, with the available memory. The kernel allocates page by page: before it
+//!   refused, it would take all that there is, and end programs for the rest.
 
 use std::ffi::CString;
 use std::fs;
@@ -31,10 +30,10 @@ use crate::file::descriptor::{self, File, Medium};
 use crate::layout::{Head, Shape, StageRecord};
 use crate::system::lock::{self, GUARD, Hold};
 
-/// Contents of a new segment that its event type does not decide.
+/// Everything about a new segment that its event type does not decide.
 #[derive(Debug, Clone)]
 pub struct NewSegment {
-    /// The counts. Capacity, participants and event come from the builder.
+    /// Counts. The builder sets capacity, participants and event.
     pub shape: Shape,
     /// First position.
     pub first: u64,
@@ -63,11 +62,11 @@ pub struct Initial {
     pub bytes: Vec<u8>,
 }
 
-/// A segment whose file is to be made.
+/// A file to make.
 pub(crate) struct NewFile<'a> {
     pub(crate) head: &'a Head,
     pub(crate) initial: &'a [Initial],
-    /// Whether it may take more memory than is available.
+    /// Whether the file may take more memory than is available.
     pub(crate) overcommit: bool,
 }
 
@@ -75,7 +74,7 @@ pub(crate) struct NewFile<'a> {
 pub(crate) fn create_named(path: &Path, new: &NewFile<'_>) -> Result<File, Problem> {
     let length = new.head.header().length;
     check_limit(length)?;
-    // The link below decides. This look spares the bytes of a segment whose name is taken.
+    // The link below decides. This check saves allocating a segment whose name is taken.
     if fs::symlink_metadata(path).is_ok() {
         return Err(Problem::Exists);
     }
@@ -118,7 +117,7 @@ pub(crate) fn create_memfd(label: &str, new: &NewFile<'_>) -> Result<File, Probl
     File::unchecked(fd)
 }
 
-/// Compares the length with the limit for files, beyond which the kernel sends SIGXFSZ.
+/// Compares the length with the process's limit for files, beyond which the kernel sends SIGXFSZ.
 fn check_limit(bytes: u64) -> Result<(), Problem> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < bytes => Err(Problem::FileSizeLimit { bytes, limit }),
@@ -131,7 +130,7 @@ impl NewFile<'_> {
     /// last.
     fn fill(&self, fd: &OwnedFd, medium: Medium) -> Result<(), Problem> {
         let bytes = self.head.header().length;
-        // The umask takes bits away from the mode of a file, and memfds are born with 0777.
+        // The umask takes bits away from a file's mode, and memfds are made with 0777.
         fchmod(fd, Mode::RUSR | Mode::WUSR)
             .map_err(|error| Problem::system("setting the mode of the file", error))?;
         let room = room(fd);
@@ -161,8 +160,8 @@ impl NewFile<'_> {
     }
 }
 
-/// Returns the room of the file's file system for this user, in bytes. `None`: it has no limit of
-/// its own, as that of memfds, or says none.
+/// Returns the room that the file's file system has for this user, in bytes, or `None` if it has no
+/// limit of its own, as for memfds, or tells none.
 fn room(fd: &OwnedFd) -> Option<u64> {
     let found = fstatvfs(fd).ok().filter(|found| found.f_blocks != 0)?;
     // A part of a disk is kept for root.
@@ -188,7 +187,7 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
     let proc = descriptor::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-        // There is no /proc. Kernels before 6.10 allow this to root alone.
+        // Without /proc. Kernels before 6.10 allow this to root alone.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
         other => other,
     };

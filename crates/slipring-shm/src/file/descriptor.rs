@@ -1,11 +1,11 @@
-//! The file of a segment: opening and checking it by its descriptor, before anything is mapped.
+//! The file of a segment: opening it, and checking it by its descriptor before anything is mapped.
 //!
 //! Invariants
-//! - I1: a [`File`] is a regular file on a file system that keeps locks with mappings, of the user
-//!   that this process acts for, and no other user may open it. A file made by [`File::unchecked`]
-//!   is used by tests only.
+//! - I1: a [`File`] that a call opens is a regular file on a file system that keeps locks with
+//!   mappings. It belongs to the user that this process acts for, and no other user may open it.
+//!   [`File::unchecked`] takes the files that this process has just made, and those of tests.
 //! - I2: no lock is taken through the descriptor of a [`File`] whose description other processes
-//!   may share; locks are taken on descriptions that [`File::reopen`] opens.
+//!   may share. Locks are taken on descriptions that [`File::reopen`] opens.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -46,7 +46,7 @@ impl Rights {
     }
 }
 
-/// File systems by the number of `statfs`, to name those that are refused.
+/// File systems by the number that `statfs` returns, to name those that are refused.
 const FILE_SYSTEMS: [(u64, &str); 16] = [
     (TMPFS, "tmpfs"),
     (EXT4, "ext4"),
@@ -71,7 +71,7 @@ const EXT4: u64 = 0xef53;
 const OVERFLOW_UID: u32 = 65_534;
 
 impl File {
-    /// Opens the file at `path` and checks I1. Waits for nothing, also if it is a FIFO.
+    /// Opens the file at `path`, and checks I1. Never waits, not even for a FIFO.
     pub fn open(path: &Path, access: Rights) -> Result<File, Problem> {
         let file = File::open_unchecked(path, access)?;
         file.check(1)?;
@@ -79,7 +79,7 @@ impl File {
         Ok(file)
     }
 
-    /// Opens a file that is to be removed, whatever its length.
+    /// Opens a file to remove it, whatever its length.
     pub(crate) fn open_damaged(path: &Path) -> Result<File, Problem> {
         let file = File::open_unchecked(path, Rights::Read)?;
         file.check(1)?;
@@ -98,7 +98,7 @@ impl File {
         File::unchecked(fd)
     }
 
-    /// Opens the memfd behind `fd` anew, so that the new description shares no lock with the one
+    /// Opens the memfd behind `fd` again, so that the new description shares no lock with the one
     /// that was passed, and checks I1 and the seals.
     pub fn open_memfd(fd: BorrowedFd<'_>) -> Result<File, Problem> {
         let file = File::unchecked(reopen(fd, None, Rights::Write)?)?;
@@ -114,7 +114,7 @@ impl File {
         }
     }
 
-    /// Takes a descriptor as it is. Not for users: the file system may lose locks, and the
+    /// Takes a descriptor without checks. Not for users: the file system may lose locks, and the
     /// owner may be any user.
     pub fn unchecked(fd: OwnedFd) -> Result<File, Problem> {
         let stat = stat(&fd)?;
@@ -122,7 +122,7 @@ impl File {
         Ok(File { fd, identity: (stat.st_dev, stat.st_ino), length })
     }
 
-    /// Checks I1. `links` is the number of names that the file should have.
+    /// Checks I1. `links` is the number of names that the file must have.
     pub(crate) fn check(&self, links: u64) -> Result<(), Problem> {
         let stat = stat(&self.fd)?;
         let found = match FileType::from_raw_mode(stat.st_mode) {
@@ -172,7 +172,7 @@ impl File {
         reopen(self.as_fd(), path, access)
     }
 
-    /// Returns device and inode, which no other file has while this one is open or mapped.
+    /// Returns device and inode, a pair that no other file has while this file is open or mapped.
     pub(crate) fn identity(&self) -> (u64, u64) {
         self.identity
     }
@@ -182,7 +182,7 @@ impl File {
         self.length
     }
 
-    /// Returns whether `path` means this file now.
+    /// Returns whether `path` leads to this file now.
     pub fn is_named(&self, path: &Path) -> Result<bool, Problem> {
         match fs::symlink_metadata(path) {
             Ok(found) => Ok((found.dev(), found.ino()) == self.identity),
@@ -191,7 +191,7 @@ impl File {
         }
     }
 
-    /// Reads `length` bytes at `at`, fewer at the file's end.
+    /// Reads `length` bytes at offset `at`, or fewer at the file's end.
     pub fn read(&self, at: u64, length: usize) -> Result<Vec<u8>, Problem> {
         let mut bytes = vec![0; length];
         let mut filled = 0;
@@ -217,9 +217,9 @@ impl AsFd for File {
 /// The medium in which a file system keeps its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Memory: tmpfs, and memfds. The files do not outlive the boot.
+    /// Memory: tmpfs and memfds. The files do not outlive the boot.
     Memory,
-    /// A disk: ext4. The kernel can write a file's pages back, and use their memory otherwise.
+    /// A disk: ext4. The kernel can write a file's pages back, and use their memory for other data.
     Disk,
 }
 
@@ -237,8 +237,8 @@ pub(crate) fn check_file_system(fd: BorrowedFd<'_>) -> Result<Medium, Problem> {
     Err(FileProblem::FileSystem { name: name.map_or("unknown", |(_, name)| name), magic }.into())
 }
 
-/// Opens another description of the file behind `fd`: by `/proc`, or, where there is none, by
-/// `path`, which must mean the same file.
+/// Opens another description of the file behind `fd`: through `/proc`, or, where that is missing,
+/// by `path`, which must lead to the same file.
 pub(crate) fn reopen(
     fd: BorrowedFd<'_>,
     path: Option<&Path>,
@@ -261,12 +261,12 @@ pub(crate) fn reopen(
     }
 }
 
-/// Returns the length of the file behind `fd` now, in bytes.
+/// Returns the current length of the file behind `fd`, in bytes.
 pub(crate) fn length(fd: BorrowedFd<'_>) -> Result<u64, Problem> {
     Ok(u64::try_from(stat(fd)?.st_size).unwrap_or(0))
 }
 
-/// Returns the path by which a process reaches what its descriptor means.
+/// Returns the path below `/proc` that leads this process to the file behind `fd`.
 pub(crate) fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -1,8 +1,8 @@
-//! Where a segment is: a name in `/dev/shm`, a path, or no name at all.
+//! The location of a segment: a name in `/dev/shm`, a path, or a memfd without either.
 //!
 //! Invariants
-//! - I1: a name has 1 to 48 bytes of `[A-Za-z0-9_.-]` and does not begin with a dot. So the path
-//!   made of it is one file directly below the folder, and needs no quotes on a command line.
+//! - I1: a name has 1 to 48 bytes of `[A-Za-z0-9_.-]` and does not begin with a dot. So its path is
+//!   a file directly below the folder, and needs no quotes on a command line.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,17 +11,18 @@ use std::path::{Path, PathBuf};
 use crate::errors::{NameProblem, SegmentError};
 use crate::system::limits::{FOLDER, MAX_NAME, SUFFIX};
 
-/// Where a segment is.
+/// Location of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A file that a name or a path leads to.
     Path(PathBuf),
-    /// A memfd, which only its descriptors lead to. The label is for people.
+    /// A memfd, which is reached only by its descriptors. The label appears in messages.
     Memfd(String),
 }
 
 impl Location {
-    /// Returns the location of a name, which may come from the command line and be no text.
+    /// Returns the location of a name. The name may come from the command line, so it may be no
+    /// UTF-8.
     pub fn named(name: impl AsRef<OsStr>) -> Result<Location, SegmentError> {
         let given = name.as_ref();
         let name =
@@ -38,7 +39,8 @@ impl Location {
     }
 }
 
-/// Returns the name of the segment that a file of [`FOLDER`] holds, or `None` for other files.
+/// Returns the name of the segment in a file of [`FOLDER`], or `None` if the file's name is not
+/// that of a segment.
 pub fn name_of(file: &OsStr) -> Option<&str> {
     let name = file.to_str()?.strip_suffix(SUFFIX)?;
     check_name(OsStr::new(name)).ok()

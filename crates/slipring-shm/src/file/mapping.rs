@@ -2,12 +2,13 @@
 //!
 //! Invariants
 //! - I1: from `new` to the drop, the kernel maps `length` bytes of the file at `base`, shared. The
-//!   first 65,536 can be read only, the rest written, too.
-//! - I2: the mapping is not inherited by forked children, and not part of core dumps. So a child
-//!   does not keep the lock of its parent. In a child, using a mapping is a segmentation fault, and
-//!   dropping it does nothing: other memory may be there.
+//!   first 65,536 are read-only, and the rest can be written.
+//! - I2: forked children do not inherit the mapping, and core dumps leave it out. So a child does
+//!   not keep the lock of its parent. In a child, an access is a segmentation fault, and dropping
+//!   the value does nothing, because other memory may lie there.
 //! - I3: other processes write to the mapping at any time. So references into it are to atomics
-//!   only, except what the unsafe `attach` of a segment has been promised.
+//!   only, except to events, for which the caller of a segment's unsafe `attach` has made a
+//!   promise.
 //! - I4: a borrowed record lies within I1, at a multiple of its alignment.
 
 use std::os::fd::BorrowedFd;
@@ -37,11 +38,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of the file through the description behind `fd`, which the mapping
-    /// keeps.
+    /// Maps `length` bytes of the file through the description behind `fd`, which the mapping keeps
+    /// open.
     ///
-    /// The caller holds a fork guard: between two system calls of this function a child would
-    /// inherit the mapping.
+    /// The caller holds a fork guard, because a child that is forked between two system calls of
+    /// this function would inherit the mapping.
     pub(crate) fn new(fd: BorrowedFd<'_>, length: u64) -> Result<Mapping, Problem> {
         let step = "mapping the segment";
         if page_size() as u64 > HEAD {
@@ -66,9 +67,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Touches all pages behind the head, so that the first lap does not. They are the file's, and
-    /// were allocated when it was made (I2 of `create`): a process that attaches adds the page
-    /// tables, a five-hundredth of that, so nothing is compared with the available memory here.
+    /// Touches all pages behind the head, so that the first lap need not. The pages were allocated
+    /// when the file was made (I2 of `create`). A process that attaches adds only the page tables,
+    /// a five-hundredth of that, so nothing is compared with the available memory here.
     pub(crate) fn populate(&self) -> Result<(), Problem> {
         let Some(length) = self.length.checked_sub(HEAD as usize).filter(|&length| length > 0)
         else {
@@ -78,7 +79,7 @@ impl Mapping {
         let behind = unsafe { self.base.add(HEAD as usize) };
         // SAFETY: I1; populating changes no byte.
         match unsafe { madvise(behind.as_ptr().cast(), length, Advice::LinuxPopulateWrite) } {
-            // The page cannot be had: touching it later would end the process by SIGBUS.
+            // A page is not available, and touching it later would end the process by SIGBUS.
             Err(error @ (Errno::FAULT | Errno::NOMEM | Errno::HWPOISON)) => {
                 Err(Problem::system("touching the pages of the segment", error))
             }
@@ -102,7 +103,8 @@ impl Mapping {
         self.owner.is_this()
     }
 
-    /// Returns the address of `length` bytes at offset `at`, or `None` beyond the mapping.
+    /// Returns the address of `length` bytes at offset `at`, or `None` if they do not lie in the
+    /// mapping.
     pub fn address(&self, at: u64, length: usize) -> Option<NonNull<u8>> {
         let at = usize::try_from(at).ok()?;
         if at.checked_add(length)? > self.length {
@@ -112,7 +114,7 @@ impl Mapping {
         Some(unsafe { self.base.add(at) })
     }
 
-    /// Lends item `index` of an area, or `None` where there is none.
+    /// Lends item `index` of an area, or returns `None` if the area has no such item.
     pub fn record<R: Record>(&self, area: &Area, index: u64) -> Option<&R> {
         let at = area.item(index)?;
         let address = self.address(at, size_of::<R>())?.cast::<R>();

@@ -1,15 +1,15 @@
-//! Whether the name of a segment still means the file that a process is attached to.
+//! Watching whether the name of a segment still leads to the file that a process is attached to.
 //!
-//! A person, or the system, may remove the file by other means than `remove`, which leaves segments
-//! in use. The attached processes then go on in a file that no program finds.
+//! A person or the system may remove the file by other means than `remove`, which never removes a
+//! segment in use. The attached processes then go on in a file that no program finds.
 //!
 //! Invariants
-//! - I1: a name counts as lost only if every program finds it so: the file has no link left, or the
-//!   name's folder is the one of the attaching, and has another file of that name or none. A
-//!   process that has changed its root or its mounts since then sees another folder, which proves
-//!   nothing.
-//! - I2: once a name is found lost, each later look finds that, or that the name means the file
-//!   again. So a loss is told to each waiting thread, and not to the first one only.
+//! - I1: a name counts as lost only if it is lost for every program: the file has no link left, or
+//!   the folder is the same as when the process attached, and has another file of that name or
+//!   none. A process that has changed its root or its mounts since then sees another folder, which
+//!   proves nothing.
+//! - I2: once a name was found lost, every later call that reports losses checks again. So each
+//!   waiting thread hears of the loss, and not only the first one.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -30,25 +30,25 @@ use crate::layout::Header;
 /// Device and inode of a file.
 type Identity = (u64, u64);
 
-/// The name of a file that is attached.
+/// The name of the file that a process is attached to.
 #[derive(Debug)]
 pub(crate) struct AttachedName {
     path: PathBuf,
     file: Identity,
-    /// The folder of the name; `None`: the system did not tell.
+    /// Folder of the name, or `None` if the system did not tell it.
     folder: Option<Identity>,
     /// Number of the segment.
     id: [u8; 16],
-    /// Longest time between two looks of a process that waits, in ms.
+    /// Longest time between two checks by a waiting process, in ms.
     notice_ms: u64,
     attached: Instant,
-    /// Time of the last look since `attached`, in ms.
+    /// Time from `attached` to the last check, in ms.
     looked: AtomicU64,
     is_lost: AtomicBool,
     is_required: AtomicBool,
 }
 
-/// Numbers of the segments of whose lost names this process was warned.
+/// Numbers of the segments whose lost names this process has warned of.
 static WARNED: Mutex<Vec<[u8; 16]>> = Mutex::new(Vec::new());
 
 fn identity(metadata: &Metadata) -> Identity {
@@ -60,9 +60,9 @@ fn folder(path: &Path) -> Option<Identity> {
 }
 
 impl AttachedName {
-    /// Takes the name by which a process attaches to `file`, whose head has `header`.
+    /// Makes the name by which this process attaches to `file`, whose head has `header`.
     pub(crate) fn new(path: &Path, file: &File, header: &Header) -> AttachedName {
-        // The process may change its folder.
+        // The process may change its working folder later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         AttachedName {
             folder: folder(&path),
@@ -81,13 +81,13 @@ impl AttachedName {
         &self.path
     }
 
-    /// Has [`AttachedName::told`] return a loss, instead of warning of it.
+    /// Makes [`AttachedName::told`] return a loss instead of warning of it.
     pub(crate) fn require(&self) {
         self.is_required.store(true, Relaxed);
     }
 
-    /// Looks what the name means. `fd` is of the attached file. Returns the loss; `None`: the name
-    /// means the file, or what it means cannot be seen from here (I1).
+    /// Checks where the name leads. `fd` is a descriptor of the attached file. Returns the loss, or
+    /// `None` if the name leads to the file, or if this process cannot see where it leads (I1).
     pub(crate) fn find_loss(&self, fd: BorrowedFd<'_>) -> io::Result<Option<NameLost>> {
         let found = match fs::symlink_metadata(&self.path) {
             Ok(found) if identity(&found) == self.file => return Ok(None),
@@ -107,14 +107,14 @@ impl AttachedName {
         Ok(is_lost.then(|| NameLost::new(self.path.clone(), replaced)))
     }
 
-    /// Returns the loss, if waiting calls are to return it; otherwise gives a warning, once for the
-    /// segment. Looks once a notice, or each time once the name is lost (I2).
+    /// Returns the loss if waiting calls have to report it, and otherwise warns of it, once for the
+    /// segment. Checks once a notice, and at each call that has to report a known loss (I2).
     pub(crate) fn told(&self, fd: BorrowedFd<'_>) -> Option<NameLost> {
         let (was_lost, required) = (self.is_lost.load(Relaxed), self.is_required.load(Relaxed));
         if was_lost && !required || !was_lost && !self.is_look_due() {
             return None;
         }
-        // What cannot be seen is not lost.
+        // A name that cannot be checked does not count as lost.
         let lost = self.find_loss(fd).ok()??;
         self.is_lost.store(true, Relaxed);
         if required {
@@ -132,8 +132,8 @@ impl AttachedName {
         None
     }
 
-    /// Returns whether a notice has passed since the last look, and dates the look. Of several
-    /// threads, one or more may look.
+    /// Returns whether a notice has passed since the last check, and records the time if so.
+    /// Several threads may get `true` at once.
     fn is_look_due(&self) -> bool {
         let now = u64::try_from(self.attached.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = now.saturating_sub(self.looked.load(Relaxed)) >= self.notice_ms;

@@ -1,4 +1,9 @@
-//! A segment as its creator declares it, up to the moment at which its file is made.
+//! A segment as its creator declares it, until its file is made.
+//!
+//! Invariants
+//! - I1: nothing is made before [`Builder::build`], which makes the segment whole, or not at all
+//!   (`create`).
+//! - I2: the head of a new segment passes the checks of those that open it.
 
 mod by_contents;
 
@@ -27,7 +32,7 @@ use crate::layout::{Head, Header, NOTICE_MS, Shape};
 use crate::system::machine;
 
 impl<C: Contents> Segment<C> {
-    /// Declares a new segment of that name, in `/dev/shm`.
+    /// Declares a new segment with that name, in `/dev/shm`.
     ///
     /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
     /// is made before [`build`](Builder::build). Example: the [first page](crate).
@@ -43,7 +48,7 @@ impl<C: Contents> Segment<C> {
     }
 
     /// Declares a new segment without a name: a memfd, which other processes open by a descriptor
-    /// that they inherit or are sent. `label` is for people.
+    /// that they inherit or receive. `label` appears in messages.
     ///
     /// Example: [`Segment::open_memfd`].
     pub fn create_memfd(label: impl Into<String>) -> Builder<C> {
@@ -51,7 +56,7 @@ impl<C: Contents> Segment<C> {
     }
 }
 
-/// A segment as declared, not made yet.
+/// A segment that is declared and not made yet.
 ///
 /// Example: the [first page](crate).
 #[derive(Debug)]
@@ -61,7 +66,7 @@ pub struct Builder<C> {
     notice: Duration,
     overcommit: bool,
     declaration: NewSegment,
-    /// The stages; `None`: the segment has no ring.
+    /// The stages; `None` if the segment has no ring.
     graph: Option<DeclaredGraph>,
     event: PhantomData<fn() -> C>,
 }
@@ -118,9 +123,9 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets the longest time between two checks for deaths of a waiting participant: 1 ms to 1 s,
-    /// 20 ms unless stated, in whole milliseconds. It holds for a loop of calls that do not wait,
-    /// too, to a tick of the kernel's coarse clock (1 to 10 ms). A loop that was tight and begins
-    /// to pause may take up to 15 calls more, once.
+    /// 20 ms unless stated, in whole milliseconds. It also holds for a loop of calls that do not
+    /// wait, to within a tick of the kernel's coarse clock (1 to 10 ms). A tight loop that begins
+    /// to pause may need up to 15 calls more, once.
     ///
     /// Example: the [first page](crate).
     pub fn notice(mut self, time: Duration) -> Builder<C> {
@@ -129,8 +134,8 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Adds a required stage that reads each event, behind the producer unless
-    /// [`after`](Builder::after) says otherwise. No slot is overwritten that the stage has not
-    /// released, whether a process runs the stage or not.
+    /// [`after`](Builder::after) places it behind other stages. No slot is overwritten that the
+    /// stage has not released, whether a process runs the stage or not.
     ///
     /// Example: the [first page](crate).
     pub fn reader(mut self, name: impl Into<String>) -> Builder<C> {
@@ -138,8 +143,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a required stage that reads each event and may change it. A stage that writes comes
-    /// before or behind every other stage.
+    /// Adds a required stage that reads each event and may change it. Every other stage comes
+    /// before or behind a stage that writes.
     ///
     /// Example: [`after`](Builder::after).
     pub fn writer(mut self, name: impl Into<String>) -> Builder<C> {
@@ -147,11 +152,11 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and not
-    /// more than the ring has slots. Each worker is a handle of its own, in any process
+    /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and at
+    /// most as many as the ring has slots. Each worker is a handle of its own, in any process
     /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The
-    /// stages behind see the events in order. No slot is overwritten whose event no worker has
-    /// released, whether the pool has workers or not.
+    /// stages behind the pool see the events in order. No slot is overwritten whose event no worker
+    /// has released, whether the pool has workers or not.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -174,8 +179,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a pool that may write: as [`pool_reader`](Builder::pool_reader), and a worker may
-    /// change its events.
+    /// Adds a pool as [`pool_reader`](Builder::pool_reader) does, whose workers may change their
+    /// events.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -198,9 +203,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Adds a tap: a place where up to `room` readers (1 to 64) join and leave while the ring is in
-    /// use, in any process. A tap without a reader holds back no party. A reader that dies is
-    /// removed by the parties that wait for it.
+    /// Adds a tap: a place where up to `room` readers (1 to 64), in any process, join and leave
+    /// while the ring is in use. A tap without a reader holds up no party. The parties that wait
+    /// for a reader remove it when it dies.
     ///
     /// ```
     /// use slipring::StartAt;
@@ -226,7 +231,7 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Puts the stage declared last behind the stages of these names, which are declared before it.
+    /// Puts the stage declared last behind the stages with these names, which are declared earlier.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -251,9 +256,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets what becomes of the parties that wait for the stage declared last when its process
-    /// dies; they wait unless stated. A tap has no such effect: no party waits for a dead reader.
-    /// [`OnDeath::Close`] is for producers only.
+    /// Sets the effect that a death of the process of the stage declared last has on the parties
+    /// that wait for the stage; they wait on unless stated. A tap has no such effect, because no
+    /// party waits for a dead reader. [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -290,14 +295,15 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets what becomes of the stages that wait when the producer's process dies; they wait for
-    /// the next producer unless stated. Of several producers, this is about the last living one:
-    /// while another one lives, the stream goes on behind what a dead one has claimed.
+    /// Sets the effect that a death of the producer's process has on the waiting stages; they wait
+    /// for the next producer unless stated. If there are several producers, only the death of the
+    /// last living one has the effect: while another producer lives, the stream goes on behind the
+    /// claims of the dead one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
-    /// a stage that waits finds the death within a notice and closes the ring, and all stages
-    /// handle what was published, and end. A later producer is refused ([`Problem::Over`]). A
-    /// process that takes a free place before the death is found keeps the ring open.
+    /// a waiting stage finds the death within a notice and closes the ring, and all stages handle
+    /// the published events and end. A later producer is refused ([`Problem::Over`]). A process
+    /// that takes a free place before the death is found keeps the ring open.
     ///
     /// Example: [`OnDeath`].
     pub fn producer_on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -305,8 +311,8 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the schema: what is in the events, for programs in other languages, in any words that
-    /// they agree on (a NumPy descr, say). Up to 53,248 bytes; none unless stated.
+    /// Sets the schema, which describes the events to programs in other languages, in any form that
+    /// they agree on (a NumPy descr, say). It has up to 53,248 bytes, and is empty unless stated.
     ///
     /// Example: [`Blocks`].
     pub fn schema(mut self, schema: impl Into<Vec<u8>>) -> Builder<C> {
@@ -328,13 +334,13 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Lets the segment take more memory than is available. Otherwise such a build fails with
-    /// [`Problem::MemoryShortage`] before it allocates anything. A segment on ext4 takes the disk's
-    /// room, and is not compared with memory.
+    /// Lets the segment take more memory than is available. Without this call, such a build fails
+    /// with [`Problem::MemoryShortage`] before it allocates anything. A segment on ext4 takes room
+    /// on the disk, and is not compared with the memory.
     ///
-    /// If the memory is not there, the system swaps, or ends programs: this one or others. Use the
-    /// call where you know better than the system: of memory that becomes free soon, or of swap
-    /// that may be used.
+    /// If the memory is missing, the system swaps, or ends programs: this one or others. Use the
+    /// call where you know of memory that the system does not count, because it becomes free soon,
+    /// or is swap that may be used.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -361,21 +367,21 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Has `declare` state what a ring's graph needs.
+    /// Lets `declare` change the declaration.
     #[doc(hidden)]
     pub fn declare(mut self, declare: impl FnOnce(&mut NewSegment)) -> Builder<C> {
         declare(&mut self.declaration);
         self
     }
 
-    /// Makes the segment: whole, or not at all. It cannot be removed before this process has
+    /// Makes the segment, whole or not at all. No process can remove it before this process has
     /// attached or dropped the result.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Errors
-    /// A [`Problem`] of the name or a number; [`Problem::Exists`], [`Problem::NoSpace`],
-    /// [`Problem::MemoryShortage`], [`Problem::FileSizeLimit`], or a refused file system.
+    /// A [`Problem`] of the name or of a number; [`Problem::Exists`], [`Problem::NoSpace`],
+    /// [`Problem::MemoryShortage`] or [`Problem::FileSizeLimit`]; or a refused file system.
     ///
     /// # Cost
     /// All bytes are allocated and zeroed by the kernel. Before that, a segment of 16 MiB or more
@@ -395,7 +401,7 @@ impl<C: Contents> Builder<C> {
     }
 }
 
-/// States the counts, the stage table and the first words of a graph's ring.
+/// Adds the counts, the stage table and the first words of a graph's ring to a declaration.
 fn declare<C: Contents>(
     graph: &DeclaredGraph,
     declaration: &mut NewSegment,
@@ -406,7 +412,7 @@ fn declare<C: Contents>(
     }
     let ring = graph.declaration(shape.capacity, declaration.first)?;
     if let Some(problem) = graph.wrong_key(shape.event_size) {
-        // What is wrong with the size itself comes first.
+        // A problem of the size itself comes first.
         shape.areas()?;
         return Err(problem);
     }

@@ -22,22 +22,21 @@ struct DeclaredStage {
     on_death: OnDeath,
     /// Whether the key of a sharded stage is a field of the event.
     has_key: bool,
-    /// The range of a block's bytes that hold the key of a sharded stage, as it was given. `None`:
-    /// the stage is not one of blocks, or not sharded.
+    /// Range of the event's or block's bytes that hold the key of a sharded stage, as it was given.
     key: Option<Range<usize>>,
 }
 
-/// The stages that a builder has heard of so far.
+/// The stages that a builder was given so far.
 #[derive(Debug, Clone)]
 pub(crate) struct DeclaredGraph {
     stages: Vec<DeclaredStage>,
     producers: u32,
     producer_on_death: OnDeath,
-    /// The first call that had no stage to apply to.
+    /// First call that had no stage to apply to.
     misplaced: Option<&'static str>,
 }
 
-/// Returns whether a stage record can hold the place of a key, whose words have 32 bits.
+/// Returns whether a stage record, whose words for a key have 32 bits, can hold the place of a key.
 fn fits_record(key: &Range<usize>) -> bool {
     u32::try_from(key.start).is_ok() && u32::try_from(key.len()).is_ok()
 }
@@ -63,8 +62,8 @@ impl DeclaredGraph {
         });
     }
 
-    /// Adds a stage of `shards` shards, whose keys are the bytes from `key.start` up to `key.end`
-    /// of each event. `None`: the key that was given is no part of the event.
+    /// Adds a stage of `shards` shards, whose keys are the bytes `key` of each event; `None` if the
+    /// key that was given is no part of the event.
     pub(crate) fn add_shards(
         &mut self,
         name: String,
@@ -80,7 +79,7 @@ impl DeclaredGraph {
     }
 
     /// Adds a stage of `shards` shards, whose keys are the bytes of the range `key` of each block.
-    /// [`DeclaredGraph::wrong_key`] tells later whether the range lies in a block.
+    /// [`DeclaredGraph::wrong_key`] checks later that the range lies in a block.
     pub(crate) fn add_keyed(
         &mut self,
         name: String,
@@ -95,8 +94,8 @@ impl DeclaredGraph {
         }
     }
 
-    /// Returns what is wrong with the first key that is empty, or does not lie in a block of `size`
-    /// bytes, or whose place a stage record cannot hold.
+    /// Returns the problem of the first key that is empty, does not lie in a block of `size` bytes,
+    /// or has a place that a stage record cannot hold.
     pub(crate) fn wrong_key(&self, size: u64) -> Option<Problem> {
         let is_wrong =
             |key: &Range<usize>| key.is_empty() || key.end as u64 > size || !fits_record(key);
@@ -171,7 +170,7 @@ impl DeclaredGraph {
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
                 known.ok_or_else(unknown)
             };
-            // As a set (I1).
+            // A set (I1).
             let after: Result<BTreeSet<usize>, _> = stage.after.iter().map(index).collect();
             Ok(StageDeclaration {
                 name: name.clone(),

@@ -1,10 +1,10 @@
-//! A promise between processes: one value, handed over once, which survives a killed process on
-//! either side.
+//! A promise between processes: one value that is handed over once, and survives a killed process
+//! on either side.
 //!
 //! A promise is a ring of one slot, with a single producer and a single stage, whose producer
-//! publishes one event and closes the ring. So it has no protocol of its own, and no recovery of
-//! its own: a dead owner's place goes to its successor, and a dead waiter's event comes again, as
-//! in any ring.
+//! publishes one event and closes the ring. So it has neither a protocol nor a recovery of its own:
+//! a successor takes the place of a dead owner, and a dead waiter's event comes again, as in any
+//! ring.
 //!
 //! Invariants
 //! - I1: the only position that a promise publishes is the first one. [`Promise::fulfil`] consumes
@@ -29,15 +29,15 @@ use crate::handles::builder::Builder;
 use crate::handles::segment::Segment;
 use crate::layout::Checked;
 
-/// Name of the stage that waits, in `slipring ls` and in the segment.
+/// Name of the waiting stage, in `slipring ls` and in the segment.
 const WAITER: &str = "waiter";
 /// Number of processes that can be attached at once, unless stated.
 const PARTICIPANTS: u32 = 8;
 
-/// The shared memory of one promise, made or opened, and not mapped yet.
+/// The shared memory of one promise, which is made or opened and not mapped yet.
 ///
 /// A promise hands one value of plain data from one process to another, once. Either process may be
-/// killed at any moment, and be followed by another one.
+/// killed at any moment, and another process can take its place.
 ///
 /// ```
 /// use slipring_shm::PromiseSegment;
@@ -63,7 +63,7 @@ const PARTICIPANTS: u32 = 8;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What becomes of it
+/// # Outcomes
 ///
 /// | what happens | the waiter | the next process that asks for the promise |
 /// |---|---|---|
@@ -84,7 +84,7 @@ pub struct PromiseSegment<T> {
 }
 
 impl<T: Event> PromiseSegment<T> {
-    /// Declares a new promise of that name, in `/dev/shm`. Nothing is made before
+    /// Declares a new promise with that name, in `/dev/shm`. Nothing is made before
     /// [`build`](PromiseBuilder::build).
     ///
     /// Example: [`PromiseSegment`].
@@ -108,14 +108,14 @@ impl<T: Event> PromiseSegment<T> {
     }
 
     /// Declares a new promise without a name: a memfd, which other processes open by a descriptor
-    /// that they inherit or are sent. `label` is for people.
+    /// that they inherit or receive. `label` appears in messages.
     ///
     /// Example: [`PromiseSegment::open_memfd`].
     pub fn create_memfd(label: impl Into<String>) -> PromiseBuilder<T> {
         PromiseBuilder::new(Segment::create_memfd(label))
     }
 
-    /// Opens the promise of that name, and checks file, header, type and shape. Maps nothing.
+    /// Opens the promise with that name, and checks file, header, type and shape. Maps nothing.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -135,8 +135,8 @@ impl<T: Event> PromiseSegment<T> {
         PromiseSegment::checked(Segment::open_at(path)?)
     }
 
-    /// Opens the promise behind the descriptor of a memfd, which it opens anew: the passed
-    /// descriptor can be closed.
+    /// Opens the promise behind the descriptor of a memfd. The call opens the memfd again, so the
+    /// passed descriptor can be closed.
     ///
     /// ```
     /// use slipring_shm::PromiseSegment;
@@ -161,8 +161,8 @@ impl<T: Event> PromiseSegment<T> {
         Ok(PromiseSegment { segment, wait: Wait::Blocking })
     }
 
-    /// Chooses how the handles that are made from now on wait; [`Wait::Blocking`] unless stated.
-    /// Other processes choose for themselves.
+    /// Sets how handles that are made from now on wait; [`Wait::Blocking`] unless stated. Other
+    /// processes choose for themselves.
     ///
     /// ```
     /// use slipring::Wait;
@@ -185,9 +185,9 @@ impl<T: Event> PromiseSegment<T> {
         self.segment.memfd()
     }
 
-    /// Attaches, and takes the place of the one who owes the value. If its owner before was killed
-    /// or panicked, this handle takes its place. What that owner may have half-written is never
-    /// seen.
+    /// Attaches, and takes the place of the process that owes the value. If an earlier owner was
+    /// killed or panicked, this handle takes over, and the value that the owner may have
+    /// half-written is never seen.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -216,7 +216,7 @@ impl<T: Event> PromiseSegment<T> {
             other => other?,
         };
         step!("promise-owned");
-        // The owner before may have died between its publication and the close.
+        // An earlier owner may have died between its publication and the close.
         let fulfilled = match tx.try_claim() {
             Ok(slot) => slot.seq() != attached.first_seq(),
             Err(ClaimError::Gated { .. }) => true,
@@ -229,8 +229,8 @@ impl<T: Event> PromiseSegment<T> {
         Ok(Promise { tx })
     }
 
-    /// Attaches, and takes the place of the waiter. If the waiter before was killed or has left,
-    /// this handle takes its place.
+    /// Attaches, and takes the place of the waiter. If an earlier waiter was killed or has left,
+    /// this handle takes over.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -255,13 +255,14 @@ impl<T: Event> PromiseSegment<T> {
     unsafe fn attach(&self) -> Result<Attached<T>, SegmentError> {
         // SAFETY: the caller's promise.
         let attached = unsafe { self.segment.attach()? };
-        // The name may mean another segment by now.
+        // The name may lead to another segment by now.
         attached.check(shape)?;
         attached.wait(self.wait.clone())
     }
 }
 
-/// Compares a segment with a promise's shape. Returns what a promise has, and the segment has not.
+/// Compares a segment with the shape of a promise. The error names the property that the segment
+/// lacks.
 fn shape(checked: &Checked) -> Result<(), Problem> {
     let lacks = |expected| Err(Problem::NotPromise { expected });
     let [stage] = &checked.stages[..] else { return lacks("a single stage") };
@@ -283,7 +284,7 @@ impl<T> fmt::Debug for PromiseSegment<T> {
     }
 }
 
-/// A promise between processes as declared, not made yet.
+/// A promise between processes that is declared and not made yet.
 ///
 /// Example: [`PromiseSegment`].
 #[derive(Debug)]
@@ -295,12 +296,13 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(builder.capacity(1).reader(WAITER).participants(PARTICIPANTS))
     }
 
-    /// Sets what a waiter gets when the process that owns the promise dies: it waits for a
-    /// successor unless stated, is told ([`PeerDead`](crate::PromiseError::PeerDead)), or the
-    /// promise fails for good ([`Ended`](crate::PromiseError::Ended)).
+    /// Sets the effect that a death of the owning process has on the waiter. It waits for a
+    /// successor unless stated. It can get an error instead
+    /// ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise fails for good
+    /// ([`Ended`](crate::PromiseError::Ended)).
     ///
-    /// A promise that is to fail may also fail by an owner that dies right after it has fulfilled
-    /// it, while the waiter looks for deaths.
+    /// A promise that fails with its owner may also fail if the owner dies right after it has
+    /// fulfilled the promise, while the waiter checks for deaths.
     ///
     /// ```
     /// use slipring_shm::{OnDeath, PromiseSegment};
@@ -322,7 +324,7 @@ impl<T: Event> PromiseBuilder<T> {
     }
 
     /// Sets the number of processes that can be attached at once: 1 to 1,024, 8 unless stated. Dead
-    /// ones count until their places are needed.
+    /// processes count until their places are needed.
     ///
     /// ```
     /// use slipring_shm::PromiseSegment;
@@ -351,7 +353,7 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.allow_overcommit())
     }
 
-    /// Makes the segment: whole, or not at all.
+    /// Makes the segment, whole or not at all.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -359,7 +361,7 @@ impl<T: Event> PromiseBuilder<T> {
     /// As for [`Builder::build`].
     ///
     /// # Cost
-    /// A file of some 80 KiB and the value, allocated and zeroed by the kernel.
+    /// The kernel allocates and zeroes a file of some 80 KiB and the value.
     pub fn build(self) -> Result<PromiseSegment<T>, SegmentError> {
         Ok(PromiseSegment { segment: self.0.build()?, wait: Wait::Blocking })
     }
@@ -367,8 +369,8 @@ impl<T: Event> PromiseBuilder<T> {
 
 /// The place of the process that owes the value.
 ///
-/// Dropping it breaks the promise. A panic that drops it, and a kill, leave the promise to a
-/// successor.
+/// Dropping it breaks the promise. If a panic drops it, or its process is killed, the promise is
+/// left to a successor.
 ///
 /// Example: [`PromiseSegment`].
 #[must_use = "a promise that is dropped is broken"]
@@ -377,8 +379,8 @@ pub struct Promise<T> {
 }
 
 impl<T: Event> Promise<T> {
-    /// Hands the value over, and wakes the waiter if it sleeps. The segment keeps the value if no
-    /// process waits yet.
+    /// Hands the value over, and wakes the waiter if it sleeps. If no process waits yet, the
+    /// segment keeps the value.
     ///
     /// Example: [`PromiseSegment`].
     ///
@@ -386,16 +388,16 @@ impl<T: Event> Promise<T> {
     /// The ring of the promise has failed, or is damaged.
     ///
     /// # Cost
-    /// A copy of the value, and the publication and the close of a ring; never a wait. A waiter
-    /// that sleeps costs a system call.
+    /// A copy of the value, and the publication and the close of a ring; a system call if the
+    /// waiter sleeps. The call never waits.
     pub fn fulfil(self, value: T) -> Result<(), WaitError> {
         self.fulfil_with(|slot| *slot = value)
     }
 
-    /// Has `fill` write the value where the waiter reads it, without a copy, and hands it over. The
-    /// slot holds any bytes before: zeros, or what an owner before has left.
+    /// Lets `fill` write the value where the waiter reads it, without a copy, and hands it over.
+    /// `fill` finds any bytes there: zeros, or those that an earlier owner has left.
     ///
-    /// A panic of `fill` leaves the promise to a successor.
+    /// If `fill` panics, the promise is left to a successor.
     ///
     /// ```
     /// use slipring_shm::PromiseSegment;

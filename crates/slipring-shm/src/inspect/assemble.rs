@@ -1,4 +1,4 @@
-//! A summary, made of the copies of a segment's words.
+//! A summary, assembled from the copies of a segment's words.
 //!
 //! Invariants
 //! - I1: a tap follows no tap, so the positions of the stages before a tap are known before its
@@ -24,17 +24,18 @@ use crate::layout::{Checked, MAX_PARTICIPANTS, StageRecord};
 use crate::system::limits::FOLDER;
 use crate::system::lock;
 
-/// Names of what slots hold, by the kinds in the header.
+/// Names of the contents of slots, by their numbers in the header.
 const CONTENTS: [&str; 3] = ["events", "messages", "blocks"];
 
-/// Looks at the segment at `path`.
+/// Inspects the segment at `path`.
 pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     let file = File::open(path, Rights::Read)?;
     let checked = read_head(&file)?;
     let header = &checked.header;
     let held = lock::probe(file.as_fd(), 0..MAX_PARTICIPANTS + 1)
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
-    // The first walk may take milliseconds, in which the producers go on. The second one is short.
+    // The first walk may take milliseconds, in which the producers go on publishing. The second
+    // walk is short.
     let known = Positions::copy(&file, &checked)?.published(&file, &checked, None)?;
     let found = Positions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
     let positions = Positions::copy(&file, &checked)?; // I3, I4
@@ -81,22 +82,22 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
     })
 }
 
-/// How far a stage is.
+/// Progress of a stage.
 struct StageProgress {
     /// Position before which it has released all events.
     position: u64,
     /// Position before which it was lent all events.
     held: u64,
-    /// Of each worker, shard or member: the position of its first event that it has not released.
+    /// First position that each worker, shard or member has not released.
     seats: Vec<Option<u64>>,
 }
 
-/// Returns how far each stage is.
+/// Returns the progress of each stage.
 fn progress_of(checked: &Checked, positions: &Positions, published: u64) -> Vec<StageProgress> {
     let progress = |stage: &StageRecord| {
         let pool = positions.pool(stage);
-        // Each shard has a line, the first one's is the stage's. A stage is where its slowest shard
-        // is.
+        // Each shard has a line, and the first shard's is the stage's. The stage is as far as its
+        // slowest shard.
         let shards = if stage.delivery == SHARDS { stage.seats } else { 1 };
         let of_shard =
             |shard: u32| positions.line((stage.line as usize).checked_add(shard as usize)?);
@@ -119,7 +120,7 @@ fn progress_of(checked: &Checked, positions: &Positions, published: u64) -> Vec<
         StageProgress { position, held: held.map_or(position, |held| later(position, held)), seats }
     };
     let mut all: Vec<StageProgress> = checked.stages.iter().map(progress).collect();
-    // A tap is where its slowest member is, or the stage before it that is furthest behind (I1).
+    // A tap is as far as its slowest member, or the slowest stage before it (I1).
     for (number, stage) in checked.stages.iter().enumerate().filter(|(_, s)| s.delivery == TAP) {
         let before = followed(checked, stage).map(|number| all[number].position);
         let members = all[number].seats.iter().flatten().copied();
@@ -144,7 +145,7 @@ fn lag(published: u64, position: u64, capacity: u64) -> u64 {
     (ahead(published, position).max(0) as u64).min(capacity)
 }
 
-/// Returns the number of free slots, with positions that were copied after `published` was found
+/// Returns the number of free slots, by positions that were copied after `published` was found
 /// (I4).
 fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     let capacity = checked.header.capacity;
@@ -154,7 +155,7 @@ fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     capacity - used.unwrap_or(0)
 }
 
-/// Returns the events that a seat has from `begin` to `end`; `None`: none, or too many for a ring.
+/// Returns the events from `begin` to `end`, or `None` if there is none, or more than a ring holds.
 fn events(begin: u64, end: u64, capacity: u64) -> Option<SeqRange> {
     (1..=capacity).contains(&end.wrapping_sub(begin)).then(|| (begin..end).into())
 }
@@ -182,7 +183,7 @@ fn producer_seats(
     let summary = |(number, seat): (u64, &Seat)| {
         let (begin, end) = seat.intent();
         let events = events(begin, end, checked.header.capacity).filter(|_| several);
-        // An intent stays when its claim is published, and is there before the claim.
+        // A seat's intent is there before its claim, and stays when the claim is published.
         let claims = match &events {
             Some(events) => copies::is_claimed(file, checked, events, number)?,
             None => false,

@@ -1,9 +1,9 @@
 //! Copies of a segment's words.
 //!
 //! Invariants
-//! - I1: a file that was shortened gives fewer words, and no error.
-//! - I2: a walk over the stamps ends after a lap, and after [`WALK`] bytes or reads, whatever the
-//!   stamps say.
+//! - I1: a file that was shortened yields fewer words, and no error.
+//! - I2: a walk over the stamps ends after a lap at most, and after [`WALK`] bytes at most,
+//!   whatever the stamps say.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -28,17 +28,17 @@ use crate::system::machine::Process;
 pub(super) const POOL: u8 = 1;
 /// Number of the delivery to shards.
 pub(super) const SHARDS: u8 = 2;
-/// Number of the delivery of a tap.
+/// Number of the delivery to a tap.
 pub(super) const TAP: u8 = 3;
 
-/// Largest number of bytes that one read of stamps copies. Stamps further apart are read one by
-/// one.
+/// Largest number of bytes that one read of stamps copies. Stamps further apart than that are read
+/// one by one.
 const CHUNK: u64 = 1 << 16;
-/// Largest number of bytes that one look copies to find the last published event. Each read counts
+/// Largest number of bytes that one walk copies to find the last published event. Each read counts
 /// as a kilobyte at least.
 const WALK: u64 = 1 << 26;
 
-/// The words of positions, and then the seats, as they were copied.
+/// The lines of positions and the seats, as they were copied.
 pub(super) struct Positions {
     lines: Vec<Vec<u64>>,
     pub(super) seats: Vec<Seat>,
@@ -60,7 +60,7 @@ impl Positions {
         self.lines.get(line)?.first().copied()
     }
 
-    /// Returns what the lines of a pool say. `None`: the stage is no pool, or lines are missing.
+    /// Returns the positions of a pool, or `None` if the stage is no pool, or lines are missing.
     pub(super) fn pool(&self, stage: &StageRecord) -> Option<PoolPositions> {
         let first = stage.line as usize;
         let of_pool = self.lines.get(first..)?.get(..stage.room as usize + 2)?;
@@ -82,8 +82,8 @@ impl Positions {
         ends.fold(checked.header.first, later)
     }
 
-    /// Returns the position before which all events are published, by positions and stamps. `known`
-    /// is an earlier result.
+    /// Returns the position before which all events are published, according to positions and
+    /// stamps. `known` is an earlier result.
     pub(super) fn published(
         &self,
         file: &File,
@@ -118,7 +118,8 @@ fn words(file: &File, area: &Area) -> Result<Vec<Vec<u64>>, Problem> {
     Ok(bytes.chunks_exact(LINE as usize).map(line).collect())
 }
 
-/// Returns the end of the runs that follow `from`, the end of a run, by the stamps in the file.
+/// Walks the stamps in the file from `from`, the end of a run, and returns the end of the runs that
+/// follow.
 fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     let (stamps, capacity) = (checked.areas.stamps, checked.shape.capacity);
     let (mut seq, mut spent, mut most) = (from, 0, 1);
@@ -132,7 +133,7 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
             bytes.get(at..at.checked_add(8)?)
         });
         let Some(stamp) = stamp else {
-            // A ring whose stages keep up has few stamps to read, so reads begin small.
+            // In a ring whose stages keep up, few stamps follow, so the first reads are small.
             let Some(at) = stamps.item(index).filter(|_| spent < WALK) else { break };
             let count = fits.min(most).min(capacity - index);
             let length = (count - 1) * stamps.stride + 8;
@@ -153,8 +154,8 @@ fn walk(file: &File, checked: &Checked, from: u64) -> Result<u64, Problem> {
     Ok(seq)
 }
 
-/// Returns whether the producers' seat `number` claims these positions: whether the claim word, or
-/// the stamp of the first position, says so.
+/// Returns whether the producers' seat `number` claims these positions, according to the claim word
+/// or to the stamp of the first position.
 pub(super) fn is_claimed(
     file: &File,
     checked: &Checked,
@@ -165,7 +166,7 @@ pub(super) fn is_claimed(
     let at = areas.lines.item(CLAIM_WORD_LINE as u64);
     let at = at.zip(areas.stamps.item(events.first_seq() & (capacity - 1)));
     let Some((claim_word, stamp)) = at else { return Ok(false) };
-    // A producer stamps the claim before its own, and then swaps the claim word.
+    // A producer stamps the claim that precedes its own, and then swaps the claim word.
     let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
     let words = (word(&stamp), word(&claim_word));
     let is_whole = stamp.len() == 8 && claim_word.len() == 8;

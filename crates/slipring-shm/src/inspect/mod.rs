@@ -1,18 +1,18 @@
-//! Looking at segments without attaching: nothing is mapped, locked or changed.
+//! Inspecting segments without attaching: nothing is mapped, locked or changed.
 //!
-//! `copies` copies the words, `summary` says what users get, `assemble` makes the one of the other,
-//! and `waits` says which party waits for which.
+//! `copies` copies the words, `summary` has the types that users get, `assemble` makes these of the
+//! copies, and `waits` tells which party waits for which.
 //!
 //! Invariants
-//! - I1: all bytes are copied by `pread`, which comes back short where a file was shortened.
-//! - I2: what the copies say is checked before it is used as an offset or count.
+//! - I1: all bytes are copied by `pread`, which returns fewer bytes if the file was shortened.
+//! - I2: a copied word is checked before it is used as an offset or a count.
 //! - I3: positions are copied after the stamps, which may take long to walk over. The published
-//!   position of a summary is the later one of what the stamps tell and of all positions. So no
-//!   stage is ahead of it, and a lag is at most a little too large or too small.
-//! - I4: [`Summary::free`] compares what the stamps told with positions that were copied later. So
-//!   no slot is missing from that number, and 0 proves that the ring was full at one moment. Only a
-//!   pool's position may be too old: a worker that loses a race for a chunk shows an old bound for
-//!   a moment.
+//!   position of a summary is the latest of all positions and of the end that the stamps show. So
+//!   no stage is ahead of it, and a lag is at most a little too large or too small.
+//! - I4: [`Summary::free`] compares the end that the stamps showed with positions that were copied
+//!   later. So the number misses no free slot, and 0 proves that the ring was full at one moment.
+//!   Only a pool's position may be too old, because a worker that loses a race for a chunk shows an
+//!   old bound for a moment.
 
 mod assemble;
 mod copies;
@@ -31,7 +31,7 @@ use crate::system::limits::FOLDER;
 
 pub use summary::{FailureSummary, ParticipantSummary, Party, SeatSummary, StageSummary, Summary};
 
-/// Looks at the segment `name`. Safe: nothing is mapped, and nothing waits for the caller.
+/// Inspects the segment `name`. The call maps nothing, and nothing waits for it.
 ///
 /// # Cost
 /// A few system calls, one for each place of a participant, and one for each publication between
@@ -75,7 +75,7 @@ pub fn inspect(name: impl AsRef<OsStr>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::named(name)?)
 }
 
-/// Looks at the segment at `path`.
+/// Inspects the segment at `path`.
 ///
 /// Example: [`inspect`].
 ///
@@ -85,8 +85,8 @@ pub fn inspect_at(path: impl Into<PathBuf>) -> Result<Summary, SegmentError> {
     inspect_location(&Location::Path(path.into()))
 }
 
-/// Looks at all segments in `/dev/shm`, ordered by path. A segment that cannot be read is an error
-/// of its own. A segment that is removed during the call is left out.
+/// Inspects all segments in `/dev/shm`, in the order of their paths. Each segment that cannot be
+/// read has its own error in the list, and segments that are removed during the call are left out.
 ///
 /// ```
 /// for segment in slipring_shm::list()? {

@@ -1,4 +1,4 @@
-//! What a look at a segment returns.
+//! The result of inspecting a segment.
 //!
 //! Invariants
 //! - I1: names and texts have no control characters, so they can be printed to a terminal.
@@ -19,9 +19,9 @@ use crate::system::machine::{Process, ProcessState};
 /// Summary of a segment's head, of its stages, and of its participants.
 ///
 /// The words of a running segment are copied one after the other, while processes change them. So
-/// positions, lags and seats may be of different moments, and are old when the caller sees them.
-/// A lag is never negative and never above the capacity. All of it is for people; nothing may rest
-/// on it.
+/// positions, lags and seats may be of different moments, and are old when the caller sees them. A
+/// lag is never negative and never above the capacity. A summary is for people to read: no program
+/// may rely on it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -29,7 +29,7 @@ pub struct Summary {
     pub name: Option<String>,
     /// Path of the file.
     pub path: PathBuf,
-    /// Random number of the segment. A segment that was removed and made anew has another one.
+    /// Random number of the segment. A segment that was removed and made again has another number.
     pub id: [u8; 16],
     /// Name of the events' type.
     pub type_name: String,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub type_version: u32,
     /// Size of an event, in bytes.
     pub event_size: u64,
-    /// What the slots hold: `events` of a type, `messages`, or `blocks`.
+    /// Contents of the slots: `events` of a type, `messages`, or `blocks`.
     pub contents: &'static str,
     /// Number of slots.
     pub capacity: u64,
@@ -49,40 +49,40 @@ pub struct Summary {
     pub producers: u32,
     /// Longest time between two checks of a waiting participant for deaths.
     pub notice: Duration,
-    /// Position before which all events are published, as far as stamps and positions tell. In a
+    /// Position before which all events are published, as far as stamps and positions show. In a
     /// ring of millions of slots whose stages are far behind, more events may be published.
     pub published: u64,
-    /// Number of slots without an event that a stage has yet to release; 0: the ring was full at
-    /// one moment of the look. (Behind a pool it may have seemed so: the bound of a worker that
-    /// lost a race for a chunk is old for a moment.) Slots that producers have claimed and not
-    /// published count as free.
+    /// Number of slots without an event that a stage has yet to release. If it is 0, the ring was
+    /// full at one moment during the call. (Behind a pool it may only have seemed full, because the
+    /// bound of a worker that lost a race for a chunk is old for a moment.) Slots that producers
+    /// have claimed and not published count as free.
     pub free: u64,
-    /// The producers' places; none: the segment has no ring.
+    /// The producers' places; empty if the segment has no ring.
     pub producer_seats: Vec<SeatSummary>,
-    /// Effect of the producer's death on the stages that wait for it.
+    /// Effect of the producer's death on the waiting stages.
     pub producer_on_death: OnDeath,
     /// Counts of the producers.
     pub producer_counts: Counts,
-    /// Number of the producers' threads that sleep until there is room. A thread that died in its
-    /// sleep counts until the next wake-up.
+    /// Number of producer threads that sleep until there is room. A thread that died in its sleep
+    /// counts until the next wake-up.
     pub producers_asleep: u32,
     /// The stages, in the order of the table.
     pub stages: Vec<StageSummary>,
     /// Number of places of participants.
     pub places: u32,
-    /// The participants that are attached, or died and are not recovered yet.
+    /// Participants that are attached, or dead and not recovered yet.
     pub participants: Vec<ParticipantSummary>,
-    /// Whether no process is attached, attaching or removing: the segment may be removed.
+    /// Whether no process is attached, attaching or removing, so that the segment may be removed.
     pub stale: bool,
     /// Whether the ring runs, or how it ended.
     pub ending: Ending,
-    /// Position after the last event; `None`: the ring is not closed.
+    /// Position behind the last event; `None` if the ring is not closed.
     pub last: Option<u64>,
-    /// The first failure; `None`: no process has recorded one.
+    /// First failure; `None` if no process has recorded one.
     pub failure: Option<FailureSummary>,
 }
 
-/// A stage, as the stage table declares it, and how far it is.
+/// A stage, as the stage table declares it, and its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StageSummary {
@@ -94,48 +94,50 @@ pub struct StageSummary {
     pub delivery: &'static str,
     /// Number of handles that it has room for.
     pub room: u32,
-    /// Names of the stages that it follows; none: it follows the producer.
+    /// Names of the stages that it follows; empty if it follows the producer.
     pub after: Vec<String>,
-    /// Effect of its process's death on those that wait for it.
+    /// Effect of its process's death on the parties that wait for it.
     pub on_death: OnDeath,
     /// Position before which it has released all events.
     pub position: u64,
-    /// Position before which it was lent all events; of a pool, before which workers have taken all
-    /// events; of shards, that of the furthest one. The events from `position` to here come again
-    /// if its process dies.
+    /// Position before which the stage was lent all events. For a pool, workers have taken all
+    /// events before it; for shards, it is the position of the furthest shard. The events from
+    /// `position` to here come again if the process dies.
     pub held: u64,
     /// Number of published events that it has not released, at most the capacity.
     pub lag: u64,
-    /// Its places, one for each handle that it has room for.
+    /// Places, one for each handle that the stage has room for.
     pub seats: Vec<SeatSummary>,
     /// Counts of its handles.
     pub counts: Counts,
-    /// Number of threads that sleep at its wait queue, which it shares with the other stages that
-    /// follow the same stages. A thread that died in its sleep counts until the next wake-up.
+    /// Number of threads that sleep at the stage's wait queue, which it shares with the other
+    /// stages that follow the same stages. A thread that died in its sleep counts until the next
+    /// wake-up.
     pub asleep: u32,
 }
 
-/// The place of a stage or of the producer, and the process that has it.
+/// A place of a stage or of the producers, and the process that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeatSummary {
-    /// Number of the participant that has the place; `None`: the place is free, or an orphan. The
-    /// participant may be dead.
+    /// Number of the participant that has the place, which may be dead; `None` if the place is free
+    /// or an orphan.
     pub participant: Option<u32>,
     /// Whether a worker of a pool left the place, or died there, with events that it had not
-    /// released. Another worker of the pool adopts them; no process can take the place before.
+    /// released. No process can take the place until another worker of the pool has adopted the
+    /// events.
     pub orphan: bool,
-    /// Number of participants that died here and were followed by another one, or removed.
+    /// Number of participants that died here and were followed by another participant, or removed.
     pub deaths: u32,
-    /// Of a tap's reader, and of a shard: the position of its first event that it has not released.
-    /// `None`: the place is of another kind, or of a tap and free.
+    /// First position that a tap's reader or a shard has not released; `None` for other places, and
+    /// for a free place of a tap.
     pub position: Option<u64>,
-    /// Of a pool's worker, or an orphan: the events that it has taken and not released. Of one of
-    /// several producers: the positions that it has claimed and not published. `None`: none.
+    /// Events that a pool's worker, or an orphan, has taken and not released; or positions that one
+    /// of several producers has claimed and not published; `None` if there are none.
     pub events: Option<SeqRange>,
-    /// Of a tap: number of events that the last reader here had not read when it was found dead. A
-    /// reader that takes the place resets the number. A reader that dies at once may leave the
-    /// number of the one before.
+    /// Number of events that the last reader at this place of a tap had not read when it was found
+    /// dead. The next reader that takes the place resets the number. If it dies at once, the number
+    /// may still be that of its predecessor.
     pub unread: u64,
 }
 
@@ -149,22 +151,22 @@ pub struct ParticipantSummary {
     pub pid: u32,
     /// User that it acts for.
     pub uid: u32,
-    /// Name that it gave itself.
+    /// Name that the participant gave itself.
     pub name: String,
     /// Time of attaching, since 1970.
     pub joined: Duration,
     /// Whether it is alive.
     pub liveness: Liveness,
-    /// Whether its process is stopped, by SIGSTOP or a debugger, as far as this process can see.
+    /// Whether its process is stopped, by a signal or a debugger, as far as this process can see.
     pub stopped: bool,
     /// The process, as the record names it.
     pub(super) process: Process,
 }
 
 impl ParticipantSummary {
-    /// Returns whether the process has ended by now, as far as this process can see. `false` of a
-    /// process of another pid namespace. Number and start time are compared, so a later process of
-    /// the same number is not taken for it.
+    /// Returns whether the process has ended by now, as far as this process can see. The result is
+    /// `false` for a process of another pid namespace. Number and start time are compared, so a
+    /// later process of the same number is not taken for it.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -183,13 +185,13 @@ impl ParticipantSummary {
     }
 }
 
-/// The first failure of a ring, as the process that failed has recorded it.
+/// The first failure of a ring, as recorded by the process that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailureSummary {
-    /// Name of the stage that failed; `producer` for a producer.
+    /// Name of the stage that failed, or `producer` for a producer.
     pub stage: String,
-    /// Position of the event at fault; `None`: no event was at fault.
+    /// Position of the event at fault; `None` if no event was.
     pub seq: Option<u64>,
     /// The message, cut where it was too long for the segment.
     pub text: String,
@@ -205,7 +207,7 @@ impl fmt::Display for FailureSummary {
     }
 }
 
-/// A party of a ring: what waits, and is waited for.
+/// A party of a ring, which waits for other parties and is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Party {
     /// The stage with this index in [`Summary::stages`].
@@ -239,7 +241,7 @@ impl Summary {
         }
     }
 
-    /// Returns the stage that a party is; `None`: the party is the producers, or of another
+    /// Returns the stage that a party is, or `None` if the party is the producers, or of another
     /// summary.
     ///
     /// Example: [`Summary::awaited`].
@@ -250,8 +252,8 @@ impl Summary {
         }
     }
 
-    /// Returns the position of a party: the producers', before which all events are published, or a
-    /// stage's, before which it has released all events.
+    /// Returns the position of a party. Before the producers' position, all events are published;
+    /// before a stage's, it has released all events.
     ///
     /// Example: [`Summary::awaited`].
     pub fn position(&self, party: Party) -> u64 {

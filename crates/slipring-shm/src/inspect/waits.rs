@@ -1,8 +1,9 @@
-//! Which party waits for which, as far as positions tell.
+//! Which party waits for which, as far as positions show.
 //!
 //! Invariants
-//! - I1: the producers wait only if the ring was full at one moment, or if one of their threads
-//!   sleeps. A stage waits only if it has released all that the parties before it let it see.
+//! - I1: the producers count as waiting only if the ring was full at one moment, or if one of their
+//!   threads sleeps. A stage counts as waiting only if it has released all events that the parties
+//!   before it let it see.
 //! - I2: a chain of waiting parties names no party twice, whatever the words of the segment say.
 
 use slipring::segment::Ending;
@@ -18,16 +19,17 @@ impl StageSummary {
 }
 
 impl Summary {
-    /// Returns the party for whose progress `party` waits, as of this look; `None`: it has
-    /// something to do, or the ring has ended for it. A tap waits for no party, but its readers do.
+    /// Returns the party for whose progress `party` waits, according to this summary. Returns
+    /// `None` if it has something to do, or if the ring has ended for it. A tap waits for no party,
+    /// but its readers do.
     ///
-    /// The producers wait while the ring is full, or while one of their threads sleeps: for the
-    /// gating stage that is furthest behind. A stage that has released all that the parties before
-    /// it let it see waits for the slowest of these. Where a tap without a slow reader stands in
-    /// between, the party before the tap is named.
+    /// While the ring is full, or one of their threads sleeps, the producers wait for the slowest
+    /// gating stage. A stage that has released all events that the parties before it let it see
+    /// waits for the slowest of these. If that is a tap that no reader holds up, the party before
+    /// the tap is named.
     ///
-    /// A party that seems to wait may just be doing something else: no word says that a thread is
-    /// polling.
+    /// A party that seems to wait may be busy with something else, because no word tells whether a
+    /// thread is polling.
     ///
     /// ```
     /// use slipring_shm::{Party, Segment};
@@ -71,8 +73,8 @@ impl Summary {
         Some(awaited).filter(|&awaited| awaited != party)
     }
 
-    /// Returns the party that `party` waits for, then the one that this party waits for, and so on.
-    /// The last one is what holds all of them up.
+    /// Returns the party that `party` waits for, then the party that this one waits for, and so on.
+    /// The last party holds up all of them.
     ///
     /// Example: [`Summary::awaited`].
     pub fn awaited_in_turn(&self, party: Party) -> Vec<Party> {
@@ -87,7 +89,7 @@ impl Summary {
         chain
     }
 
-    /// Returns the party that gates the producers; `None`: the producers do not wait.
+    /// Returns the party that gates the producers, or `None` if the producers do not wait.
     fn gate(&self) -> Option<Party> {
         if self.ending != Ending::Running {
             return None;
@@ -103,25 +105,28 @@ impl Summary {
         Some(self.culprit(gating)?.0)
     }
 
-    /// Returns the party that a stage waits for; `None`: it has something to do, or is at the end.
+    /// Returns the party that a stage waits for, or `None` if it has something to do, or is at the
+    /// end.
     fn before(&self, stage: &StageSummary) -> Option<Party> {
         if stage.is_tap() || self.last == Some(stage.position) {
             return None;
         }
         let (party, position) = self.slowest_before(stage);
-        // The words before the stage's own were copied before it, so it may seem to be ahead.
+        // The words of the parties before it were copied earlier than its own, so it may seem to be
+        // ahead.
         (ahead(stage.position, position) >= 0).then_some(party)
     }
 
-    /// Returns the slowest party before a stage, and the position up to which it lets the stage go.
+    /// Returns the slowest party before a stage, and the position up to which that party lets the
+    /// stage go.
     fn slowest_before(&self, stage: &StageSummary) -> (Party, u64) {
         let is_before = |&number: &usize| stage.after.contains(&self.stages[number].name);
         let before = (0..self.stages.len()).filter(is_before);
         self.culprit(before).unwrap_or((Party::Producers, self.published))
     }
 
-    /// Returns the slowest of some stages, and its position. If that is a tap that none of its
-    /// readers holds up, returns the party before the tap.
+    /// Returns the slowest of some stages, and its position. If that stage is a tap that none of
+    /// its readers holds up, returns the party before the tap instead.
     fn culprit(&self, stages: impl Iterator<Item = usize>) -> Option<(Party, u64)> {
         let slower = |one: usize, other: usize| {
             let [first, second] = [one, other].map(|number| self.stages[number].position);

@@ -1,7 +1,7 @@
 //! The head of a segment: header, stage table and schema, as plain data.
 //!
 //! Invariants
-//! - I1: a [`Head`] is a private copy. What other processes do to the file does not change it.
+//! - I1: a [`Head`] is a private copy, which no other process can change by writing to the file.
 //! - I2: the header length counts the bytes from 0 to the end of the schema, rounded up to 8. The
 //!   checksum covers all of them but itself and the magic.
 //! - I3: [`Head::check`] trusts no field that it has not checked, and computes with checked
@@ -17,13 +17,13 @@ use crate::system::limits::{
     NOTICE_MS, SCHEMA_AT, SLOTS_ALIGN, STAGE_NAME, STAGES_AT, STATUS_LINES, TYPE_NAME,
 };
 
-/// First bytes of a segment, stored last.
+/// First bytes of a segment, which its creator stores last.
 pub const MAGIC: [u8; 8] = *b"SLIPRING";
 /// Version of the layout that other versions cannot read.
 pub const MAJOR: u32 = 1;
 /// Version of additions that older readers may ignore.
 pub const MINOR: u32 = 0;
-/// Order mark: another byte order reads another number.
+/// Order mark: a machine of another byte order reads another number.
 pub const ORDER: u64 = 0x0102_0304_0506_0708;
 /// Kind of a segment whose slots hold events of one type.
 pub const KIND_EVENTS: u32 = 0;
@@ -31,9 +31,9 @@ pub const KIND_EVENTS: u32 = 0;
 pub const KIND_MESSAGES: u32 = 1;
 /// Kind of a segment whose slots hold blocks, whose size the header alone says.
 pub const KIND_BLOCKS: u32 = 2;
-/// Largest number of an effect of a stage's death.
+/// Largest number for the effect of a stage's death.
 const MAX_ON_DEATH: u32 = 2;
-/// Largest number of an effect of the producers' death.
+/// Largest number for the effect of the producers' death.
 const MAX_PRODUCER_ON_DEATH: u32 = 3;
 /// Features that this version knows.
 const FEATURES: u32 = 0;
@@ -176,7 +176,7 @@ impl StageRecord {
         stage
     }
 
-    /// Returns the name, for people.
+    /// Returns the name as a text that can be printed.
     pub fn name(&self) -> String {
         text(&self.name)
     }
@@ -227,8 +227,8 @@ impl Checked {
 }
 
 impl Head {
-    /// Makes the head of a new segment, with checksum and magic. The function fills the fields that
-    /// `shape` decides; `header` has the others.
+    /// Makes the head of a new segment, with checksum and magic. The call fills in the fields that
+    /// `shape` decides, and takes the others from `header`.
     pub fn new(
         mut header: Header,
         shape: &Shape,
@@ -265,12 +265,12 @@ impl Head {
         head.0[schema_at..schema_at + schema.len()].copy_from_slice(schema);
         head.store(&header);
         head.seal();
-        // The creator applies the checks of openers, so that it makes no segment that they refuse.
+        // The creator applies the checks of openers, so it makes no segment that they would refuse.
         head.check(areas.length, |_| Ok(()))?;
         Ok(head)
     }
 
-    /// Takes bytes that were read from a file. `None`: they are not 65,536.
+    /// Takes bytes that were read from a file, or returns `None` if they are not 65,536.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Head> {
         (bytes.len() as u64 == HEAD).then(|| Head(bytes.into()))
     }
@@ -306,8 +306,8 @@ impl Head {
         hasher.finalize()
     }
 
-    /// Checks every field. `length` is the file's, in bytes. `boot` checks the number of the boot
-    /// in which the segment was made.
+    /// Checks every field. `length` is the length of the file, in bytes. `boot` checks the number
+    /// of the boot in which the segment was made.
     pub fn check(
         &self,
         length: u64,
@@ -396,8 +396,8 @@ impl Head {
             let record =
                 StageRecord::read_from_bytes(bytes).unwrap_or_else(|_| StageRecord::new_zeroed());
             let r = &record;
-            // Bits of the stages in front of it; a stage follows only those, so none follows
-            // itself.
+            // Bits of the stages ahead of it in the table. A stage follows only those, so none
+            // follows itself.
             let before = (1u64 << stage) - 1;
             let seats_end = r.first_seat.checked_add(r.seats);
             let key_end = u64::from(r.key_offset) + u64::from(r.key_length);
@@ -447,8 +447,8 @@ fn field(field: &'static str, found: u64, rule: &'static str, right: bool) -> Re
     if right { Ok(()) } else { Err(HeaderProblem::Field { field, found, rule }.into()) }
 }
 
-/// Returns whether `bytes` are a text of at least one character, then zeros, without control
-/// characters.
+/// Returns whether `bytes` are a text of at least one character and without control characters,
+/// followed by zeros.
 fn clean_text(bytes: &[u8]) -> bool {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(end);
@@ -523,7 +523,7 @@ fn check_areas(areas: &Areas, stamps: Stamps, event_at: u64) -> Result<(), Probl
     let mut spans: Vec<(u64, u64, &'static str)> = Vec::with_capacity(10);
     for (name, area) in areas.list() {
         let (at, align) = match (name, stamps) {
-            // The slots of stamps and events together begin at the first stamp.
+            // A slot holds its stamp and its event, and begins with the stamp.
             ("stamps", Stamps::Inside) => continue,
             ("events", Stamps::Inside) => (area.at.saturating_sub(event_at), SLOTS_ALIGN),
             ("events", _) => (area.at, SLOTS_ALIGN),

@@ -1,7 +1,7 @@
-//! The records that change: words that all participants may access, each at its own offset.
+//! The records that change while a segment is in use: words that all participants may access.
 //!
-//! What participants note of themselves is defined here. Seats, status, wait queues, lines and
-//! counters are the words of `slipring`, which knows their protocol.
+//! The records that participants write of themselves are defined here. Seats, status, wait queues,
+//! lines and counters are words of `slipring`, which knows their protocol.
 //!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
@@ -14,17 +14,17 @@ use slipring::segment::Seat;
 
 use crate::system::limits::LINE;
 
-/// A record of I1.
+/// A record as in I1.
 ///
 /// # Safety
 /// The type is `repr(C)`, made of `AtomicU32` and `AtomicU64` only, and has no padding that is
 /// read.
 pub unsafe trait Record: Sync + 'static {
-    /// Distance between two of them, in bytes: a multiple of a line.
+    /// Distance between two records, in bytes: a multiple of a line.
     const STRIDE: u64;
 }
 
-/// Bytes as words, for texts that a crash may leave half-written.
+/// A text in words, which a crash may leave half-written.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Text<const WORDS: usize>([AtomicU64; WORDS]);
@@ -42,28 +42,31 @@ impl<const WORDS: usize> Text<WORDS> {
         }
     }
 
-    /// Loads the text up to its first zero byte; what is no text becomes a replacement character.
+    /// Loads the text up to its first zero byte. Bytes that are no UTF-8 become replacement
+    /// characters.
     pub fn load(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
         text(&bytes)
     }
 }
 
-/// Returns the text up to the first zero byte, without control characters.
+/// Returns the text up to the first zero byte. Control characters, and bytes that are no UTF-8,
+/// become replacement characters.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     let clean = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     String::from_utf8_lossy(&bytes[..end]).chars().map(clean).collect()
 }
 
-/// Record of a participant, for people. The byte lock proves that it is alive, not this record.
+/// Record of a participant, for people to read. Whether the participant is alive, its byte lock
+/// proves, and not this record.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ParticipantRecord {
     /// Generation in bits 63 to 32, state in bits 31 to 0: [`ParticipantRecord::FREE`] or
     /// [`ParticipantRecord::ATTACHED`]. The generation counts how often the place was taken.
     pub state: AtomicU64,
-    /// Process number in its own pid namespace; for people, and to kill it.
+    /// Process number in its own pid namespace, for reports and for eviction.
     pub pid: AtomicU32,
     /// User that it acts for.
     pub uid: AtomicU32,
@@ -75,7 +78,7 @@ pub struct ParticipantRecord {
     pub joined: AtomicU64,
     /// Flags: [`ParticipantRecord::MEMBARRIER`].
     pub flags: AtomicU64,
-    /// Name for people.
+    /// Name that the participant gave itself, for reports.
     pub name: Text<8>,
 }
 

@@ -1,4 +1,4 @@
-//! The counts that decide a segment's size, and the places of its areas.
+//! The counts that decide a segment's size, and the offsets of its areas.
 //!
 //! Invariants
 //! - I1: all sums and products are checked. A shape whose length exceeds [`MAX_LENGTH`] has no
@@ -16,9 +16,9 @@ use crate::system::limits::{
 /// Where the stamps are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamps {
-    /// There are none: a cursor says what is published.
+    /// The segment has none, and a cursor tells how far it is published.
     None,
-    /// In front of each event, in its slot.
+    /// In each slot, ahead of its event.
     Inside,
     /// In an area of their own, 8 bytes each.
     Beside,
@@ -55,10 +55,10 @@ pub struct Shape {
     pub schema_length: u32,
 }
 
-/// The place of an area.
+/// Offset, distance and number of the items of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// Offset of its first byte in the file, in bytes (0: there is none).
+    /// Offset of its first byte in the file, in bytes (0: the segment has no such area).
     pub at: u64,
     /// Distance between two items, in bytes.
     pub stride: u64,
@@ -74,16 +74,16 @@ impl Area {
         (index < self.count).then(|| self.at + index * self.stride)
     }
 
-    /// Returns the length in bytes, or `None` if it is beyond all bounds.
+    /// Returns the length in bytes, or `None` if it overflows.
     pub fn length(&self) -> Option<u64> {
         self.stride.checked_mul(self.count)
     }
 }
 
-/// The places of a segment's areas.
+/// The areas of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Areas {
-    /// The status, one line, and behind it the record of the first failure.
+    /// The status, which is one line, and behind it the record of the first failure.
     pub status: Area,
     /// Records [`ParticipantRecord`]; number *k* has index *k* - 1.
     pub participants: Area,
@@ -146,7 +146,7 @@ impl Shape {
         }
     }
 
-    /// Computes where the areas are (I1, I2).
+    /// Computes the areas (I1, I2).
     pub fn areas(&self) -> Result<Areas, Problem> {
         self.check()?;
         let (event_at, stride) = self

@@ -1,17 +1,18 @@
-//! The fork guard, the descriptors that children do not keep, and the process that owns a value.
+//! The fork guard, the descriptors that no child keeps, and the process that owns a value.
 //!
 //! Invariants
-//! - I1: while a thread holds a [`ForkGuard`], no other thread of the process forks by `fork`. So
-//!   no child gets a copy of a descriptor that only lives under the guard, and of its locks.
-//! - I2: the mutex is locked from before a fork until after it, in both processes. So it is free in
-//!   a child, whatever other threads of the parent did.
-//! - I3: `DEPTH` is the number of nested locks of this thread. Only the outermost locks the mutex,
-//!   so a thread that recovers while it attaches does not wait for itself.
+//! - I1: while a thread holds a [`ForkGuard`], no other thread of the process calls `fork`. So a
+//!   descriptor that lives only under the guard has no copy in a child, and neither do its locks.
+//! - I2: the forking thread holds the mutex from before the fork until after it, in both processes.
+//!   So the mutex is free in a child, whatever other threads of the parent did.
+//! - I3: `DEPTH` counts the nested calls of `enter` by this thread: its guards, and a fork. Only
+//!   the outermost call locks the mutex, so a thread that recovers another participant while it
+//!   attaches does not wait for itself.
 //! - I4: `UNSHARED` names the descriptors of this process's [`UnsharedFd`]s. A thread changes it,
 //!   and opens or closes these descriptors, while it holds a [`ForkGuard`]. So the list of a child
 //!   is whole and unlocked, and names descriptors that are open.
 //!
-//! `posix_spawn`, `vfork`, `_Fork` and plain `clone` pass by the guard. A child of the first two
+//! `posix_spawn`, `vfork`, `_Fork` and plain `clone` bypass the guard. A child of the first two
 //! keeps a copy of the descriptors until its `exec` or its end.
 
 use std::cell::Cell;
@@ -69,18 +70,18 @@ extern "C" fn leave_in_child() {
     leave();
 }
 
-/// Keeps the process from forking while it lives (I1). The same thread may hold several.
+/// Keeps the process from forking while it lives (I1). One thread may hold several guards.
 pub struct ForkGuard {
     /// The thread that locked must unlock.
     not_send: PhantomData<*const ()>,
 }
 
 impl ForkGuard {
-    /// Waits until no other thread holds the guard or forks, and keeps forks out. Other
-    /// threads that fork wait for the guard's drop.
+    /// Waits until no other thread holds a guard or forks. From then until the guard's drop, other
+    /// threads that fork wait.
     ///
     /// # Errors
-    /// The handlers around forks could not be registered: no memory.
+    /// There is no memory to register the handlers around forks.
     pub fn enter() -> io::Result<ForkGuard> {
         static INSTALLED: OnceLock<Option<i32>> = OnceLock::new();
         let refused = INSTALLED.get_or_init(|| {
@@ -101,8 +102,8 @@ impl Drop for ForkGuard {
     }
 }
 
-/// A descriptor that no child keeps: a child that was forked closes its copy before `fork` returns
-/// there. So a lock of its description goes with this process.
+/// A descriptor that no child keeps: a forked child closes its copy before `fork` returns there. So
+/// a lock of its description ends with this process.
 #[derive(Debug)]
 pub(crate) struct UnsharedFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -142,7 +143,8 @@ impl Drop for UnsharedFd {
     }
 }
 
-/// The process that made a value. A forked child inherits values, but not what they stand for.
+/// The process that made a value. A forked child inherits the value, but not the lock or the
+/// mapping that it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pid: Pid,
@@ -156,7 +158,8 @@ impl Owner {
     }
 
     /// Returns whether the calling process made the value. A child in a new pid namespace may have
-    /// its parent's number, so forks count, too; a plain `clone` is seen by the number only.
+    /// its parent's number, so the number of forks is compared as well; only the process number
+    /// tells a plain `clone`.
     pub fn is_this(&self) -> bool {
         *self == Owner::this()
     }

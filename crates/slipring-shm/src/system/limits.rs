@@ -1,4 +1,7 @@
-//! The limits of segments: of sizes, counts and names. They are part of the layout.
+//! The limits of segments: sizes, counts and names.
+//!
+//! Invariants
+//! - I1: the limits are part of the layout, so another value is another version of the layout.
 
 use std::ops::RangeInclusive;
 

@@ -1,12 +1,13 @@
 //! Byte locks: the proof of life and death.
 //!
 //! Invariants
-//! - I1: a lock belongs to an open file description, and goes with the last reference to it. A
-//!   mapping is a reference. Closing another descriptor of the file does not touch it.
+//! - I1: a lock belongs to an open file description, and ends with the last reference to it. A
+//!   mapping is a reference. Closing another descriptor of the file does not touch the lock.
 //! - I2: participant *k* holds byte *k* alone. Byte 0 is held shared while a segment is made or
 //!   attached to, and alone while it is removed.
-//! - I3: a description does not see its own locks, so a probe goes through another description.
-//! - I4: bytes count from 2^40, which no segment reaches. Locks need no bytes of the file.
+//! - I3: a description does not see its own locks, so a probe uses another description.
+//! - I4: lock bytes begin at offset 2^40, which no segment reaches. A lock needs no byte in the
+//!   file.
 
 use std::io;
 use std::ops::Range;
@@ -25,7 +26,7 @@ pub const GUARD: u32 = 0;
 pub enum Hold {
     /// Several descriptions hold it. A read-only descriptor is enough.
     Shared,
-    /// One description holds it. The descriptor must be writable.
+    /// A single description holds it. The descriptor must be writable.
     Alone,
 }
 
@@ -43,8 +44,8 @@ fn place(bytes: Range<u32>) -> (i64, i64) {
     (FIRST as i64 + i64::from(bytes.start), i64::from(bytes.end) - i64::from(bytes.start))
 }
 
-/// Locks `bytes` for the description behind `fd`, all or none, and returns whether it did. Never
-/// waits.
+/// Locks `bytes` for the description behind `fd`, all of them or none, and returns whether it did.
+/// Never waits.
 pub fn try_lock(fd: BorrowedFd<'_>, bytes: Range<u32>, hold: Hold) -> io::Result<bool> {
     let (at, length) = place(bytes);
     let kind = match hold {
@@ -66,12 +67,12 @@ pub fn unlock(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<()> {
 }
 
 /// Returns a lock that another description holds on some of `bytes` (I3), or `None` if all are
-/// free. Changes nothing, and a read-only descriptor will do.
+/// free. Changes nothing, so a read-only descriptor is enough.
 pub fn probe(fd: BorrowedFd<'_>, bytes: Range<u32>) -> io::Result<Option<Held>> {
     let (at, length) = place(bytes.clone());
     let Some((found, kind)) = sys::get_lock(fd, at, length)? else { return Ok(None) };
     let hold = if kind == LockKind::Read { Hold::Shared } else { Hold::Alone };
-    // A foreign lock may begin before the first byte or at the file's beginning.
+    // A foreign lock may begin before the first probed byte, or at the file's beginning.
     let byte = (found - FIRST as i64).clamp(bytes.start.into(), bytes.end.into()) as u32;
     Ok(Some(Held { byte, hold }))
 }

@@ -1,4 +1,9 @@
 //! Facts from the kernel: the boot, the time, processes.
+//!
+//! Invariants
+//! - I1: nothing here proves a death. Only a byte lock does (I1 of `lock`).
+//! - I2: a [`Pinned`] process is the recorded one: its pidfd was open when the start time of the
+//!   process with its number was compared, and the process had not ended by then.
 
 use std::fs;
 use std::io;
@@ -13,8 +18,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal, test_kill_process,
 };
 
-/// Returns the number of this boot. `None`: there is no `/proc`, or it does not show the number. An
-/// error says nothing about the boot.
+/// Returns the number of this boot, or `None` where `/proc` is missing or does not show it. After
+/// an error the number is unknown, and a later call may return it.
 pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     let text = match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         Ok(text) => text,
@@ -28,8 +33,8 @@ pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     Ok(Some(id).filter(|id| digits.len() == 32 && *id != [0; 16]))
 }
 
-/// Returns whether a file of `/proc` is not there for this process, now and later. Other errors,
-/// such as that no descriptor is left, may pass.
+/// Returns whether a file of `/proc` is out of this process's sight, now and later. Other errors,
+/// such as a lack of descriptors, may pass.
 fn is_hidden(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -51,13 +56,13 @@ pub struct Process {
     pub namespace: u64,
 }
 
-/// State of a process that a record names. It proves no death: numbers are reused, and records may
-/// be old.
+/// State of a process that a record names. It proves no death, because numbers are reused, and
+/// records may be old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
     /// A process of that number and start time exists.
     Running,
-    /// None exists, or it is a zombie.
+    /// No such process exists, or it is a zombie.
     Gone,
     /// The process belongs to another pid namespace, or cannot be seen.
     Unknown,
@@ -72,7 +77,7 @@ impl Process {
     }
 
     /// Returns whether this is the calling process, as far as the start times are known. No other
-    /// living process of the namespace has its number.
+    /// living process of the namespace has the same number.
     pub(crate) fn is_this(&self) -> bool {
         let own = Process::this();
         let differ = self.start_time != own.start_time;
@@ -80,7 +85,7 @@ impl Process {
         (self.pid, self.namespace) == (own.pid, own.namespace) && !(differ && known)
     }
 
-    /// Looks whether the process exists.
+    /// Returns whether the process exists, as far as this process can see.
     pub fn look(&self) -> ProcessState {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return ProcessState::Unknown;
@@ -108,7 +113,8 @@ impl Process {
     }
 }
 
-/// A process, meant by a descriptor (pidfd): no later process of its number is meant.
+/// A process, identified by a descriptor (pidfd), which no later process of the same number can
+/// take over.
 #[derive(Debug)]
 pub(crate) struct Pinned(OwnedFd);
 
@@ -128,8 +134,8 @@ pub(crate) enum Unpinned {
 }
 
 impl Process {
-    /// Opens a pidfd of the process, and then checks that it is the recorded process: a process
-    /// that takes the number over later has another start time.
+    /// Opens a pidfd of the process, and then checks by the start time that it is the recorded
+    /// process and no later one of the same number.
     pub(crate) fn pin(&self) -> Result<Pinned, Unpinned> {
         let here = namespace();
         if self.namespace == 0 || self.start_time == 0 || here == 0 {
@@ -141,14 +147,14 @@ impl Process {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let pinned = match pidfd_open(pid.ok_or(Unpinned::Gone)?, PidfdFlags::empty()) {
             Ok(fd) => Pinned(fd),
-            // The last two: the number is that of a thread.
+            // INVAL and NOENT: the number is that of a thread.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Err(Unpinned::Gone),
             Err(Errno::NOSYS) => return Err(Unpinned::Unsupported),
             Err(error) => return Err(Unpinned::System("opening a pidfd", error.into())),
         };
         let started = stat(self.pid).map(|(_, start)| start);
-        // While the pinned process has not ended, no other process has its number. So the start
-        // time is that of the pinned process.
+        // Until the pinned process ends, no other process has its number. So the start time that
+        // was read is its own.
         let asking = |error| Unpinned::System("asking whether the process has ended", error);
         if pinned.has_ended().map_err(asking)? {
             return Err(Unpinned::Gone);
@@ -202,8 +208,8 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
-/// Returns the name of the running program, as far as the kernel keeps it; where `/proc` does not
-/// show it, as the program was called.
+/// Returns the name of the running program, as far as the kernel keeps it. Where `/proc` does not
+/// show it, returns the file name that the program was called by.
 pub fn program() -> String {
     if let Ok(name) = fs::read_to_string("/proc/self/comm") {
         return name.trim_end().to_owned();

@@ -1,8 +1,9 @@
-//! The ground: the limits of segments, and facts and locks from the kernel. Nothing here knows what
-//! is in a segment.
+//! The ground floor: the limits of segments, and locks and facts from the kernel. No file here
+//! knows the contents of a segment.
 //!
 //! Invariants
-//! - I1: only `sys` names `libc`.
+//! - I1: only `sys` names `libc`. Every other file makes its system calls through `rustix` or
+//!   `std`.
 
 #[macro_use]
 pub(crate) mod step;

@@ -1,10 +1,13 @@
 //! Named steps of making, attaching, recovering and removing, at which tests stop or kill a
-//! process. Without the feature `steps` a step is nothing.
+//! process.
+//!
+//! Invariants
+//! - I1: without the feature `steps`, a step is no code.
 
 #[cfg(feature = "steps")]
 static HOOK: std::sync::OnceLock<fn(&'static str)> = std::sync::OnceLock::new();
 
-/// Has `hook` called at each step of this process from now on. Only the first call counts.
+/// Registers `hook`, which this process calls at each step from now on. Only the first call counts.
 #[cfg(feature = "steps")]
 pub fn on_each_step(hook: fn(&'static str)) {
     let _ = HOOK.set(hook);
@@ -18,7 +21,7 @@ pub(crate) fn reached(name: &'static str) {
     }
 }
 
-/// Marks a step.
+/// Marks a step (I1).
 macro_rules! step {
     ($name:literal) => {
         #[cfg(feature = "steps")]

@@ -1,5 +1,10 @@
 //! The calls of the C library that `rustix` lacks: byte locks of open file descriptions, a mutex
-//! without a guard, and handlers around forks. No other module names `libc`.
+//! without a guard, and handlers around forks.
+//!
+//! Invariants
+//! - I1: no other file names `libc`.
+//! - I2: a descriptor is borrowed for the whole call, so it stays open, and the kernel reads or
+//!   writes no memory but the argument that is passed.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -87,7 +92,8 @@ impl RawMutex {
     }
 }
 
-/// Has `before` called before each fork of the process, and `after` behind it in both processes.
+/// Registers handlers that the C library calls around each fork of the process: `before` ahead of
+/// it, and the other two behind it, each in its own process.
 pub(crate) fn around_forks(
     before: extern "C" fn(),
     after_in_parent: extern "C" fn(),
