@@ -135,8 +135,8 @@ fn each_shard_sees_the_blocks_of_its_keys() {
     }
 }
 
-/// Threads that stand for processes: two sharded stages in a row that write, by other keys. The
-/// second goes by what the first left.
+/// Threads stand for processes: two sharded stages in a row write, by different keys. The second
+/// stage uses the keys as the first one left them.
 #[test]
 fn stages_of_shards_follow_each_other() {
     let _watched = watched();
@@ -209,9 +209,9 @@ fn stages_of_shards_follow_each_other() {
     }
 }
 
-/// `poll` and `for_each` go on behind the blocks of other shards, handle no more than was asked
-/// for, and release what was handled if the handler panics. A batch ends where another shard's
-/// block is.
+/// `poll` and `for_each` go on behind the blocks of other shards, handle no more blocks than were
+/// asked for, and release the handled ones if the handler panics. A batch ends at a block of
+/// another shard.
 #[test]
 fn calls_of_a_shard() {
     let _watched = watched();
@@ -237,7 +237,8 @@ fn calls_of_a_shard() {
     assert!(matches!(own.try_batch(1).map(drop), Err(BatchError::Unavailable)));
     let late = own.batch_by(1, Instant::now()).map(drop);
     assert!(matches!(late, Err(BatchError::TimedOut(_))), "{late:?}");
-    // The other shard holds all of its blocks up; this one has released the one behind its last.
+    // The other shard holds up all of its blocks; this shard has released the block behind its last
+    // one.
     assert_eq!(tx.remaining(), 0);
     assert_eq!(other.poll(8, |_, at| seen.push(at.seq)).unwrap(), 4);
     assert_eq!((&seen[3..], tx.remaining()), (&[0, 2, 5, 7][..], 8));
@@ -246,7 +247,7 @@ fn calls_of_a_shard() {
     assert!(matches!(other.poll(1, |_, _| ()), Err(WaitError::Closed)));
 }
 
-/// By position, without closures: what is lent is the shard's own.
+/// By position and without closures, a shard is lent only blocks of its own.
 #[test]
 fn raw_handles_of_a_shard() {
     let _watched = watched();
@@ -292,7 +293,8 @@ fn raw_handles_of_a_shard() {
     }
 }
 
-/// What no builder takes: the message names the stage, the range and the size of a block.
+/// A builder refuses wrong keys, and the message names the stage, the range and the size of a
+/// block.
 #[test]
 fn wrong_keys_are_refused() {
     let _watched = watched();
@@ -311,7 +313,7 @@ fn wrong_keys_are_refused() {
         let new = || Segment::<Blocks>::create_memfd("refused").capacity(4);
         let declared = [
             new().block(24, 8).shard_reader("risk", 2, key.clone()),
-            // The key may be given before the size.
+            // The key may come before the size.
             new().shard_writer("risk", 2, key.clone()).block(24, 8).stamps_inside(),
             new().block(24, 8).reader("all").shard_reader("risk", 2, key.clone()).after(["all"]),
         ];
@@ -337,7 +339,7 @@ fn wrong_keys_are_refused() {
         assert!(matches!(refused.of(), Problem::KeyRange { .. }), "{}", refused.message);
         assert!(refused.message.contains("4 GiB"), "{}", refused.message);
     }
-    // What is wrong with the size, or with the capacity, comes first.
+    // A problem of the size, or of the capacity, comes first.
     let sizeless = Segment::<Blocks>::create_memfd("refused").capacity(4);
     let sizeless = sizeless.shard_reader("risk", 2, 0..8).build();
     assert_problem!(sizeless, Problem::EventSize { size: 0, .. });
@@ -356,7 +358,7 @@ fn wrong_keys_are_refused() {
     assert!(refused.message.contains("messages do not have"), "{}", refused.message);
 }
 
-/// What calls for other places say.
+/// Calls for places that the stage does not have name the mistake.
 #[test]
 fn places_of_shards() {
     let _watched = watched();
@@ -434,8 +436,8 @@ fn role_shard() {
     listen();
 }
 
-/// A shard's process is killed with blocks that it was lent: waiting parties hear which shard died,
-/// the other shard goes on, and the next process is lent the same blocks, as suspects.
+/// A shard's process is killed while it is lent blocks: waiting parties hear which shard died, the
+/// other shard goes on, and the next process is lent the same blocks as suspects.
 #[test]
 fn a_killed_shard_is_followed_by_another_process() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! Blocks, whose size is known at run time only, and messages of any length.
+//! Blocks, whose size is known only at run time, and messages of any length.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -85,7 +85,7 @@ fn blocks_of_any_size_come_whole_and_in_order() {
     }
 }
 
-/// A handler that panics has released what it handled before, and nothing more.
+/// A handler that panics has released the blocks that it handled before, and no others.
 #[test]
 fn a_panic_releases_the_handled_blocks() {
     let _watched = watched();
@@ -144,7 +144,7 @@ fn blocks_have_pools_taps_and_several_producers() {
     assert!(matches!(mark.batch(1).map(drop), Err(WaitError::Closed)));
 }
 
-/// Raw handles: positions and addresses, also across the ring's end.
+/// Raw handles: positions and addresses, even across the ring's end.
 #[test]
 fn raw_handles_go_by_position() {
     let _watched = watched();
@@ -202,7 +202,8 @@ fn role_blocks() {
     listen();
 }
 
-/// A killed stage: the next one is lent its blocks again, and knows that they may be half-written.
+/// The successor of a killed stage is lent its blocks again, and knows that they may be
+/// half-written.
 #[test]
 fn the_next_of_a_killed_stage_is_lent_its_blocks_again() {
     let _watched = watched();
@@ -234,8 +235,8 @@ fn role_worker() {
     listen();
 }
 
-/// A killed worker of a pool: the colleague that goes on with its chunk knows which blocks may be
-/// half-written while it has them, also by positions, and where the chunk ends at 2^64.
+/// The worker that goes on with a killed worker's chunk knows which blocks may be half-written
+/// while it has them: in batches, by positions, and where the chunk ends at 2^64.
 #[test]
 fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     let _watched = watched();
@@ -353,7 +354,7 @@ fn ranges_of_positions_reach_across_the_wrap() {
     claim.publish();
 }
 
-/// What no builder takes, and what no program opens.
+/// Builders refuse wrong declarations, and programs refuse segments of other contents.
 #[test]
 fn wrong_blocks_are_refused() {
     let _watched = watched();
@@ -512,8 +513,8 @@ fn messages_of_several_producers_come_whole() {
     });
 }
 
-/// A message of as many cells as the ring has comes from one of several producers, too, wherever
-/// the claim before has ended.
+/// One of several producers can publish a message of as many cells as the ring has, wherever the
+/// previous claim has ended.
 #[test]
 fn a_message_of_several_producers_may_fill_the_ring() {
     let _watched = watched();
@@ -535,14 +536,14 @@ fn a_message_of_several_producers_may_fill_the_ring() {
         }
         let seen = all.poll(|it| assert_eq!((it.kind, it.bytes), (9, &sent[..])));
         assert_eq!(seen.unwrap(), 1, "behind {before} cells");
-        drop(all); // and tells what it has counted
+        drop(all); // flushes its counts
         let given_up = attached.report().unwrap().stages()[0].tombstones;
         assert_eq!(given_up, u64::from(8 - before) % 8, "only the cells before the ring's end");
     }
 }
 
-/// Producers whose messages fill the ring come forward beside each other, and beside short
-/// messages, and a message gives up the cells before the ring's end at most.
+/// Producers whose messages fill the ring make progress beside each other and beside short
+/// messages, and a message gives up at most the cells before the ring's end.
 #[test]
 fn messages_that_fill_the_ring_come_beside_others() {
     let _watched = watched();
@@ -570,7 +571,7 @@ fn messages_that_fill_the_ring_come_beside_others() {
         });
         assert_eq!(count.unwrap(), 3 * COUNT as u64);
     });
-    drop(all); // and tells what it has counted
+    drop(all); // flushes its counts
     // Only a short message leaves a position that is not the ring's first slot.
     let given_up = attached.report().unwrap().stages()[0].tombstones;
     assert!(given_up <= 7 * COUNT as u64, "{given_up} cells were given up");

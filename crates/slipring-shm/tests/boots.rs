@@ -1,5 +1,5 @@
-//! Which boot a segment was made in, where a process cannot know its own: without a descriptor to
-//! read it by, without `/proc`, and for segments whose makers had no `/proc`.
+//! The boot of a segment, for processes that cannot know their own: without a descriptor to read it
+//! by, without `/proc`, and for segments whose makers had no `/proc`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -45,7 +45,7 @@ fn take_descriptors(left: usize) -> Vec<OwnedFd> {
     taken
 }
 
-/// Returns what a call says that has no descriptor left, and nothing of the segment.
+/// Asserts that a call that has no descriptor left says so, and says nothing of the segment.
 #[track_caller]
 fn refused_a_descriptor<T>(result: Result<T, slipring_shm::SegmentError>) {
     let failed = problem(result);
@@ -110,7 +110,7 @@ fn role_no_proc() {
     assert_eq!(attached.participant(), 2);
     let failed = problem(Eviction::find(&theirs, "sum", None));
     assert!(matches!(failed.of(), Problem::NoStage { .. }), "{}", failed.message);
-    // No name is known of the program but that by which it was called.
+    // The only known name of the program is the one that it was called by.
     let made = Test::create(&own).capacity(4).reader("sum").build().unwrap();
     let own = attach(&made);
     let _sum = own.reader("sum").unwrap();
@@ -138,7 +138,7 @@ fn segments_of_programs_with_and_without_proc_are_one() {
     let own = theirs.attach();
     assert_eq!(own.participant(), 2);
     assert_problem!(own.reader("sum"), Problem::Taken { .. });
-    // Which process it is cannot be known without its start time.
+    // Without its start time, the process cannot be identified.
     assert_problem!(
         Eviction::find(&theirs.0, "sum", None),
         Problem::Evict(EvictProblem::Unidentified { .. })

@@ -177,8 +177,8 @@ fn producers_in_c_and_here() {
     }
 }
 
-/// A reader in C is killed while it is lent events. The reader here that follows is told of them,
-/// and a reader in C that follows that one, too.
+/// A reader in C is killed while it is lent events. Its successor here learns of them, and so does
+/// a reader in C that succeeds this one.
 #[test]
 fn a_killed_reader_in_c_is_followed_by_one_here_and_back() {
     let _watched = watched();
@@ -246,7 +246,7 @@ fn a_killed_reader_in_c_has_printed_what_it_released() {
                 }
             }
         });
-        let _end = End(&ends); // also of a test that fails
+        let _end = End(&ends); // even if the test fails
         let mut pauses = fastrand::Rng::with_seed(7);
         let mut printed = 0;
         for round in 0..100 {
@@ -256,7 +256,7 @@ fn a_killed_reader_in_c_has_printed_what_it_released() {
             reader.child.kill().unwrap();
             let mut rest = String::new();
             reader.rest(&mut rest);
-            // The last line may have come half.
+            // The last line may be incomplete.
             let whole = rest.rfind('\n').map_or("", |end| &rest[..end]);
             for line in [first.as_str()].into_iter().chain(whole.lines()) {
                 let (seq, word) = line.split_once(' ').unwrap();
@@ -283,7 +283,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What a reader in C cannot print, it does not release.
+/// A reader in C does not release events that it cannot print.
 #[test]
 fn a_reader_in_c_that_cannot_print_releases_nothing() {
     let _watched = watched();
@@ -341,7 +341,7 @@ fn a_killed_producer_in_c_is_followed_by_one_here_and_back() {
         read(ready);
         publish!(tx, 8);
         read(8);
-        // A process that goes away as a death does leaves the ring open.
+        // A process that leaves without closing keeps the ring open, as a death does.
         let gone = std::thread::spawn(move || {
             let _tx = tx;
             std::panic::resume_unwind(Box::new("gone"));
@@ -399,8 +399,8 @@ fn role_claim() {
     listen();
 }
 
-/// Producers that are killed with claims, and no other process is there but clients in C. A reader
-/// there gives the claims up, and goes on with the events of the next producer.
+/// Producers are killed with claims, while all other processes are clients in C. A reader among
+/// them gives the claims up, and goes on with the events of the next producer.
 #[test]
 fn a_reader_in_c_recovers_producers() {
     let _watched = watched();
@@ -448,7 +448,7 @@ fn what_the_client_does_not_know_it_refuses() {
     assert!(complaint(&["read", &name.0, "two"]).contains("no such stage"));
     let reader = attached.reader("one").unwrap();
     assert!(complaint(&["read", &name.0, "one"]).contains("another process has the stage"));
-    // A count that is none closes no ring.
+    // An invalid count closes no ring.
     for count in ["abc", "", "-1", "+1", " 1", "1x", "0x10", "18446744073709551616"] {
         assert!(complaint(&["produce", &name.0, count]).contains("is no number"), "{count:?}");
         assert_eq!(inspect(&name.0).unwrap().ending, Ending::Running);
@@ -457,8 +457,8 @@ fn what_the_client_does_not_know_it_refuses() {
     assert!(complaint(&["produce", &name.0, "1"]).contains("the ring is over"));
 }
 
-/// A descriptor 0 to 2 that is closed at the start is not the segment's: what is printed there
-/// would overwrite its header.
+/// If a descriptor from 0 to 2 is closed at the start, the segment does not get it, because output
+/// to it would overwrite the header.
 #[test]
 fn a_client_in_c_with_closed_descriptors_leaves_the_header_alone() {
     let _watched = watched();

@@ -32,7 +32,7 @@ const NEWCOMER: u64 = 3;
 const BLOCKS: Shape =
     Shape { messages: false, capacity: 8, several: false, writes: false, passes: false };
 const CHANGED: Shape = Shape { writes: true, ..BLOCKS };
-/// A successor of the stage that writes passes over what may be half-written.
+/// A successor of the stage that writes passes over items that may be half-written.
 const PASSED: Shape = Shape { passes: true, ..CHANGED };
 const MESSAGES: Shape = Shape { messages: true, capacity: 16, ..BLOCKS };
 
@@ -44,12 +44,12 @@ const LONG: usize = 300;
 struct Call {
     name: &'static str,
     shape: Shape,
-    /// Number of the stage that the victim runs; `None`: the victim is a producer.
+    /// Number of the stage that the victim runs; `None` if the victim is a producer.
     stage: Option<usize>,
     /// The victim's life: a mark before the survivors act, one before the call, and one after it.
     victim: fn(&World, &Ledger),
-    /// The states that kills in the call leave, in the order of the alphabet: with a single
-    /// producer, and with several.
+    /// The states that kills in the call leave, in alphabetical order: with a single producer, and
+    /// with several.
     states: [&'static [&'static str]; 2],
 }
 
@@ -63,7 +63,7 @@ fn producer(world: &World, ledger: &Ledger, lens: &[usize]) -> Tx {
     tx
 }
 
-/// Has a victim publish an item of `LONG` bytes behind items of `lens`.
+/// Makes a victim publish an item of `LONG` bytes behind items of `lens`.
 fn puts(world: &World, ledger: &Ledger, lens: &[usize]) {
     let mut tx = producer(world, ledger, lens);
     let ids = ledger.enter(VICTIM, &[LONG]);
@@ -149,7 +149,7 @@ fn victim_batches<const STAGE: usize>(world: &World, ledger: &Ledger) {
     mark();
 }
 
-/// The publication was made or not; of several producers, a claim may have been made before.
+/// The publication was made or not; with several producers, a claim may have been made before it.
 const WHOLE: [&[&str]; 2] =
     [&["not published", "published"], &["not published", "published", "skipped"]];
 /// Padding, or a given-up claim across the ring's end, may be published alone.
@@ -195,7 +195,7 @@ struct Hands {
     stages: [Option<Stage>; 2],
 }
 
-/// Has stages handle what is available, or wait shortly, and so find dead producers.
+/// Lets the stages handle the available items, or wait shortly, and so find dead producers.
 fn handle(stages: &mut [Stage], ledger: &Ledger) {
     for stage in stages {
         if stage.poll(2, ledger).unwrap() != 0 {
@@ -259,7 +259,7 @@ impl Call {
         (world, hands)
     }
 
-    /// Starts a victim, which then is in front of the call. `None`: ptrace is not permitted.
+    /// Starts a victim, which stops before the call. Returns `None` if ptrace is not permitted.
     fn victim(&self, world: &World, hands: &mut Hands, ledger: &Ledger) -> Option<Victim> {
         let victim = Victim::start(|| (self.victim)(world, ledger))?;
         if self.stage.is_none() {
@@ -271,7 +271,7 @@ impl Call {
         Some(victim)
     }
 
-    /// Has survivors and newcomers finish the stream, and checks all of it. Returns the state that
+    /// Lets survivors and newcomers finish the stream, and checks all of it. Returns the state that
     /// the victim has left.
     fn finish(&self, world: &World, mut hands: Hands, ledger: &Ledger) -> &'static str {
         let (unsure, expected) = (ledger.unsure(), ledger.next_seq().load(SeqCst));
@@ -324,8 +324,9 @@ impl Call {
         found
     }
 
-    /// Finishes a stream whose victim is killed at once. From now on, what this process does the
-    /// first time, such as the resolution of symbols, does not tell its children apart.
+    /// Finishes a stream whose victim is killed at once. So everything that this process does only
+    /// the first time, such as resolving symbols, is done, and makes no difference between its
+    /// children.
     fn warm_up(&self, several: bool, ledger: &Ledger) -> Option<()> {
         let (world, mut hands) = self.before(several, ledger);
         self.victim(&world, &mut hands, ledger)?.kill();
@@ -333,7 +334,7 @@ impl Call {
         Some(())
     }
 
-    /// Runs the call once, instruction by instruction. `None`: ptrace is not permitted.
+    /// Runs the call once, instruction by instruction. Returns `None` if ptrace is not permitted.
     fn path(&self, several: bool, ledger: &Ledger) -> Option<Path> {
         let (world, mut hands) = self.before(several, ledger);
         let victim = self.victim(&world, &mut hands, ledger)?;
@@ -342,8 +343,8 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of an instruction. Returns whether the victim came there, and the
-    /// state that it has left.
+    /// Kills a victim before an instruction. Returns whether the victim reached it, and the state
+    /// that it has left.
     fn kill_at(
         &self,
         several: bool,
@@ -358,7 +359,7 @@ impl Call {
     }
 }
 
-/// Number of instructions of a call, all over it, before which a victim is killed, unless all are
+/// Number of instructions, spread over a call, before which a victim is killed, unless all are
 /// asked for. Victims are also killed behind each change of the segment, and around each system
 /// call.
 const PLACES: usize = 60;

@@ -1,4 +1,4 @@
-//! Processes that copy events, beside others: one that lends events, one that is killed, one that
+//! Processes that copy events, beside a process that lends events, one that is killed, one that
 //! shortens the file, and one that stores any bytes anywhere in the file.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
@@ -56,7 +56,7 @@ fn role_lender() {
     }
 }
 
-/// A process that copies reads what a process that lends has written, whole and in order.
+/// A process that copies reads the events of a process that lends, whole and in order.
 #[test]
 fn copies_read_what_another_process_lends() {
     let _watched = watched();
@@ -108,7 +108,7 @@ fn what_a_killed_process_has_not_released_comes_again() {
         victim.kill();
         until(|| copies.liveness(2).unwrap() == Liveness::Dead);
         (5..18).for_each(|seq| _ = tx.publish(&block(seq)).unwrap());
-        // The dead one holds the ring.
+        // The dead process holds up the ring.
         assert!(matches!(tx.publish(&block(18)), Err(WaitError::PeerDead(_))));
         if lends {
             let lent = attach(&made);
@@ -132,8 +132,8 @@ fn role_shortened() {
     say("published");
 }
 
-/// The documented exception: a file that is shortened ends a process that uses it, by SIGBUS. A
-/// memfd cannot be shortened.
+/// The documented exception: if the file is shortened, SIGBUS ends a process that uses it. A memfd
+/// cannot be shortened.
 #[test]
 fn a_shortened_file_ends_the_process_by_sigbus() {
     let _watched = watched();
@@ -180,7 +180,7 @@ fn role_scribbler() {
     // SAFETY: the file is mapped until the process ends.
     let word = |at: usize| unsafe { AtomicU64::from_ptr(first.add(at).as_ptr()) };
     let begin: Vec<u64> = (0..words).map(|at| word(at).load(Relaxed)).collect();
-    // Words that are not zero are those that matter most.
+    // Words that are not zero matter most.
     let used: Vec<usize> = (0..words).filter(|&at| begin[at] != 0).collect();
     let mut random = fastrand::Rng::with_seed(value("seed").parse().unwrap());
     // The head is no part of the words that handles use.
@@ -250,7 +250,8 @@ where
     count(publish(&[block(2), block(3)], Some(soon())));
 }
 
-/// Takes handles of all kinds, and calls them, again and again. A call may fail, and no more.
+/// Takes handles of all kinds, and calls them again and again. A call may fail, and nothing worse
+/// may happen.
 fn role_copier() {
     let (name, number): (_, usize) = (value("name"), value("graph").parse().unwrap());
     let copies = copies(&name);
@@ -301,7 +302,7 @@ fn role_copier() {
     drop(copies);
 }
 
-/// What all handles of stages can do.
+/// The calls that the handles of all stages have.
 trait WorksOn {
     fn work(&mut self);
 }
@@ -345,8 +346,8 @@ fn a_process_that_copies_survives_any_bytes() {
     }
 }
 
-/// A process that holds the same places, and follows the protocol, is what a copying process may
-/// still wait for.
+/// A copying process may still have to wait for a process that holds the same places and follows
+/// the protocol.
 #[test]
 fn a_call_with_a_deadline_ends_by_it() {
     let _watched = watched();

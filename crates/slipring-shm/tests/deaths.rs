@@ -1,8 +1,8 @@
-//! What processes learn of each other: real processes that are stopped, killed, replaced and forked
+//! Deaths as other processes learn of them: real processes are stopped, killed, replaced and forked
 //! while others wait for them.
 //!
-//! A survivor learns of a death within a notice, and the time that the kernel takes to end a
-//! process. No test asserts a time: a wait that never ends is found by the watchdog.
+//! A survivor learns of a death within a notice plus the time that the kernel takes to end a
+//! process. No test asserts a time: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -37,7 +37,7 @@ fn open() -> Attached<Numbered> {
     join(&Segment::open(value("NAME")).unwrap()).wait(wait).unwrap()
 }
 
-/// Reads to the stream's end, and says each error of a wait.
+/// Reads to the stream's end, and reports each error of a wait.
 fn role_read() {
     let me = open();
     let mut reader = retry(|| me.reader(&value("STAGE"))).unwrap();
@@ -59,7 +59,8 @@ fn role_read() {
     }
 }
 
-/// Publishes as many events as each line asks for, and says where it is. Ends at the line `close`.
+/// Publishes as many events as each line asks for, and reports its position. Ends at the line
+/// `close`.
 fn role_publish() {
     let me = open();
     let Ok(mut tx) = retry(|| me.producer()) else { return say("refused") };
@@ -160,7 +161,7 @@ fn kill(role: &Role) -> u32 {
     role.pid()
 }
 
-/// Reads all events of a stage that are there.
+/// Reads all available events of a stage.
 fn read(reader: &mut Reader<Numbered>) {
     let mut next = reader.next_seq();
     let handle = |event: &Numbered, at: slipring::At| {
@@ -177,7 +178,8 @@ fn every_wait_strategy_passes_messages_between_processes() {
         let graph = Graph::new(OnDeath::Wait, 20);
         let mut roles = STAGES.map(|stage| graph.start_with("read", stage, &strategy));
         let mut tx = graph.start_with("publish", "", &strategy);
-        // More than the ring has room for, so that the producer waits, too; and then pauses.
+        // More events than the ring has room for, so that the producer waits as well; and then
+        // pauses.
         for turn in 0..3u64 {
             tx.tell("30");
             assert_eq!(tx.hear(), format!("at {}", turn * 30 + 29), "{strategy}");
@@ -202,7 +204,7 @@ fn a_close_wakes_the_sleepers_of_other_processes() {
     assert!(matches!(graph.me.producer().unwrap_err().problem(), Problem::Over));
 }
 
-/// A stopped process is alive: a party that waits for it waits on, and is told nothing.
+/// A stopped process is alive: a party that waits for it waits on, without an error.
 #[test]
 fn a_stopped_reader_is_waited_for() {
     let _watched = watched();
@@ -235,7 +237,7 @@ fn a_producer_that_waits_learns_of_a_readers_death_as_declared() {
         role.signal(Signal::STOP);
         tx.tell("5");
         asleep(&tx);
-        // A zombie is dead, too.
+        // A zombie is dead as well.
         let pid = kill(&role);
         let mut survivor = survivor;
         if graph.on_death == OnDeath::Tell {
@@ -325,8 +327,8 @@ fn start(name: &Name, role: &str, stage: &str) -> Role {
     role
 }
 
-/// A producer that dies closes the ring, if that was declared. The stages handle what it has
-/// published, and end; a later producer is refused.
+/// A producer that dies closes the ring, if that was declared. The stages handle the published
+/// events, and end; a later producer is refused.
 #[test]
 fn the_death_of_a_single_producer_closes_as_declared() {
     let _watched = watched();
@@ -343,8 +345,8 @@ fn the_death_of_a_single_producer_closes_as_declared() {
     assert_problem!(join(&segment).producer(), Problem::Over);
 }
 
-/// A producer that looks for a place finds that the one before has died, and that this has closed
-/// the ring.
+/// A producer that asks for a place finds that its predecessor has died, and that the death has
+/// closed the ring.
 #[test]
 fn a_successor_is_refused_where_a_death_closes() {
     let _watched = watched();
@@ -361,8 +363,8 @@ fn a_successor_is_refused_where_a_death_closes() {
     roles.iter_mut().for_each(|role| assert_eq!(role.hear(), "closed 2"));
 }
 
-/// Of several producers, only the death of the last one closes. What the dead had claimed is given
-/// up.
+/// Among several producers, only the death of the last one closes the ring. The claims of the dead
+/// are given up.
 #[test]
 fn the_death_of_the_last_producer_closes_as_declared() {
     let _watched = watched();
@@ -378,7 +380,7 @@ fn the_death_of_the_last_producer_closes_as_declared() {
     let mut other = start(&name, "claim", "");
     assert_eq!(other.hear(), "at 3");
     kill(&first);
-    // The claim of the dead one is given up, and the ring stays open.
+    // The dead producer's claim is given up, and the ring stays open.
     let mut seen = Vec::new();
     let mut take = |reader: &mut Reader<Numbered>, count: usize| {
         while seen.len() < count {
@@ -398,7 +400,7 @@ fn the_death_of_the_last_producer_closes_as_declared() {
     assert_problem!(me.shared_producer(), Problem::Over);
 }
 
-/// Only producers can be declared to close.
+/// Only the death of producers can be declared to close the ring.
 #[test]
 fn the_death_of_a_stage_cannot_close() {
     let _watched = watched();
@@ -433,7 +435,7 @@ fn exec_leaves_the_place() {
     role.kill();
 }
 
-/// Forks a child that drops all that it inherited, and says how it ended.
+/// Forks a child that drops everything that it inherited, and reports how the child ended.
 fn role_fork() {
     let me = open();
     let mut first = Some(retry(|| me.reader(STAGES[0])).unwrap());
@@ -482,7 +484,7 @@ fn a_forked_child_can_drop_inherited_handles() {
 }
 
 /// While another process recovers a dead one, or looks for a place for itself, no process is told
-/// that the dead one has its place.
+/// that the dead one is alive at its place.
 #[test]
 fn a_dead_owner_is_never_said_to_have_its_place() {
     let _watched = watched();
@@ -498,7 +500,8 @@ fn a_dead_owner_is_never_said_to_have_its_place() {
     assert_eq!(recoverer.hear(), "closed 0");
 }
 
-/// A producer that comes while the one before closes finds the ring closed, and publishes nothing.
+/// A producer that arrives while its predecessor closes the ring finds it closed, and publishes
+/// nothing.
 #[test]
 fn no_producer_follows_a_close() {
     let _watched = watched();

@@ -1,5 +1,5 @@
-//! Processes that have no file descriptor left: those that attached before learn of deaths and
-//! settle them as ever, and those that would attach are told why they cannot.
+//! Processes that have no file descriptor left: an attached process still learns of deaths and
+//! settles them, and a process that tries to attach gets the reason why it cannot.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -71,7 +71,7 @@ fn role_die() {
     }
 }
 
-/// Takes a place, uses up its descriptors, and says what a call that waits returns.
+/// Takes a place, uses up its descriptors, and reports what a waiting call returns.
 fn role_starve() {
     let me = attach(&Segment::open(value("NAME")).unwrap());
     let starve = || {
@@ -190,7 +190,8 @@ fn a_death_is_told_or_fails_the_ring() {
     }
 }
 
-/// Attaches with so many descriptors left. Says the participant's number, or the error.
+/// Attaches with a given number of descriptors left. Reports the participant's number, or the
+/// error.
 fn role_attach() {
     let segment = Segment::<u64>::open(value("NAME")).unwrap();
     leave(value("LEFT").parse().unwrap());
@@ -201,8 +202,8 @@ fn role_attach() {
     }
 }
 
-/// Attaching needs some descriptors, keeps fewer, and says if there are none. All places were dead
-/// ones' in the second round.
+/// Attaching needs some descriptors, keeps fewer, and fails with the reason if there are none. In
+/// the second round, all places had belonged to dead processes.
 #[test]
 fn attaching_without_descriptors_is_refused_with_the_reason() {
     let _watched = watched();

@@ -94,7 +94,7 @@ fn produce(attached: &Attached<Item>, count: u64) {
     publish!(tx, count);
 }
 
-/// A new value of the page fails this test until the others of this file know it.
+/// A new value on the page fails this test until the other tests of this file know it.
 #[test]
 fn the_page_has_these_enumerations() {
     let _watched = watched();
@@ -105,7 +105,7 @@ fn the_page_has_these_enumerations() {
     assert_eq!(found, known);
 }
 
-/// A value that the page does not have is refused, and named.
+/// A value that is not on the page is refused, and named.
 #[test]
 fn other_values_are_refused() {
     let _watched = watched();
@@ -141,8 +141,8 @@ fn change_head(name: &Name, at: usize, to: &[u8]) {
     file.write_all_at(head.bytes(), 0).unwrap();
 }
 
-/// A segment that was made without `/proc` does not say of which boot it is, and is of this one, as
-/// far as a client knows. Bytes without a meaning are ignored.
+/// A segment that was made without `/proc` does not tell its boot, and counts as one of this boot.
+/// Bytes without a meaning are ignored.
 #[test]
 fn an_unknown_boot_is_not_another_one() {
     let _watched = watched();
@@ -173,7 +173,7 @@ fn an_unknown_boot_is_not_another_one() {
     }
 }
 
-/// Each bit of the status, and one that the page does not have.
+/// Each bit of the status, and one that is not on the page.
 #[test]
 fn each_bit_of_the_status() {
     let _watched = watched();
@@ -248,7 +248,7 @@ fn each_kind() {
             }
             1 => {
                 messages(&name, 0);
-                // Where each slot has a stamp, also one inside of a message.
+                // Here each slot has a stamp, even inside a message.
                 messages(&Name::new(), u64::MAX - 70);
             }
             2 => {
@@ -296,7 +296,7 @@ fn messages(name: &Name, first: u64) {
     client.agrees(name);
 }
 
-/// Blocks, with the stamps beside them or in front of each.
+/// Blocks, with the stamps beside them or ahead of each.
 fn blocks(name: &Name, inside: bool) {
     let segment = Segment::<Blocks>::create(&name.0).capacity(8).block(24, 8);
     let segment = segment.type_name("test/blocks", 1).schema("three words");
@@ -391,8 +391,7 @@ fn on_death(number: u64) -> OnDeath {
     }
 }
 
-/// Asserts that a client in C ends because it was told of a death at `place`, or because the graph
-/// has failed.
+/// Asserts that a client in C ends because of a death at `place`, or because the graph has failed.
 fn hears(client: &mut Running, name: &Name, on_death: OnDeath, place: &str) {
     let complaint = client.complaint();
     let says = match on_death {
@@ -508,7 +507,7 @@ fn each_effect_of_the_producers_death() {
     }
 }
 
-/// Producers in C are killed at any step, one after the other, and those that read are in C, too.
+/// Producers in C are killed at any step, one after the other, and the readers are in C as well.
 /// The last death closes the ring, and each stage sees the same events.
 #[test]
 fn deaths_close_a_ring_of_clients_in_c() {

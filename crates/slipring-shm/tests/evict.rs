@@ -56,7 +56,7 @@ impl Ring {
         role
     }
 
-    /// The same, and stops it.
+    /// Starts a process as [`Ring::hold`] does, and stops it.
     fn stopped(&self) -> Role {
         let role = self.hold();
         role.signal(Signal::STOP);
@@ -153,7 +153,7 @@ fn a_stopped_reader_is_evicted_and_nothing_is_lost() {
     let ring = Ring::new();
     let mut role = ring.stopped();
     assert_problem!(ring.me.reader("one"), Problem::Taken { .. });
-    // A look changes nothing.
+    // Finding the process changes nothing.
     let found = ring.find().unwrap();
     let occupant = found.occupant().clone();
     assert_eq!((occupant.pid, occupant.participant), (role.pid(), 2));
@@ -284,7 +284,7 @@ fn evicted(
     me
 }
 
-/// One of several producers. What it had claimed is given up, and the others go on behind.
+/// One of several producers. Its claim is given up, and the others go on behind it.
 #[test]
 fn one_of_several_producers_is_evicted() {
     let _watched = watched();
@@ -300,7 +300,7 @@ fn one_of_several_producers_is_evicted() {
     }
 }
 
-/// The only producer of a ring that closes at its death. The reader gets what was published, and
+/// The only producer of a ring that closes at its death. The reader gets the published events, and
 /// the end.
 #[test]
 fn the_eviction_of_the_last_producer_closes_as_declared() {
@@ -314,7 +314,7 @@ fn the_eviction_of_the_last_producer_closes_as_declared() {
     assert_eq!(seen, [0]);
 }
 
-/// A member of a tap that holds up the producer. Afterwards it does not.
+/// A member of a tap that holds up the producer until it is evicted.
 #[test]
 fn a_member_of_a_tap_is_evicted() {
     let _watched = watched();
@@ -376,7 +376,7 @@ fn what_cannot_be_evicted_is_told() {
     assert_problem!(evict(&bare.0, PRODUCER), Problem::NoStage { .. });
 }
 
-/// The number of a process that is gone may be given to another process.
+/// Another process may get the number of a process that is gone.
 #[test]
 fn a_process_of_another_start_time_is_not_killed() {
     let _watched = watched();
@@ -478,7 +478,7 @@ fn a_place_that_changes_hands_costs_no_other_process() {
     assert_problem!(dead.kill(LONG), Problem::Evict(EvictProblem::Changed { .. }));
     assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
 
-    // It was dead when it was found, and another process has its place and number by now.
+    // The process was dead when it was found, and another process has its place and number by now.
     let ring = Ring::new();
     ring.hold().kill();
     let found = ring.find().unwrap();
@@ -528,7 +528,7 @@ fn a_slow_evictor_leaves_the_successor_alone() {
         assert_eq!(ring.find().unwrap().occupant().pid, next.pid(), "{step}");
         assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive, "{step}");
     }
-    // A successor that comes between the look and the kill.
+    // A successor that arrives between the search and the kill.
     let ring = Ring::new();
     let role = ring.hold();
     let mut slow = Role::stopping("evict", "evict-found", &[("NAME", &ring.name.0)]);
@@ -570,7 +570,7 @@ fn an_evictor_killed_at_any_step_has_a_successor() {
     }
 }
 
-/// The process is dead, and a third one holds its lock: no time-out counts as a proof of death.
+/// The process is dead, and a third process holds its lock: no timeout counts as a proof of death.
 #[test]
 fn a_lock_that_is_not_free_in_time_is_told() {
     let _watched = watched();
@@ -579,7 +579,7 @@ fn a_lock_that_is_not_free_in_time_is_told() {
         let role = ring.hold();
         let found = ring.find().unwrap();
         let mut keeps = Role::start("keep", &[("NAME", &ring.name.0), ("HOLD", hold)]);
-        // A zombie, which has its number still, is gone as well.
+        // A zombie, which still has its number, is gone as well.
         role.signal(Signal::KILL);
         assert_eq!(keeps.hear(), "keeps");
         if hold == "alone" {

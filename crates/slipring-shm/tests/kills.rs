@@ -1,8 +1,8 @@
 //! Processes that are killed at each named step, and between two machine instructions of each call.
 //! Survivors and newcomers then finish the stream, and the oracle checks all of it.
 //!
-//! No survivor waits longer than a notice, and the time that the kernel takes to end a process. No
-//! test asserts a time: a wait that never ends is found by the watchdog.
+//! No survivor waits longer than a notice plus the time that the kernel takes to end a process. No
+//! test asserts a time: the watchdog finds a wait that never ends.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
 
 mod common;
@@ -37,7 +37,7 @@ const TAPPED: Shape = Shape { writes: true, tap: Tapped::Between, ..SMALL };
 /// A tap behind the producer, which stores a cursor.
 const CURSOR: Shape = Shape { tap: Tapped::First, ..SMALL };
 const WRITES: Shape = Shape { writes: true, ..SMALL };
-/// A successor of the stage that writes passes over what may be half-written.
+/// A successor of the stage that writes passes over events that may be half-written.
 const PASSES: Shape = Shape { passes: true, ..WRITES };
 /// Three runs of a publication, and room behind them.
 const LONG: Shape = Shape { capacity: 1 << 17, ..SMALL };
@@ -50,7 +50,7 @@ const EVENTS: usize = 110_000;
 
 /// Takes the handles of survivors.
 type Survivors = fn(&World, &Journal) -> Hands;
-/// What a victim does.
+/// The call that a victim makes.
 type Life = fn(&World, &Journal);
 
 /// A call in which a process is killed.
@@ -63,7 +63,7 @@ struct Call {
     survivors: Survivors,
     /// The victim's life: a mark before the call, and one after it.
     victim: Life,
-    /// What the survivors do when the victim is about to sleep for the first time.
+    /// Act of the survivors when the victim is about to sleep for the first time.
     act: Option<fn(&mut Hands, &Journal)>,
 }
 
@@ -115,7 +115,7 @@ fn everyone(world: &World, journal: &Journal) -> Hands {
     all_but(world, journal, 2, 3)
 }
 
-/// A stage of a dead process that was lent four events and has released one.
+/// The first stage's process has died, which was lent four events and has released one.
 fn dead_first(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 0, 7);
     let dead = fork(|| {
@@ -128,7 +128,7 @@ fn dead_first(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// The same of the stage behind it.
+/// The same for the stage behind it.
 fn dead_later(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 1, 7);
     let dead = fork(|| {
@@ -167,7 +167,7 @@ fn dead_viewer_before(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// A producer of a dead process, which died while it filled.
+/// The producer's process has died while it filled.
 fn dead_producer(world: &World, journal: &Journal) -> Hands {
     let hands = stages(world, journal);
     let dead = fork(|| {
@@ -418,7 +418,7 @@ impl Call {
             // The place of the reader is free, or its process is dead and is recovered.
             drop(world.view(&world.me));
         }
-        // The death of the one before the victim is counted, by any of the processes.
+        // One of the processes counts the death of the victim's predecessor.
         match self.name {
             "take a dead stage's place" | "pass over what a dead stage left" => {
                 assert!(world.deaths(0) >= 1, "not counted")
@@ -431,8 +431,9 @@ impl Call {
         }
     }
 
-    /// Finishes a stream whose victim is killed at once. From now on, what this process does the
-    /// first time, such as the resolution of symbols, does not tell its children apart.
+    /// Finishes a stream whose victim is killed at once. So everything that this process does only
+    /// the first time, such as resolving symbols, is done, and makes no difference between its
+    /// children.
     fn warm_up(&self, journal: &Journal) -> Option<()> {
         journal.clear();
         let world = World::new(self.shape);
@@ -475,8 +476,8 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of the instruction `index` of a path. Returns whether the victim
-    /// came there.
+    /// Kills a victim before the instruction `index` of a path. Returns whether the victim reached
+    /// it.
     fn kill_at(&self, journal: &Journal, path: &Path, index: usize) -> bool {
         journal.clear();
         let world = World::new(self.shape);
@@ -490,7 +491,7 @@ impl Call {
             let (sleeps, nth) = path.places[acts_at];
             came = victim.run_to(sleeps, nth);
             act(&mut hands, journal);
-            // Those that came before are not met again.
+            // Earlier ones are not met again.
             let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
             count -= before;
         }
@@ -504,7 +505,7 @@ impl Call {
     }
 }
 
-/// Number of instructions of a call, all over it, before which a victim is killed, unless all are
+/// Number of instructions, spread over a call, before which a victim is killed, unless all are
 /// asked for. Victims are also killed behind each change of the segment, and around each system
 /// call.
 const PLACES: usize = 150;
@@ -639,7 +640,7 @@ fn role_wake() {
     say("done");
 }
 
-/// A wake-up raises the epoch, so a sleeper that it finds awake does not sleep for a notice.
+/// A wake-up raises the epoch, so a sleeper that is still awake does not sleep for a notice.
 #[test]
 fn a_sleeper_that_is_woken_before_it_sleeps_stays_awake() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! Who is alive: real processes that are killed, stopped, forked and replaced.
+//! Liveness of real processes that are killed, stopped, forked and replaced.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -38,7 +38,7 @@ fn plays_a_role() {
     ]);
 }
 
-/// Attaches, says the number, and stays until the parent says otherwise.
+/// Attaches, reports its number, and stays until the parent tells it to end.
 fn role_attach() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     say(attached.participant());
@@ -345,7 +345,7 @@ fn a_memfd_is_shared_by_its_descriptor() {
     assert_eq!(me.liveness(2).unwrap(), Liveness::Free);
 }
 
-/// Holds a byte by a shared lock, as who may only read the file can.
+/// Holds a byte by a shared lock, as a process that may only read the file can.
 fn role_read_lock() {
     let file = std::fs::File::open(value("PATH")).unwrap();
     assert!(lock::try_lock(file.as_fd(), lock::byte(2), lock::Hold::Shared).unwrap());
@@ -399,7 +399,7 @@ fn role_overlay() {
     if !mount(&["-t", "tmpfs", "tmpfs", "."]) {
         return say("no tmpfs");
     }
-    // The working directory of the command is resolved anew, so it is the mounted folder.
+    // The command resolves its working directory again, so it is the mounted folder.
     for name in ["lower", "upper", "work", "merged"] {
         std::fs::create_dir(folder.join(name)).unwrap();
     }
@@ -495,7 +495,7 @@ fn a_recoverer_that_dies_leaves_no_lock_to_a_child() {
     let mut role = Role::start("claim while forking", &[("NAME", &name.0)]);
     assert_eq!(role.hear(), "forking");
     assert!(me.participation().claim_dead(2).unwrap().is_none());
-    // Time for the fork that must not happen. If it does later, the test passes all the same.
+    // Time for the fork that must not happen. If it happens later, the test passes all the same.
     thread::sleep(std::time::Duration::from_millis(50));
     role.kill();
     assert!(me.participation().claim_dead(2).unwrap().is_some(), "a child holds the byte");
@@ -511,7 +511,7 @@ fn role_fork_and_claim() {
 }
 
 /// The description by which a participant recovers others is open from attaching on. A child that
-/// was forked meanwhile has no part in it.
+/// was forked meanwhile has no copy of it.
 #[test]
 fn a_recoverer_that_dies_leaves_no_lock_to_an_older_child() {
     let _watched = watched();
@@ -680,7 +680,7 @@ fn threads_that_make_one_name_make_one_segment_and_get_places_of_their_own() {
     }
 }
 
-/// Attaches in a forked child, while the parent is attached, too.
+/// Attaches in a forked child while the parent is attached as well.
 fn role_attach_in_a_child() {
     let segment = Test::open(value("NAME")).unwrap();
     let attached = attach(&segment);

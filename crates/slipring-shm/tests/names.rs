@@ -1,6 +1,5 @@
-//! Names that are removed, renamed or replaced by other means than `remove`, under the hands of
-//! processes that are attached: each waiting process hears of a loss in time, and of no loss that
-//! is none.
+//! Names that are removed, renamed or replaced by other means than `remove` while processes are
+//! attached: each waiting process hears of a loss in time, and never of a loss that did not happen.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -83,8 +82,8 @@ fn role_waiter() {
 /// A task, with its handle.
 static TASK: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>> = Mutex::new(None);
 
-/// A task waits, and the warning, which is code of a user, drops the last handle of the ring. That
-/// waits until no thread uses the ring.
+/// A task waits, and the warning, which is a user's code, drops the last handle of the ring. The
+/// drop waits until no thread uses the ring.
 fn role_task() {
     let hook = |warning: &Warning| {
         let Warning::NameLost(lost) = warning else { panic!("{warning}") };
@@ -108,8 +107,8 @@ fn role_task() {
     say("1 warnings");
 }
 
-/// Starts a role that waits at a segment, and takes the name away by `remove`. Returns what the
-/// role's warning says.
+/// Starts a role that waits at a segment, and takes the name away by `remove`. Returns the role's
+/// warning.
 fn warned(role: &str, remove: fn(&Name)) -> String {
     let name = Name::new();
     drop(make(&name));
@@ -135,7 +134,7 @@ fn a_waiting_party_warns_once_that_its_name_is_gone() {
 #[test]
 fn a_waiting_party_warns_once_that_its_name_means_another_file() {
     let _watched = watched();
-    // One step, so that no look sees the name without a file.
+    // One step, so that no check sees the name without a file.
     let replace = |name: &Name| {
         let other = Name::new();
         drop(make(&other));
@@ -186,7 +185,7 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     fs::rename(name.path(), &away).unwrap();
     assert!(attached.has_lost_name().unwrap() && copies.has_lost_name().unwrap());
     lost(sum.next().unwrap_err(), &name);
-    // Again, and what is there is read.
+    // Again, and the available events are read.
     lost(sum.next().unwrap_err(), &name);
     (0..2).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());
     lost(tx.publish(|_| ()).unwrap_err(), &name);
@@ -211,7 +210,7 @@ fn a_participant_that_requires_the_name_gets_an_error() {
         };
     };
     lost(refused, &name);
-    // The name means the file again.
+    // The name leads to the file again.
     fs::rename(&away, name.path()).unwrap();
     assert!(!attached.has_lost_name().unwrap());
     assert!(matches!(sum.batch_by(1, deadline(NOTICES)), Err(BatchError::TimedOut(_))));
@@ -222,7 +221,7 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     assert!(lost.replaced, "{lost}");
 }
 
-/// Has a name in a folder, and then sees another folder of that path, or none.
+/// Attaches by a name in a folder, and then sees another folder at that path, or none.
 fn role_elsewhere() {
     count_warnings();
     let folder = PathBuf::from(value("FOLDER"));
@@ -242,7 +241,7 @@ fn role_elsewhere() {
     if let Err(error) = std::os::unix::fs::chroot(folder.join("root")) {
         return say(error);
     }
-    // Nothing of that path is here.
+    // Here that path leads to nothing.
     check(false);
     fs::create_dir_all(&folder).unwrap();
     check(false);

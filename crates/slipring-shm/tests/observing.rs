@@ -1,5 +1,5 @@
 //! `clients/segment.py`, an observer that knows segments from SEGMENT.md alone, copies the events
-//! of live segments. What it calls whole is never torn.
+//! of live segments. An event that it calls whole is never torn.
 //!
 //! Without Python, each test says that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -95,8 +95,8 @@ impl Stepper {
         Stepper { child, to, from: BufReader::new(from) }
     }
 
-    /// Has the client copy the event at `seq`, and calls `before` before each of its steps. Returns
-    /// the copy; `None`: it was overwritten, as the client knows.
+    /// Makes the client copy the event at `seq`, and calls `before` before each of its steps.
+    /// Returns the copy, or `None` if the client found that the event was overwritten.
     fn copy(
         &mut self,
         name: &Name,
@@ -135,7 +135,7 @@ impl Drop for Stepper {
 
 /// Call of a producer.
 enum Call {
-    /// Claims and fills so many slots, if there is room.
+    /// Claims and fills this number of slots, if there is room.
     Claim(usize),
     Publish,
     GiveUp,
@@ -144,7 +144,7 @@ enum Call {
 /// Producers, each of which claims, and publishes or gives up at the next call.
 struct Producers(Vec<(Sender<Call>, Receiver<bool>)>);
 
-/// Does the calls of a producer.
+/// Makes the calls of a producer.
 macro_rules! serve {
     ($tx:expr, $calls:expr, $done:expr) => {
         while let Ok(Call::Claim(len)) = $calls.recv() {
@@ -185,18 +185,18 @@ impl Producers {
         Producers((0..count).map(start).collect())
     }
 
-    /// Has a producer do a call. Returns whether it was done.
+    /// Makes a producer do a call. Returns whether it was done.
     fn call(&self, number: usize, call: Call) -> bool {
         self.0[number].0.send(call).unwrap();
         self.0[number].1.recv().unwrap()
     }
 
-    /// Has a producer claim and fill `len` slots, for which there is room.
+    /// Makes a producer claim and fill `len` slots, for which there is room.
     fn claim(&self, number: usize, len: usize) {
         assert!(self.call(number, Call::Claim(len)));
     }
 
-    /// Has a producer publish its claim.
+    /// Makes a producer publish its claim.
     fn publish(&self, number: usize) {
         self.call(number, Call::Publish);
     }
@@ -293,8 +293,8 @@ fn a_torn_event_of_one_producer_is_never_whole() {
     }
 }
 
-/// A stage behind another one stands inside of a run, where no walk may begin. The observer loads
-/// its words, and those of the stage before it, with a pause at each place in between.
+/// A stage behind another one stands inside a run, where no walk may begin. The observer loads its
+/// words, and those of the stage before it, with a pause at each point in between.
 #[test]
 fn a_walk_begins_at_a_run() {
     let _watched = watched();
@@ -310,7 +310,7 @@ fn a_walk_begins_at_a_run() {
             let mut claim = tx.claim_n(4).unwrap();
             let first = claim.first_seq();
             claim.iter_mut().zip(first..).for_each(|(item, seq)| item.fill(seq));
-            // A claim that is given up leaves its events, and is made again.
+            // A claim that is given up leaves its events in the slots, and is made again.
             if publishes {
                 claim.publish();
             }
@@ -431,7 +431,7 @@ fn no_torn_event_is_whole_whatever_happens() {
         }
         let back = chaos.random.u64(5..=8);
         let seq = inspect(&name.0).unwrap().published.wrapping_sub(back);
-        // The slot is used again during the copy, if at all, and the proof is slow, or it is not.
+        // The slot is used again during the copy, if at all, and the proof may be slow.
         let (during, pace) = (chaos.random.usize(1..20), chaos.random.usize(1..4));
         let claims = chaos.random.bool().then_some(CLAIM as u64);
         let seen = stepper.copy(&name, (seq, claims), |step| {
@@ -492,7 +492,7 @@ type Publish = Box<dyn FnMut() + Send>;
 /// A handle that handles all its events, and returns their number.
 type Handle = Box<dyn FnOnce() -> u64 + Send>;
 
-/// What ends the use of a slot, and so what an observer's proof rests on.
+/// The event that ends the use of a slot, on which an observer's proof rests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Last {
     Reader,
@@ -533,8 +533,8 @@ fn handles(attached: &Attached<Item>, last: Last) -> Vec<Handle> {
     found
 }
 
-/// The observer follows a stream whose slots are overwritten all the time. What it calls whole is
-/// never torn, and it passes every event or counts it.
+/// The observer follows a stream whose slots are overwritten all the time. An event that it calls
+/// whole is never torn, and it passes or counts every event.
 #[test]
 fn a_live_stream_is_followed() {
     let _watched = watched();

@@ -144,7 +144,7 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// A loop on the number of free slots ends, of events, of copies and of blocks.
+/// A loop on the number of free slots ends, for events, copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();
@@ -196,7 +196,7 @@ fn two_handles_that_are_polled_in_turn_both_hear() {
     });
 }
 
-/// A loop with pauses longer than the notice (20 ms) and a tick of the coarse clock hears of a
+/// A loop whose pauses are longer than the notice (20 ms) and a tick of the coarse clock hears of a
 /// death at its second call after the death at the latest.
 #[test]
 fn a_loop_that_pauses_hears_at_once() {
@@ -230,7 +230,7 @@ fn a_loop_that_pauses_hears_at_once() {
     assert!(matches!(told, Err(WaitError::PeerDead(_))), "{told:?}");
 }
 
-/// Calls with a deadline that has passed do not wait, either.
+/// Calls with a deadline that has passed do not wait either.
 #[test]
 fn a_loop_of_calls_whose_deadline_has_passed_hears() {
     let _watched = watched();

@@ -1,5 +1,5 @@
 //! Several processes work in one pool, and are killed: at each named step, and between two machine
-//! instructions of each call. The survivors handle each event, tell those apart that a dead worker
+//! instructions of each call. The survivors handle each event and know which events a dead worker
 //! may have touched, and the stage behind the pool sees all of them in order.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
@@ -51,7 +51,7 @@ fn worker(attached: &Attached<Block>) -> PoolWriter<Block> {
     }
 }
 
-/// Handles an event: counts that in the event itself, and then says that the event is complete.
+/// Handles an event: counts this in the event itself, and then marks the event as complete.
 fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     assert_eq!(event.seq, seq);
     let announced = again.contains(seq);
@@ -61,8 +61,8 @@ fn handle(event: &mut Block, seq: u64, again: &SeqRange) {
     event.value[2] = !seq;
 }
 
-/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`,
-/// which the handle would be lent again.
+/// Handles a batch. Releases its first event alone, and then all others but the last `keep`, which
+/// the handle would be lent again.
 fn work(worker: &mut PoolWriter<Block>, keep: usize) -> usize {
     match worker.try_batch(usize::MAX) {
         Ok(mut batch) => {
@@ -94,7 +94,7 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
-    /// Makes a victim's handle, which has handled some chunks, so that the next one is longer.
+    /// Makes a victim's handle, which has handled some chunks, so that the next chunk is longer.
     fn victim(&self) -> PoolWriter<Block> {
         let mut victim = worker(&join(&self.segment));
         (0..4).for_each(|_| _ = work(&mut victim, 0));
@@ -135,7 +135,7 @@ impl Survivors {
         }
     }
 
-    /// Has the stage behind the pool read what is released.
+    /// Lets the stage behind the pool read the released events.
     fn read(&mut self) {
         let mut next = self.end.next_seq();
         let read = self.end.poll(usize::MAX, |event, at| {
@@ -149,8 +149,8 @@ impl Survivors {
         assert!(next <= self.sent);
     }
 
-    /// Handles all that was published. If the survivor `waits`, it recovers the dead worker itself.
-    /// Else a newcomer does, which looks for a place.
+    /// Handles all published events. If the survivor `waits`, it recovers the dead worker itself.
+    /// Otherwise a newcomer does, which asks for a place.
     fn finish(mut self, world: &World, waits: bool) {
         let newcomer = join(&world.segment);
         let mut other = None;
@@ -191,7 +191,7 @@ impl Survivors {
 /// A call in which a worker is killed.
 struct Call {
     name: &'static str,
-    /// What happens before the victim lives.
+    /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
     /// The victim's life: a mark before the call, and one after it.
     victim: fn(&World),
@@ -257,7 +257,7 @@ fn victim_leaves(world: &World) {
 
 fn victim_adopts(world: &World) {
     let mut victim = worker(&join(&world.segment));
-    // All chunks of the claim word are taken, so the next one is the orphan.
+    // All chunks of the claim word are taken, so the next chunk is the orphan's.
     while victim.redelivered().is_empty() && work(&mut victim, 0) != 0 {
         if victim.next_seq() >= 15 {
             break;
@@ -290,7 +290,7 @@ const CALLS: [Call; 6] = [
 const PLACES: usize = 60;
 
 impl Call {
-    /// Runs the call once, instruction by instruction. `None`: ptrace is not permitted.
+    /// Runs the call once, instruction by instruction. Returns `None` if ptrace is not permitted.
     fn path(&self) -> Option<Path> {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -300,7 +300,7 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of an instruction. Returns whether the victim came there.
+    /// Kills a victim before an instruction. Returns whether the victim reached it.
     fn kill_at(&self, (address, count): (u64, usize), waits: bool) -> bool {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -315,7 +315,8 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // What this process does the first time does not tell its children apart.
+        // The first run does everything that a process does only once, so that later children
+        // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
         let places = path.kills(if all { count } else { PLACES });
@@ -364,7 +365,7 @@ fn a_worker_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// What a pool without a free place says, and calls for another kind of stage.
+/// Errors of a pool without a free place, and of calls for another kind of stage.
 #[test]
 fn places_of_workers() {
     let _watched = watched();
@@ -392,7 +393,7 @@ fn places_of_workers() {
     assert_problem!(refused.build(), Problem::Graph(_));
 }
 
-/// What `inspect` tells of a pool: position, lag, and places.
+/// A pool in `inspect`: position, lag, and places.
 #[test]
 fn a_pool_is_inspected() {
     let _watched = watched();

@@ -32,7 +32,7 @@ fn plays_a_role() {
 struct World {
     segment: Test,
     me: Attached<Block>,
-    /// What a victim has published for sure, and may have published in its last call.
+    /// Events that a victim has published for sure, and may have published in its last call.
     journal: Journal,
 }
 
@@ -46,7 +46,8 @@ fn fill(slot: &mut Block, by: u64, count: u64) {
     slot.value = [by, !count, by ^ count];
 }
 
-/// Takes a producer's place, once a killed process has lost it. `None`: the ring is closed.
+/// Takes a producer's place, once a killed process has lost it. Returns `None` if the ring is
+/// closed.
 fn producer(attached: &Attached<Block>) -> Option<SharedProducer<Block>> {
     loop {
         match retry(|| attached.shared_producer()) {
@@ -89,7 +90,7 @@ impl World {
     }
 }
 
-/// What a stage has seen of each producer.
+/// Events that a stage has seen of each producer.
 struct Stage {
     reader: Reader<Block>,
     seen: [u64; 4],
@@ -120,7 +121,7 @@ impl Stage {
 
 /// The survivors of a killed producer.
 struct Survivors {
-    /// The other producer, and the number of its events; `None`: it has left.
+    /// The other producer, and the number of its events; `None` if it has left.
     tx: Option<SharedProducer<Block>>,
     sent: u64,
     stages: [Stage; 2],
@@ -133,8 +134,8 @@ impl Survivors {
         Survivors { tx: Some(tx), sent: 1, stages: [0, 1].map(|stage| Stage::new(world, stage)) }
     }
 
-    /// Has both stages handle all events of the producer `by` up to `count`. They wait, and so give
-    /// up what a dead producer has claimed.
+    /// Lets both stages handle all events of the producer `by` up to `count`. They wait, and so
+    /// give up a dead producer's claim.
     fn see(&mut self, by: usize, count: u64) {
         for stage in &mut self.stages {
             while stage.seen[by] < count {
@@ -183,7 +184,7 @@ impl Survivors {
 /// A call in which a producer is killed.
 struct Call {
     name: &'static str,
-    /// What happens before the victim lives.
+    /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
     /// The victim's life: a mark before the call, and one after it.
     victim: fn(&World),
@@ -276,7 +277,7 @@ const CALLS: [Call; 7] = [
 const PLACES: usize = 60;
 
 impl Call {
-    /// Runs the call once, instruction by instruction. `None`: ptrace is not permitted.
+    /// Runs the call once, instruction by instruction. Returns `None` if ptrace is not permitted.
     fn path(&self) -> Option<Path> {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -286,7 +287,7 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of an instruction. Returns whether the victim came there.
+    /// Kills a victim before an instruction. Returns whether the victim reached it.
     fn kill_at(&self, (address, count): (u64, usize)) -> bool {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -301,7 +302,8 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // What this process does the first time does not tell its children apart.
+        // The first run does everything that a process does only once, so that later children
+        // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let count = path.places.len();
         let places = path.kills(if all { count } else { PLACES });
@@ -348,7 +350,7 @@ fn a_producer_of_several_killed_at_any_step_loses_nothing() {
     test_in_a_role("steps", &[]);
 }
 
-/// A handle for each kind of ring, and what a full one says.
+/// A handle for each kind of ring, and the errors of full rings.
 #[test]
 fn places_of_producers() {
     let _watched = watched();

@@ -1,8 +1,8 @@
 //! Promises between processes: real processes that fulfil, break, wait, and are killed at each
 //! step, and between two machine instructions of each call.
 //!
-//! Whatever process is killed, a promise is either fulfilled with a whole value of one owner, or
-//! can be fulfilled by the next one; and a value that no waiter has released comes to the next
+//! Whatever process is killed, a promise either is fulfilled with a whole value of one owner, or
+//! can be fulfilled by the next owner; and a value that no waiter has released comes to the next
 //! waiter. No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
@@ -90,7 +90,7 @@ fn open() -> Made {
     segment.with_wait(std::env::var("WAIT").map_or(Wait::Blocking, |wait| wait.parse().unwrap()))
 }
 
-/// Owns the promise, and does what each line says.
+/// Owns the promise, and follows each line.
 fn role_own() {
     let promise = match owner(&open()) {
         Ok(promise) => promise,
@@ -104,7 +104,7 @@ fn role_own() {
     say("done");
 }
 
-/// Waits for the value, and says each result. `LEAVE`: the value is not released.
+/// Waits for the value, and reports each result. With `LEAVE`, the value is not released.
 fn role_await() {
     let mut awaited = waiter(&open()).unwrap();
     say("waits");
@@ -239,7 +239,7 @@ fn a_value_that_is_there_waits_for_its_waiter() {
     owns.tell("5");
     assert_eq!(owns.hear(), "done");
     assert!(owns.end().success());
-    // Neither process is there any more, and the segment keeps the value.
+    // Both processes are gone, and the segment keeps the value.
     assert!(slipring_shm::inspect(&promise.name.0).unwrap().stale);
     assert_problem!(owner(&promise.segment), Problem::Fulfilled);
     assert_eq!(promise.take().unwrap(), (5, false));
@@ -261,7 +261,7 @@ fn a_dropped_promise_is_broken_for_each_waiter() {
     assert!(waits.end().success());
     assert_eq!(promise.take().unwrap_err().to_string(), broken);
     assert_problem!(owner(&promise.segment), Problem::Broken);
-    // A waiter that asks again is told so again.
+    // A waiter that asks again gets the same answer.
     let mut awaited = waiter(&promise.segment).unwrap();
     for _ in 0..2 {
         assert!(matches!(awaited.try_take(), Err(PromiseError::Broken)));
@@ -291,7 +291,7 @@ fn each_place_has_one_process() {
     assert_eq!(waits.hear(), "6 false");
 }
 
-/// Both places may be taken by one process, several times, one after the other.
+/// One process may take both places, several times in a row.
 #[test]
 fn a_waiter_attaches_twice() {
     let _watched = watched();
@@ -354,7 +354,7 @@ fn a_ring_that_is_no_promise_is_refused() {
     assert_problem!(Made::open(Name::new().0.as_str()), Problem::Missing);
 }
 
-/// A promise whose name means another ring by the time of attaching is refused.
+/// A promise whose name leads to another ring by the time of attaching is refused.
 #[test]
 fn a_promise_that_was_replaced_by_a_ring_is_refused() {
     let _watched = watched();
@@ -411,7 +411,7 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
         }
         owner(&promise.segment).unwrap().fulfil(Whole::of(7)).unwrap();
         let said = loop {
-            // The waiter may have been told several times.
+            // The waiter may have got the error several times.
             let said = waits.hear();
             if !said.starts_with("dead") {
                 break said;
@@ -421,8 +421,8 @@ fn a_waiter_hears_of_its_owners_death_as_declared() {
     }
 }
 
-/// A waiter that comes after the death is told, too, as often as it asks, by each call that waits;
-/// and a value that was published before the death comes in any case.
+/// A waiter that arrives after the death gets the error as well, as often as it asks, from each
+/// call that waits. A value that was published before the death comes in any case.
 #[test]
 fn a_waiter_that_comes_after_a_death_is_told() {
     let _watched = watched();
@@ -436,7 +436,7 @@ fn a_waiter_that_comes_after_a_death_is_told() {
         let error = awaited.wait_for(Duration::from_secs(60)).unwrap_err();
         assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
     }
-    // Loops of calls that do not wait hear of it, too.
+    // Loops of calls that do not wait hear of it as well.
     until(|| matches!(awaited.try_take(), Err(PromiseError::PeerDead(_))));
     until(|| matches!(awaited.wait_for(Duration::ZERO), Err(PromiseError::PeerDead(_))));
     let now = Instant::now;
@@ -458,7 +458,7 @@ fn a_waiter_that_comes_after_a_death_is_told() {
     }
 }
 
-/// A panic leaves the promise to a successor, as a kill does; also one in the middle of the value.
+/// A panic leaves the promise to a successor, as a kill does, even in the middle of the value.
 #[test]
 fn a_panic_of_the_owner_leaves_the_promise() {
     let _watched = watched();
@@ -500,7 +500,7 @@ fn an_owner_killed_at_any_step_has_fulfilled_the_promise_or_has_a_successor() {
                 let waits = sleeps.then(|| promise.waiter());
                 let mut owns = promise
                     .start("own", &[("SLIPRING_SHM_TEST_STEP", format!("kill {step}").as_str())]);
-                // It is told what to say before it asks, and may be dead by then.
+                // The role gets its line before it asks, and may be dead by then.
                 owns.try_tell("5");
                 assert!(!owns.wait().success(), "never came to {step}");
                 match (fulfilled, waits) {
@@ -551,7 +551,7 @@ fn a_waiter_killed_at_any_step_has_released_the_value_or_has_a_successor() {
     }
 }
 
-/// A waiter that leaves without a release is followed by one that is told so.
+/// The successor of a waiter that left without a release learns of that.
 #[test]
 fn a_waiter_that_leaves_without_a_release_has_a_successor() {
     let _watched = watched();
@@ -651,7 +651,7 @@ impl Call {
         })
     }
 
-    /// Has survivors finish what a victim has left. Returns the state that they found.
+    /// Lets survivors finish the promise that a victim has left. Returns the state that they found.
     fn finish(self, promise: &Named) -> &'static str {
         let found = match self {
             Call::Fulfil | Call::Break => match owner(&promise.segment) {

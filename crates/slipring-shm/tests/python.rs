@@ -1,5 +1,5 @@
-//! `clients/segment.py`, which knows segments from SEGMENT.md alone, looks at live segments. What
-//! it says is compared with what this crate's inspection says.
+//! `clients/segment.py`, which knows segments from SEGMENT.md alone, observes live segments. Its
+//! output is compared with this crate's inspection.
 //!
 //! Without Python, each test says that it did not run.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -114,14 +114,15 @@ fn several_producers_and_their_tombstones() {
         publish!(one, 2);
         let open = other.claim().unwrap();
         publish!(one, 1);
-        // The open claim holds up what is published behind it.
+        // The open claim holds up the events that are published behind it.
         assert_eq!(client.agrees(&name).published, at(5));
         assert_seen(&client.events(&name, &[]), [0, 3, 4].map(at).into_iter(), true);
         drop(open);
         assert_eq!(client.agrees(&name).published, at(7));
         let mut journal = attached.reader("journal").unwrap();
         assert_eq!(journal.poll(8, |_, _| ()).unwrap(), 4);
-        // All is released. The intents of the producers tell what may be overwritten.
+        // Everything is released. The intents of the producers tell which events may be
+        // overwritten.
         assert_seen(&client.events(&name, &[]), [0, 3, 4, 6].map(at).into_iter(), true);
         let claim = one.claim_n(3).unwrap();
         let seen = client.events(&name, &[]);
@@ -253,7 +254,7 @@ fn the_dead_are_told_from_the_living() {
         one.is_some_and(|one| one.liveness == Liveness::Dead)
     };
     assert!(pids.into_iter().all(is_dead) && !is_dead(std::process::id()));
-    // `ls` says the same, and people get text.
+    // `ls` agrees, and prints a text for people.
     let listed = client.json(&["ls"]);
     let listed = listed.into_iter().find(|listed| listed["name"] == *name.0);
     assert_eq!(listed.as_ref(), client.json(&["show", &name.0]).first());
@@ -315,7 +316,7 @@ fn each_damage_of_the_head_is_refused() {
 
 const HEAD: usize = 65_536;
 
-/// Runs the program. Returns its code and what it says, which is no traceback.
+/// Runs the program. Returns its code and its message, which is no traceback.
 #[track_caller]
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
@@ -440,7 +441,8 @@ fn each_output_is_checked() {
     }
 }
 
-/// Runs the program on many files in one process, and says what ended by anything but its code.
+/// Runs the program on many files in one process, and returns those at which it ended by anything
+/// but its code.
 const MANY: &str = r#"
 import contextlib, importlib.util, io, os, sys
 

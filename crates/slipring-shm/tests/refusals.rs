@@ -1,5 +1,5 @@
-//! What is refused: names, capacities, full file systems, files that are no segments, damaged
-//! heads, other types of events.
+//! Refusals: names, capacities, full file systems, files that are no segments, damaged heads, other
+//! types of events.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -62,7 +62,7 @@ fn names() {
     assert_eq!(slipring_shm::inspect(&name.0).unwrap().name, Some(name.0.clone()));
 }
 
-/// A call that asks for a stage otherwise than it was declared is told how it was declared, and of
+/// The error of a call for a stage that was declared otherwise tells how it was declared, and
 /// nothing else.
 #[test]
 fn deliveries() {
@@ -173,7 +173,7 @@ fn role_full() {
     drop(first);
     slipring_shm::remove_at(folder.join("b")).unwrap();
     drop(at("d", 1 << 13).unwrap());
-    // A tmpfs without a limit says that it has no blocks at all.
+    // A tmpfs without a limit reports no blocks at all.
     let mount = ["-t", "tmpfs", "-o", "size=0", "tmpfs"];
     assert!(Command::new("mount").args(mount).arg(&folder).status().unwrap().success());
     drop(at("e", 1 << 15).unwrap());
@@ -200,7 +200,7 @@ impl Event for Large {
     const VERSION: u32 = 1;
 }
 
-/// Has the system say that it has little memory, and asks for more: 64 to 100 MiB.
+/// Makes the system report little memory, and asks for more: 64 to 100 MiB.
 fn role_little_memory() {
     let folder = PathBuf::from(value("FOLDER"));
     let mount = |arguments: &[&str], at: &str| {
@@ -250,7 +250,7 @@ fn role_little_memory() {
         PromiseSegment::<Large>::create_memfd("large").build(),
         Problem::MemoryShortage(_)
     );
-    // What fits, what is too small to be looked at, and what lies on a disk, is made.
+    // Segments that fit, are too small to be compared, or lie on a disk, are made.
     drop(memfd().capacity(1 << 20).build().unwrap());
     drop(PromiseSegment::<Large>::create_memfd("large").allow_overcommit().build().unwrap());
     let first = named().capacity(slots).allow_overcommit().build().unwrap();
@@ -402,7 +402,7 @@ fn files_that_are_no_segments() {
         file.set_len(wrong).unwrap();
         refused(|found| matches!(found, FileProblem::TooShort { .. }));
     }
-    // An empty file of the name can be removed, and then made anew.
+    // An empty file of that name can be removed, and the segment made again.
     assert_problem!(Test::create(&name.0).capacity(4).without_ring().build(), Problem::Exists);
     slipring_shm::remove(&name.0).unwrap();
     drop(name.make());
@@ -428,7 +428,7 @@ fn only_segments_are_removed_by_path() {
 #[test]
 fn other_file_systems() {
     let _watched = watched();
-    // A file of the kernel's, which is no file of tmpfs or ext4 anywhere.
+    // A file of the kernel, which lies on neither tmpfs nor ext4 on any machine.
     assert_problem!(
         Test::open_at("/proc/self/comm"),
         Problem::File(FileProblem::FileSystem { name: "proc", .. })
@@ -481,7 +481,7 @@ fn files_of_other_users() {
 
 fn role_unmapped_owner() {
     let failed = problem(Test::open(value("NAME")));
-    // Where the mode keeps the process out, the owner is not looked at.
+    // If the mode keeps the process out, the owner is not checked.
     let out = matches!(failed.of(), Problem::System { .. });
     assert!(out || matches!(failed.of(), Problem::File(FileProblem::UnmappedOwner)));
     say(if out { "kept out" } else { "unmapped" });
@@ -496,7 +496,7 @@ fn files_of_users_without_a_number_here() {
     if !permits(wrapper) {
         return skip("no user namespaces here");
     }
-    // Mode 0666 lets the other user in, so that its owner is what is looked at.
+    // Mode 0666 lets the other user in, so that the owner is checked.
     fs::set_permissions(name.path(), fs::Permissions::from_mode(0o666)).unwrap();
     if std::os::unix::fs::chown(name.path(), Some(7), None).is_err() {
         return skip("may not give files away");
@@ -506,7 +506,7 @@ fn files_of_users_without_a_number_here() {
     assert!(role.end().success());
 }
 
-/// Copies a made segment's head, changes it, and says what opening says.
+/// Copies the head of a segment, changes it, and returns the result of opening it.
 struct Damaged {
     name: Name,
     head: Head,
@@ -649,7 +649,7 @@ fn stage_tables() {
     refused(1, &|s| (s.delivery, s.key_length) = (2, 0));
 }
 
-/// A table whose numbers are possible, and not those of its graph, is found before a ring is made.
+/// A table whose numbers are possible but not those of its graph is refused before a ring is made.
 #[test]
 fn places_that_are_not_those_of_the_graph() {
     let _watched = watched();
@@ -688,7 +688,7 @@ fn a_stage_that_is_named_twice_is_followed_once() {
     let _watched = watched();
     let graph = Test::create_memfd("twice").capacity(4).reader("one").reader("other");
     let graph = graph.after(["one", "one"]).reader("last").after(["one"]);
-    // Both followers wait at one queue, for the maker and for all who attach.
+    // Both followers wait at one queue, for the creator and for all that attach.
     let attached = try_attach(&graph.build().unwrap()).unwrap();
     let mut tx = attached.producer().unwrap();
     let readers = ["one", "other", "last"].map(|name| attached.reader(name).unwrap());

@@ -1,6 +1,6 @@
 //! Requests between processes: a request goes through the ring of a segment, and a promise of its
 //! own segment brings the answer. The asker hears of the end of the ring, whatever process ends it,
-//! also before a stage has opened the promise.
+//! even before a stage has opened the promise.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -23,7 +23,7 @@ fn plays_a_role() {
     play(&[("stage", role_stage)]);
 }
 
-/// Takes the stage, and does what each line says.
+/// Takes the stage, and follows each line.
 fn role_stage() {
     let ring = attach(&Segment::open(value("NAME")).unwrap());
     let mut reader = Some(take_stage(&ring));
@@ -144,7 +144,7 @@ fn a_killed_stage_that_fails_the_ring_ends_the_wait() {
     assert_eq!(&**failure.stage(), "answer");
 }
 
-/// The asker is told of the death, and waits again. The successor answers.
+/// The asker gets the error of the death, and waits again. The successor answers.
 #[test]
 fn a_death_is_told_and_a_successor_answers() {
     let _watched = watched();
@@ -192,7 +192,7 @@ fn an_asker_that_polls_hears_of_a_death() {
     }
 }
 
-/// A place that waits for a successor is no end, also if its process was evicted.
+/// A place that waits for a successor is no end, even if its process was evicted.
 #[test]
 fn a_dead_or_evicted_stage_is_followed_by_a_successor() {
     let _watched = watched();

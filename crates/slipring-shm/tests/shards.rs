@@ -1,6 +1,6 @@
 //! Several processes run the shards of one stage, and are killed: at each named step, and between
-//! two machine instructions of each call. The successor of a shard handles its events, tells those
-//! apart that the dead process may have touched, and the stage behind sees all of them in order.
+//! two machine instructions of each call. The successor of a shard handles its events and knows
+//! which of them the dead process may have touched, and the stage behind sees all of them in order.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))] // breakpoints and registers
@@ -54,15 +54,15 @@ fn of(seq: u64) -> usize {
     slipring::segment::shard_of_bytes(&(seq / 3).to_ne_bytes(), 2) as usize
 }
 
-/// Handles an event: counts that in the event itself.
+/// Handles an event: counts this in the event itself.
 fn handle(event: &mut Block, seq: u64, number: usize, announced: bool) {
     assert_eq!((event.seq, of(seq)), (seq, number), "an event of another shard");
     assert!(announced || event.value[0] == 0, "{seq} was touched, and is not announced");
     event.value[usize::from(announced)] += 1;
 }
 
-/// Handles a batch. Releases its first event alone, and of the others all but the last `keep`,
-/// which the handle would be lent again.
+/// Handles a batch. Releases its first event alone, and then all others but the last `keep`, which
+/// the handle would be lent again.
 fn work(handle_of: &mut ShardWriter<Block>, number: usize, keep: usize) -> usize {
     let suspects = handle_of.suspects();
     match handle_of.try_batch(usize::MAX) {
@@ -139,7 +139,7 @@ impl Survivors {
         }
     }
 
-    /// Has the stage behind the shards read what is released.
+    /// Lets the stage behind the shards read the released events.
     fn read(&mut self) {
         let mut next = self.end.next_seq();
         let read = self.end.poll(usize::MAX, |event, at| {
@@ -152,7 +152,7 @@ impl Survivors {
         assert!(next <= self.sent);
     }
 
-    /// Handles all that was published, with a successor of the victim.
+    /// Handles all published events, with a successor of the victim.
     fn finish(mut self, world: &World) {
         let mut first = shard(&join(&world.segment), 0);
         for round in 0..3 * CAPACITY {
@@ -180,7 +180,7 @@ impl Survivors {
 /// A call in which the process of a shard is killed.
 struct Call {
     name: &'static str,
-    /// What happens before the victim lives.
+    /// Acts before the victim lives.
     before: fn(&World) -> Survivors,
     /// The victim's life: a mark before the call, and one after it.
     victim: fn(&World),
@@ -262,7 +262,7 @@ const CALLS: [Call; 6] = [
 const PLACES: usize = 60;
 
 impl Call {
-    /// Runs the call once, instruction by instruction. `None`: ptrace is not permitted.
+    /// Runs the call once, instruction by instruction. Returns `None` if ptrace is not permitted.
     fn path(&self) -> Option<Path> {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -272,7 +272,7 @@ impl Call {
         Some(path)
     }
 
-    /// Kills a victim in front of an instruction. Returns whether the victim came there.
+    /// Kills a victim before an instruction. Returns whether the victim reached it.
     fn kill_at(&self, (address, count): (u64, usize)) -> bool {
         let world = World::new();
         let survivors = (self.before)(&world);
@@ -287,7 +287,8 @@ impl Call {
 fn role_instructions() {
     let all = std::env::var_os("SLIPRING_KILL_ALL").is_some();
     for call in &CALLS {
-        // What this process does the first time does not tell its children apart.
+        // The first run does everything that a process does only once, so that later children
+        // behave alike.
         let Some(path) = call.path().and_then(|_| call.path()) else { return say("refused") };
         let (count, changes) = (path.places.len(), path.changes.len());
         let places = path.kills(if all { count } else { PLACES });
@@ -337,7 +338,7 @@ fn role_first_shard() {
     listen();
 }
 
-/// A producer that waits for a dead shard hears which one, while the other one lives.
+/// A producer that waits for a dead shard hears which shard it is, while the other shard lives.
 #[test]
 fn a_dead_shard_is_told_by_its_number() {
     let _watched = watched();
@@ -363,7 +364,7 @@ fn a_dead_shard_is_told_by_its_number() {
     assert_eq!(tx.publish(|_| ()).unwrap(), 4);
 }
 
-/// What calls for another kind of stage say, and what no builder takes.
+/// Errors of calls for another kind of stage, and refusals of the builder.
 #[test]
 fn places_of_shards() {
     let _watched = watched();
@@ -395,7 +396,7 @@ fn places_of_shards() {
     assert_problem!(refused.build(), Problem::Key { .. });
 }
 
-/// What `inspect` tells of shards: position, lag, and places.
+/// Shards in `inspect`: position, lag, and places.
 #[test]
 fn shards_are_inspected() {
     let _watched = watched();

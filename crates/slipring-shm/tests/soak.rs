@@ -1,6 +1,7 @@
 //! A producer, two stages in a row, and a reader of a tap, killed at random times and started
 //! again; and one or two producers of blocks or messages, and two stages. The oracle checks the
-//! whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
+//! whole stream of each round. The test runs for a few seconds, or for as many as `SLIPRING_SOAK`
+//! asks for.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -45,14 +46,14 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
-    // Given up, and claimed again below. The one before may have died behind its publication.
+    // Given up, and claimed again below. The predecessor may have died behind its publication.
     let mut next = tx.claim().unwrap().seq();
     assert!(next == sure || next == sure + unsure, "{sure}, {unsure}: {next}");
     journal.published().store(next, SeqCst);
     while journal.note().load(SeqCst) == 0 {
         let most = world.shape.capacity.min(9);
         let count = random.u64(1..=most);
-        // Told before the call, so that a successor knows what a dead producer was about.
+        // Noted before the call, so that a successor knows what a dead producer was about to do.
         journal.unsure().store(count, SeqCst);
         let mut claim = tx.claim_n(count as usize).unwrap();
         assert_eq!(claim.first_seq(), next);
@@ -64,7 +65,7 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
             break;
         }
     }
-    // Closes. A successor that comes first publishes a little more.
+    // Closes. A successor that comes earlier publishes a little more.
     drop(tx);
 }
 

@@ -1,6 +1,7 @@
 //! One or two producers, two to four shards of a stage that writes, and a stage behind them, killed
 //! at random times and started again, over events of a type and over blocks. The oracle checks the
-//! whole stream of each round. A few seconds, or as many as `SLIPRING_SOAK` says.
+//! whole stream of each round. The test runs for a few seconds, or for as many as `SLIPRING_SOAK`
+//! asks for.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -28,7 +29,7 @@ fn plays_a_role() {
     play(&[("soak", role_soak)]);
 }
 
-/// Most positions of a round.
+/// Largest number of positions of a round.
 const EVENTS: usize = 100_000;
 /// Longest round.
 const ROUND: Duration = Duration::from_millis(500);
@@ -88,8 +89,7 @@ struct World {
     shards: usize,
 }
 
-/// What happened to each position, in memory that forked children share, so that it outlives a
-/// kill.
+/// The record of each position, in memory that forked children share, so that it outlives a kill.
 struct Journal(&'static [AtomicU64]);
 
 /// A producer was about to publish the position, and has published it.
@@ -116,12 +116,12 @@ impl Journal {
         self.0.iter().for_each(|word| word.store(0, SeqCst));
     }
 
-    /// Whether producers are to end.
+    /// Whether producers have to end.
     fn ends(&self) -> &AtomicU64 {
         &self.0[0]
     }
 
-    /// The end of what a shard has handled.
+    /// The end of the positions that a shard has handled.
     fn reached(&self, shard: usize) -> &AtomicU64 {
         &self.0[1 + shard]
     }

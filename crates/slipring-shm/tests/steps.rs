@@ -29,7 +29,7 @@ fn role_create() {
     listen();
 }
 
-/// Attaches, says the number, waits, and leaves.
+/// Attaches, reports its number, waits, and leaves.
 fn role_attach() {
     let attached = attach(&Test::open(value("NAME")).unwrap());
     say(attached.participant());
@@ -91,7 +91,7 @@ fn a_participant_killed_at_any_step_has_not_begun_or_is_dead() {
             _ => Liveness::Free,
         };
         assert_eq!(me.liveness(2).unwrap(), expected, "{step}");
-        // Its place is only taken last while it is not recovered.
+        // While it is not recovered, its place is taken last.
         let next = name.attach().participant();
         assert_eq!(next, if expected == Liveness::Dead { 3 } else { 2 }, "{step}");
         drop(me);
@@ -194,7 +194,7 @@ fn who_attaches_to_a_segment_made_anew_attaches_to_the_named_file() {
         role.tell("go on");
         assert_eq!(role.hear(), "2", "{step}");
         assert_eq!(second.liveness(2).unwrap(), Liveness::Alive, "{step}");
-        // The old file's opener finds the new one, too.
+        // A process that opened the old file finds the new file as well.
         assert_eq!(attach(&first).participant(), 3);
     }
     let name = Name::new();

@@ -1,5 +1,6 @@
-//! What a stage that writes is told of the process before it, and what becomes of events that it
-//! passes over. Deaths in the middle of a change are in `kills.rs`.
+//! Suspects: the events that a dead process may have left half-written, as a writing stage's next
+//! process learns of them, handles them or passes over them. Deaths in the middle of a change are
+//! in `kills.rs`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -73,7 +74,7 @@ impl Ring {
         self.me.report().unwrap().stage("add").unwrap().skipped
     }
 
-    /// Reads what the stage behind sees, as differences to what was published.
+    /// Reads the events as the stage behind sees them, as differences to the published ones.
     fn seen(&mut self) -> Vec<u64> {
         let mut seen = Vec::new();
         let see = |event: &u64, at: slipring::At| seen.push(event.wrapping_sub(at.seq));
@@ -90,7 +91,7 @@ fn suspects_are_what_was_lent_and_not_released() {
         ring.publish(&[3, 1, 5, 2]);
         let mut add = ring.add();
         ring.assert_suspects(&add, 0..0);
-        // In the middle of a run, and only what is asked for.
+        // In the middle of a run, and no more than is asked for.
         assert_eq!(add.poll(2, |_, _| ()).unwrap(), 2);
         assert_eq!(add.try_batch(3).unwrap().suspects(), 0);
         assert_eq!(add.try_batch(1).unwrap().len(), 1);
@@ -159,7 +160,7 @@ fn passed_over_events_are_released_as_they_are_and_counted() {
     }
 }
 
-/// The whole ring is suspect, and the producer waits for the stage.
+/// All events of the ring are suspects, and the producer waits for the stage.
 #[test]
 fn a_whole_ring_is_passed_over() {
     let _watched = watched();
@@ -196,7 +197,7 @@ fn suspects_outlive_a_close_and_not_a_failure() {
     assert!(matches!(add.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     assert_eq!(add.pass_over_suspects().unwrap(), 0);
 
-    // Words that say that events were lent which were never published.
+    // Words by which events were lent that were never published.
     let mut ring = Ring::new(8, 0, false);
     ring.publish(&[3]);
     drop(ring.add());

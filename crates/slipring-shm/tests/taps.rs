@@ -17,7 +17,7 @@ fn plays_a_role() {
     play(&[("view", role_view)]);
 }
 
-/// Joins the tap, and says the positions of the first three events. Releases no more.
+/// Joins the tap, and reports the positions of the first three events. Releases no more.
 fn role_view() {
     let me = join(&Segment::open(value("NAME")).unwrap());
     let mut viewer = me.subscribe("viewers", StartAt::Now).unwrap();
@@ -56,7 +56,7 @@ impl Viewed {
     }
 }
 
-/// Publishes `count` events, and has the journal release them.
+/// Publishes `count` events, and lets the journal release them.
 macro_rules! pass {
     ($tx:expr, $journal:expr, $count:expr) => {
         for _ in 0..$count {
@@ -162,7 +162,8 @@ fn calls_for_another_kind_are_refused() {
     assert_problem!(beside.build(), Problem::Graph(_));
 }
 
-/// A ring may have no stage but a tap. A reader that comes late finds what the ring still holds.
+/// A ring may have a tap as its only stage. A reader that comes late finds the events that the ring
+/// still holds.
 #[test]
 fn a_tap_alone() {
     let _watched = watched();

@@ -92,7 +92,7 @@ fn open() -> Attached<Numbered> {
     join(&Segment::open(value("NAME")).unwrap())
 }
 
-/// Reads to the end as a task, and says how many events and polls that took.
+/// Reads to the end as a task, and reports the numbers of events and polls.
 fn role_read() {
     let me = open();
     let mut reader = retry(|| me.reader("task")).unwrap();
@@ -118,8 +118,7 @@ async fn read(reader: &mut Reader<Numbered>, next: &mut u64) -> WaitError {
     }
 }
 
-/// Publishes the positions from one to another, which each line names, as a task. Ends at the line
-/// `close`.
+/// Publishes, as a task, the range of positions that each line names. Ends at the line `close`.
 fn role_publish() {
     let me = open();
     let mut tx = retry(|| me.producer()).unwrap();
@@ -199,7 +198,7 @@ fn a_task_hears_of_a_killed_process() {
     let WaitError::PeerDead(dead) = told else { panic!("{told}") };
     assert_eq!((next, dead.pid), (2, pid));
     killing.join().unwrap();
-    // The next producer is heard of by an event.
+    // The task hears of the next producer by an event.
     let mut publisher = Role::start("publish", &[("NAME", &name.0)]);
     assert_eq!(publisher.hear(), "taken");
     publisher.tell("2 3");
@@ -222,7 +221,8 @@ fn role_leave() {
             let mut batch = pin!(reader.batch_async(1));
             let context = &mut Context::from_waker(Waker::noop());
             assert!(batch.as_mut().poll(context).is_pending());
-            // In every other round the handle goes while the thread starts, which names itself.
+            // In every other round the handle is dropped while the thread, which names itself,
+            // starts.
             if round % 2 == 0 {
                 until(|| named_threads() == 1);
             }
@@ -230,7 +230,7 @@ fn role_leave() {
         drop((me, reader));
         let path = Path::new("/dev/shm").join(format!("{}.slipring", value("NAME")));
         assert!(!held(&path, number), "the thread keeps the segment mapped");
-        // The thread ends a moment after it has let the segment go.
+        // The thread ends a moment after it has dropped the segment.
         until(|| threads() == before);
     }
     say("left");

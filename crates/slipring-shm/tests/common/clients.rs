@@ -19,13 +19,13 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
 }
 
-/// The word of which the clients and their tests fill the event at `seq`.
+/// The word with which the clients and their tests fill the event at `seq`.
 pub fn word_of(seq: u64) -> u64 {
     seq.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1)
 }
 
-/// Returns the interpreter: the one that `SLIPRING_PYTHON` names, or `python3`. `None`: there is
-/// none, and the test has said so.
+/// Returns the interpreter that `SLIPRING_PYTHON` names, or `python3`. Returns `None` if there is
+/// none, after a message of the test.
 pub fn python() -> Option<Python> {
     let program = std::env::var_os("SLIPRING_PYTHON").unwrap_or("python3".into());
     // The program itself starts faster than a script that looks for it.
@@ -61,8 +61,8 @@ impl Python {
     }
 }
 
-/// Returns the program `client.c`, which the first test builds. `None`: there is no compiler, and
-/// the test has said so.
+/// Returns the program `client.c`, which the first test builds. Returns `None` if there is no
+/// compiler, after a message of the test.
 pub fn client_in_c() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -90,7 +90,7 @@ pub fn client_in_c() -> Option<&'static Path> {
     built.as_deref()
 }
 
-/// A running client, which is killed by the drop.
+/// A running client, which the drop kills.
 pub struct Running {
     pub child: Child,
     out: BufReader<ChildStdout>,
@@ -122,7 +122,7 @@ impl Running {
         }
     }
 
-    /// Waits for the next line. `None`: there is none.
+    /// Waits for the next line, or returns `None` at the end.
     pub fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let bytes = self.out.read_line(&mut line).unwrap();
@@ -135,7 +135,7 @@ impl Running {
         self.ends();
     }
 
-    /// Waits until the client ends with an error. Returns what it says.
+    /// Waits until the client ends with an error. Returns its message.
     pub fn complaint(&mut self) -> String {
         let mut said = String::new();
         self.errors.read_to_string(&mut said).unwrap();

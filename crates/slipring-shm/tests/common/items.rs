@@ -1,11 +1,11 @@
-//! What must be true of a stream of blocks or messages whatever process was killed.
+//! The oracle of a stream of blocks or messages, whatever process was killed.
 //!
 //! An *item* is a block or a message. Each item has an id, which indexes the ledger. A producer
 //! enters an item into the ledger before it publishes the item, so a kill leaves no unknown item.
 //! - Each published item reaches each stage whole, in order, and once, except for the items that a
 //!   stage's successor announces as redelivered.
-//! - Of an item that a killed producer was publishing, both stages see the whole, or nothing. The
-//!   items of one publication share that fate.
+//! - Both stages see the whole of an item that a killed producer was publishing, or nothing of it.
+//!   The same holds for all items of one publication together.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -39,7 +39,7 @@ const HEAD_WORDS: usize = 3;
 /// Words of an item: state, first id of its publication, life, length, and a count for each stage.
 const WORDS: usize = 6;
 
-/// What is known of each item. Forked children share the ledger's memory, so it outlives a kill.
+/// The knowledge about each item. Forked children share the ledger's memory, so it outlives a kill.
 pub struct Ledger {
     words: &'static [AtomicU64],
 }
@@ -119,8 +119,8 @@ impl Ledger {
         message(id, self.len(id))
     }
 
-    /// Asserts that both stages have handled each published item, and the same others, and that
-    /// they were told of each item that they handled again.
+    /// Asserts that both stages have handled each published item, and the same other items, and
+    /// that each item that they handled again was announced to them.
     #[track_caller]
     pub fn assert_complete(&self) {
         for id in self.ids() {
@@ -153,7 +153,7 @@ fn words_of(block: &[u8]) -> [u64; 5] {
     std::array::from_fn(|at| u64::from_ne_bytes(block[at * 8..at * 8 + 8].try_into().unwrap()))
 }
 
-/// Does what the stage that writes does: changes two words, one after the other.
+/// Changes a block as the writing stage does: two words, one after the other.
 fn change(block: &mut [u8]) {
     let changed = (!words_of(block)[0]).to_ne_bytes();
     block[16..24].copy_from_slice(&changed);
@@ -178,14 +178,14 @@ pub fn cells_of(len: usize) -> u64 {
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Whether the ring has messages; `false`: it has blocks.
+    /// Whether the ring has messages; otherwise it has blocks.
     pub messages: bool,
     pub capacity: u64,
     /// Whether two producers are declared.
     pub several: bool,
     /// Whether the first stage writes.
     pub writes: bool,
-    /// Whether a successor of the stage that writes passes over what may be half-written.
+    /// Whether a successor of the stage that writes passes over items that may be half-written.
     pub passes: bool,
 }
 
@@ -240,7 +240,7 @@ impl World {
         World { me: attach(&made), made, shape }
     }
 
-    /// Attaches once more, as a process that is forked must.
+    /// Attaches once more, as a forked process must.
     pub fn join(&self) -> Me {
         attach(&self.made)
     }
@@ -257,7 +257,8 @@ impl World {
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length) }
     }
 
-    /// Takes a producer's place, once a killed process has lost it. `None`: the ring is closed.
+    /// Takes a producer's place, once a killed process has lost it. Returns `None` if the ring is
+    /// closed.
     pub fn producer(&self, by: &Me) -> Option<Tx> {
         let taken = || match (by, self.shape.several) {
             (Me::Blocks(by), false) => by.producer().map(Tx::Block),
@@ -397,7 +398,7 @@ enum Rx {
     Messages(Reader<Messages>),
 }
 
-/// What a stage has seen.
+/// The items that a stage has seen.
 struct View {
     number: usize,
     shape: Shape,
@@ -480,12 +481,12 @@ impl Stage {
         }
     }
 
-    /// Returns the positions that the process before was lent and has not released.
+    /// Returns the positions that the previous process was lent and has not released.
     pub fn redelivered(&self) -> SeqRange {
         self.view.redelivered.clone()
     }
 
-    /// Handles and releases what is available now: messages, or up to `max` blocks.
+    /// Handles and releases the available items: messages, or up to `max` blocks.
     pub fn poll(&mut self, max: usize, ledger: &Ledger) -> Result<u64, WaitError> {
         let (view, passed) = (&mut self.view, &self.passed);
         match &mut self.rx {

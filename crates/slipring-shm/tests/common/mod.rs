@@ -1,4 +1,4 @@
-//! What the tests share: events, places that clean up, and child processes that play roles.
+//! Shared parts of the tests: events, names that clean up, and child processes that play roles.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl Event for Block {
 
 pub type Test = Segment<Block>;
 
-/// A name that no other test has, whose segment goes with the value.
+/// A name that no other test has. Its segment is removed with the value.
 pub struct Name(pub String);
 
 impl Name {
@@ -142,7 +142,7 @@ pub struct Role {
 const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
 const STEP: &str = "SLIPRING_SHM_TEST_STEP";
 
-/// Has this process be killed at `step`. Only for a child of one thread, forked from a role.
+/// Makes this process die at `step`. Only for a child of one thread, forked from a role.
 pub fn kill_at(step: &str) {
     // SAFETY: no other thread of the child reads its environment.
     unsafe { std::env::set_var(STEP, format!("kill {step}")) };
@@ -178,7 +178,7 @@ impl Role {
         Role { child, to, from: BufReader::new(from) }
     }
 
-    /// Starts the role, which stops at `step` and says so.
+    /// Starts the role, which stops at `step` and reports it.
     pub fn stopping(name: &str, step: &str, values: &[(&str, &str)]) -> Role {
         let step = format!("stop {step}");
         let mut role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
@@ -186,7 +186,7 @@ impl Role {
         role
     }
 
-    /// Runs the role, which is killed at `step`. Returns whether it came there.
+    /// Runs the role, which is killed at `step`. Returns whether it got there.
     pub fn killed_at(name: &str, step: &str, values: &[(&str, &str)]) {
         let step = format!("kill {step}");
         let role = Role::start(name, &[values, &[(STEP, step.as_str())]].concat());
@@ -199,7 +199,7 @@ impl Role {
         self.child.id()
     }
 
-    /// Waits for what the role says next.
+    /// Waits for the next line of the role.
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -211,12 +211,12 @@ impl Role {
         }
     }
 
-    /// Says something to the role.
+    /// Sends a line to the role.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// Says something to the role, which may be dead already.
+    /// Sends a line to the role, which may be dead already.
     pub fn try_tell(&mut self, line: &str) {
         let _ = writeln!(self.to.as_mut().unwrap(), "{line}");
     }
@@ -225,7 +225,7 @@ impl Role {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Has the role go on to its end, and waits for that.
+    /// Lets the role go on to its end, and waits for that.
     pub fn end(mut self) -> ExitStatus {
         self.to = None;
         self.child.wait().unwrap()
@@ -255,14 +255,14 @@ pub fn value(key: &str) -> String {
     std::env::var(key).unwrap()
 }
 
-/// Says something to the parent.
+/// Sends a line to the parent.
 pub fn say(said: impl Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n@{said}").unwrap();
     out.flush().unwrap();
 }
 
-/// Waits for what the parent says. The role ends if the parent says no more.
+/// Waits for a line of the parent. The role ends if the parent sends no more.
 pub fn listen() -> String {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
@@ -311,7 +311,7 @@ pub fn permits(wrapper: Wrapper<'_>) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// A folder that goes with the value.
+/// A folder that is removed with the value.
 pub struct Folder(pub PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! `clients/segment.py`, and what it prints of events.
+//! `clients/segment.py`, and the events that it prints.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,11 +31,11 @@ impl Item {
     }
 }
 
-/// The program that looks at segments.
+/// The program that observes segments.
 pub struct Client(pub Python);
 
 impl Client {
-    /// Returns the program; `None`: there is no Python.
+    /// Returns the program, or `None` if there is no Python.
     pub fn new() -> Option<Client> {
         python().map(Client)
     }
@@ -55,7 +55,7 @@ impl Client {
         said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Runs the program, which must refuse the segment. Returns what it complains of.
+    /// Runs the program, which must refuse the segment. Returns its complaint.
     pub fn refusal(&self, path: &Path) -> String {
         let output = self.command(&["show"]).arg(path).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
@@ -64,7 +64,7 @@ impl Client {
         complaint
     }
 
-    /// Asserts that `show` says the same as the crate's inspection. Returns the summary.
+    /// Asserts that `show` agrees with the crate's inspection. Returns the summary.
     #[track_caller]
     pub fn agrees(&self, name: &Name) -> Summary {
         let summary = inspect(&name.0).unwrap();
@@ -72,7 +72,7 @@ impl Client {
         assert_eq!(shown.len(), 1);
         let mut said = shown[0].clone();
         let fields = said.as_object_mut().unwrap();
-        // What the inspection does not tell.
+        // Values that the inspection does not have.
         assert_eq!(fields.remove("id").unwrap().as_str().unwrap().len(), 32);
         fields.remove("failure").unwrap();
         fields.remove("first").unwrap();
@@ -151,7 +151,7 @@ fn told(summary: &Summary) -> Value {
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub seq: u64,
-    /// The word of which the copy is full; `None`: the copy is torn.
+    /// The word that fills the copy; `None` if the copy is torn.
     pub word: Option<u64>,
     pub whole: bool,
     pub last: bool,
@@ -176,8 +176,8 @@ impl Seen {
     }
 }
 
-/// Whether the processor orders loads and stores, so that a program without fences may prove what
-/// it copied.
+/// Whether the processor orders loads and stores, so that a program without fences can prove its
+/// copies.
 pub const ORDERED: bool = cfg!(target_arch = "x86_64");
 
 /// Asserts that these events were printed, in order, with or without a proof.

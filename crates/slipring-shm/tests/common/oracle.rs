@@ -1,6 +1,6 @@
-//! What must be true of a stream whatever process was killed: each published event reaches each
-//! stage in order and once, except the events that a successor announces as redelivered, and
-//! nothing of an unfinished publication is seen.
+//! The oracle of a stream, whatever process was killed: each published event reaches each stage in
+//! order and once, except the events that a successor announces as redelivered, and nothing of an
+//! unfinished publication is seen.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -47,7 +47,7 @@ impl Numbered {
         assert_eq!((self.seq, self.check), (seq, mix(seq, self.by)), "{self:?}");
     }
 
-    /// What the stage that writes does.
+    /// Changes the event as the writing stage does.
     fn change(&mut self) {
         self.once = !self.seq;
         self.twice = !self.seq;
@@ -69,8 +69,8 @@ pub fn shared_words(count: usize) -> &'static [AtomicU64] {
     }
 }
 
-/// How often each stage has handled each event, and what producers have published. The words lie in
-/// memory that forked children share, so they outlive a kill.
+/// How often each stage has handled each event, and the events that producers have published. The
+/// words lie in memory that forked children share, so they outlive a kill.
 pub struct Journal {
     words: &'static [AtomicU64],
     events: usize,
@@ -114,8 +114,8 @@ impl Journal {
         &self.words[1]
     }
 
-    /// Asserts that a stage has handled each event before `end`, and that it was told of each that
-    /// it handled again.
+    /// Asserts that a stage has handled each event before `end`, and that each event that it
+    /// handled again was announced to it.
     #[track_caller]
     pub fn assert_complete(&self, stage: usize, end: u64) {
         for seq in 0..end {
@@ -136,7 +136,7 @@ pub struct Stage {
     pub redelivered: SeqRange,
     /// Whether the first stage writes.
     writes: bool,
-    /// The position from which on a successor of the producer has published; `u64::MAX`: none has.
+    /// First position that a successor of the producer has published; `u64::MAX` if there is none.
     successor_from: u64,
 }
 
@@ -257,13 +257,13 @@ pub struct Shape {
     pub capacity: u64,
     /// Whether the first stage writes.
     pub writes: bool,
-    /// Whether a successor of a stage that writes passes over what may be half-written.
+    /// Whether a successor of a stage that writes passes over events that may be half-written.
     pub passes: bool,
     pub notice: Duration,
     pub tap: Tapped,
 }
 
-/// Where the ring has a tap, if it has one.
+/// Position of the ring's tap, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tapped {
     No,
@@ -325,7 +325,7 @@ impl World {
     pub fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
-        // SAFETY: mapped; the caller has stopped who could write.
+        // SAFETY: mapped; the caller has stopped every process that could write.
         unsafe { std::slice::from_raw_parts(mapping.base().as_ptr().add(head), length - head) }
     }
 
@@ -355,7 +355,7 @@ impl World {
             assert_eq!(suspects.len(), redelivered.len());
             assert!(redelivered.clone().all(|seq| suspects.contains(seq)));
             if self.shape.passes {
-                // Noted first, as this process may be killed, too.
+                // Noted first, because this process may be killed as well.
                 redelivered.clone().for_each(|seq| {
                     journal.count(0, seq).fetch_or(PASSED, SeqCst);
                 });
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Has a reader of the tap handle up to `max` events that are there, and release them.
+    /// Lets a reader of the tap handle up to `max` available events, and release them.
     pub fn look(
         &self,
         reader: &mut Subscription<Numbered>,
@@ -397,7 +397,7 @@ impl World {
             next += 1;
             event.assert_whole(at.seq);
             let done = if changed { !at.seq } else { 0 };
-            // What a successor passed over stays as the dead process left it.
+            // An event that a successor passed over stays as the dead process left it.
             let is_left = changed && self.shape.passes;
             let is_done = (event.once, event.twice) == (done, done);
             assert!(is_done || is_left, "{}: not released, or changed since", at.seq);
@@ -405,7 +405,7 @@ impl World {
         reader.poll(max, look)
     }
 
-    /// Takes the producer's place. `None`: the ring is closed.
+    /// Takes the producer's place. Returns `None` if the ring is closed.
     pub fn producer(&self, by: &Attached<Numbered>) -> Option<Producer<Numbered>> {
         match retry(|| by.producer()) {
             Ok(producer) => Some(producer),
@@ -440,15 +440,15 @@ pub struct Hands {
     pub first: Option<libc::pid_t>,
 }
 
-/// Who publishes after a kill.
+/// Producer after a kill.
 const SUCCESSOR: u64 = 999;
 
-/// Has the survivors and newcomers finish a stream, and checks all of it. `unsure` is the number of
-/// events of the publication that a killed producer was in, `run` the number that its successor
-/// publishes together first.
+/// Lets the survivors and newcomers finish a stream, and checks all of it. `unsure` is the number
+/// of events in the publication of a killed producer, and `run` the number of events in its
+/// successor's first publication.
 pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, run: u64) {
     let sure = journal.published().load(SeqCst);
-    // What a survivor sees now of an unfinished publication, it has seen for good.
+    // The stages see all of an unfinished publication, or nothing of it.
     for stage in hands.stages.iter_mut().flatten() {
         while stage.poll(usize::MAX, journal).unwrap_or(0) != 0 {}
         assert!(stage.next <= sure || stage.next == sure + unsure, "{sure}: {}", stage.next);

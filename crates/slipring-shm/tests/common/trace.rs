@@ -1,7 +1,7 @@
 //! Child processes that are stopped and killed between two machine instructions.
 //!
-//! A [`Victim`] is a fork of this process, which is its tracer. The fork shares all addresses with
-//! its siblings, so a place that one victim came to names the same instruction in another.
+//! A [`Victim`] is a fork of this process, which is its tracer. The fork has the same addresses as
+//! its siblings, so an address that one victim reached names the same instruction in another.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ pub fn test_in_a_role(role: &str, values: &[(&str, &str)]) {
     assert!(role.end().success());
 }
 
-/// Called by a victim: stops it, and has its tracer go on.
+/// Called by a victim: stops it, so that its tracer goes on.
 pub fn mark() {
     // SAFETY: stops the calling process.
     unsafe { libc::raise(libc::SIGSTOP) };
@@ -78,7 +78,7 @@ pub fn kill(pid: pid_t) {
     while !libc::WIFSIGNALED(wait(pid)) {}
 }
 
-/// Where a victim stopped.
+/// The point at which a victim stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// At a [`mark`].
@@ -94,7 +94,8 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Starts a child, and lets it run to its first [`mark`]. `None`: it may not be traced.
+    /// Starts a child, and lets it run to its first [`mark`]. Returns `None` if it may not be
+    /// traced.
     pub fn start(body: impl FnOnce()) -> Option<Victim> {
         let pid = fork(|| {
             // SAFETY: makes the parent the tracer.
@@ -169,7 +170,7 @@ impl Victim {
         self.registers().rip
     }
 
-    /// Runs to the begin of the next system call `number`.
+    /// Runs to the beginning of the next system call `number`.
     #[cfg(target_arch = "x86_64")]
     pub fn run_to_call(&self, number: c_long) {
         loop {
@@ -189,7 +190,7 @@ impl Victim {
         self.registers().rax as c_long
     }
 
-    /// Returns the system call that the next instruction is, if it is one.
+    /// Returns the system call that the next instruction makes, if it makes one.
     #[cfg(target_arch = "x86_64")]
     fn system_call(&self, registers: &libc::user_regs_struct) -> Option<c_long> {
         let peek = libc::PTRACE_PEEKTEXT;
@@ -198,8 +199,8 @@ impl Victim {
         (code as u64 & 0xFFFF == 0x050F).then_some(registers.rax as c_long)
     }
 
-    /// Runs until the instruction at `address` is the next for the `count`th time, from now on. The
-    /// present instruction counts, too. Returns whether the victim came there before its next mark.
+    /// Runs until the instruction at `address` is the next one for the `count`th time, the present
+    /// instruction included. Returns whether the victim got there before its next mark.
     #[cfg(target_arch = "x86_64")]
     pub fn run_to(&self, address: u64, count: usize) -> bool {
         let address_of = address as usize;
@@ -247,14 +248,15 @@ impl Drop for Victim {
 /// The instructions of one run of a call.
 #[derive(Default)]
 pub struct Path {
-    /// For each instruction its address, and how often the address came, this time included.
+    /// Address of each instruction, and how often the address has occurred so far, this time
+    /// included.
     pub places: Vec<(u64, usize)>,
-    /// The first instruction, those behind a change of the shared memory, and those in front of a
-    /// system call and behind it. A kill anywhere else leaves what a kill at the last of them
-    /// leaves.
+    /// The first instruction, those behind a change of the shared memory, and those before and
+    /// behind a system call. A kill anywhere else leaves the same memory as a kill at the last of
+    /// these before it.
     pub changes: Vec<usize>,
     seen: HashMap<u64, (usize, bool)>,
-    /// Index of the instruction before which the survivors act; `None`: they do not act.
+    /// Index of the instruction before which the survivors act; `None` if they do not act.
     pub acts_at: Option<usize>,
 }
 
@@ -273,8 +275,8 @@ impl Path {
         path
     }
 
-    /// Runs one instruction of a victim. `before` is called with the system call that it is, and
-    /// `changed` says afterwards whether the shared memory has changed since its last call.
+    /// Runs one instruction of a victim. `before` gets the system call that it makes, and `changed`
+    /// tells afterwards whether the shared memory has changed since its last call.
     #[cfg(target_arch = "x86_64")]
     pub fn step(
         &mut self,
@@ -303,7 +305,7 @@ impl Path {
         stop
     }
 
-    /// Returns the places for `samples` kills all over the path, and at each change.
+    /// Returns the points for `samples` kills spread over the path, and those at each change.
     pub fn kills(&self, samples: usize) -> Vec<usize> {
         let count = self.places.len();
         let samples = samples.min(count);
