@@ -15,32 +15,32 @@ use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
 use crate::attach::ring::{self, Made};
-use crate::contents::Contents;
-use crate::contents::stages;
+use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
-/// The kinds of deliveries that calls serve. The number of places is that of the stage.
+/// Deliveries that the calls serve. The numbers of places are not compared.
 pub(crate) const EACH: StageDelivery = StageDelivery::Each;
 pub(crate) const POOL: StageDelivery = StageDelivery::Pool(0);
 const TAP: StageDelivery = StageDelivery::Tap(0);
 const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, key_length: 0 };
 
-/// Makes the ring of a process from what the head says of it, and from how stages and producers
-/// wait.
+/// Makes the ring of a process from its declaration in the head, and from the waiting strategies of
+/// stages and producers.
 type Over<T, L> =
     unsafe fn(&Arc<Participation>, &Made, (Wait, Wait)) -> Result<SegmentRing<T, L>, Problem>;
 
 /// The places of an attached process's ring, whose events are of type `T`.
 pub(crate) struct Places<T, L: SegmentLayout = Interleaved> {
     inner: Arc<Participation>,
-    /// The ring, and what it was made from; `None`: the segment has no ring.
+    /// The ring, and what it was made from; `None` if the segment has no ring.
     ring: Option<(SegmentRing<T, L>, Made)>,
     /// Makes the ring (I2).
     over: Over<T, L>,
 }
 
 impl<T, L: SegmentLayout> Places<T, L> {
-    /// Makes the ring of a process by `over`, which gets what the head says of a ring of `C`.
+    /// Makes the ring of a process by `over`, which gets the declaration of a ring of `C` from the
+    /// head.
     ///
     /// # Safety
     /// `over` may be called with the participation, any number of times (I2).
@@ -58,7 +58,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok(Places { inner, ring, over })
     }
 
-    /// Makes the ring anew, whose later handles wait by `wait`.
+    /// Makes the ring again, so that later handles wait by `wait`.
     pub(crate) fn wait(&mut self, wait: Wait) -> Result<(), SegmentError> {
         if let Some((ring, made)) = &mut self.ring {
             // SAFETY: I2.
@@ -68,7 +68,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok(())
     }
 
-    /// Returns the request at `seq`; `None`: the segment has no ring.
+    /// Returns the request at `seq`, or `None` if the segment has no ring.
     pub(crate) fn request(&self, seq: u64) -> Option<SegmentRequest>
     where
         T: Send + 'static,
@@ -88,8 +88,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         }
         let seat = seats.start;
         ring::take(&self.inner, ring, seat, PRODUCER).map_err(|problem| self.failed(problem))?;
-        // The producer before may have closed the ring since, and closes it before it frees the
-        // place.
+        // An earlier producer may have closed the ring since. It does so before it frees the place.
         if ring.is_over() {
             ring.seat(seat).free(self.inner.number());
             return Err(self.failed(Problem::Over));
@@ -159,7 +158,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok((ring, number))
     }
 
-    /// Finds a stage of the kind of `delivery`.
+    /// Finds a stage that has a delivery like `delivery`.
     fn stage(
         &self,
         stage: &str,
@@ -180,7 +179,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok((ring, number, &stages[number]))
     }
 
-    /// Finds a stage of the kind of `delivery` that writes, or that reads.
+    /// Finds a stage that has a delivery like `delivery`, and writes or reads.
     fn stage_of(
         &self,
         stage: &str,
@@ -195,7 +194,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok((ring, number))
     }
 
-    /// Takes a seat of a stage of the kind of `delivery`. Returns the stage and the seat.
+    /// Takes a seat of a stage that has a delivery like `delivery`. Returns the stage and the seat.
     pub(crate) fn take(
         &self,
         stage: &str,
@@ -235,7 +234,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         self.ring.as_ref().map(|(ring, _)| ring.report())
     }
 
-    /// Returns what is known of participant `number`.
+    /// Returns the liveness of participant `number`.
     pub(crate) fn liveness(&self, number: u32) -> Result<Liveness, SegmentError> {
         let place = format!("of participant {}", self.inner.number());
         self.inner.liveness(number).map_err(|problem| SegmentError::new(place, problem))
@@ -249,12 +248,12 @@ impl<T, L: SegmentLayout> Places<T, L> {
             .map_err(|error| self.failed(Problem::system("looking at the name", error)))
     }
 
-    /// Has the waiting calls of this participant return an error once the name is lost.
+    /// Makes waiting calls of this participant return an error once the name is lost.
     pub(crate) fn require_name(&self) {
         self.inner.name().inspect(|name| name.require());
     }
 
-    /// Returns what keeps the segment mapped.
+    /// Returns the participation, which keeps the segment mapped.
     pub(crate) fn participation(&self) -> &Arc<Participation> {
         &self.inner
     }

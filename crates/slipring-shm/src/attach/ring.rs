@@ -21,8 +21,7 @@ use slipring::segment::{
 use slipring::{NameLost, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
-use crate::contents::Event;
-use crate::contents::stages;
+use crate::contents::{Event, stages};
 use crate::errors::Problem;
 use crate::file::create::Initial;
 use crate::file::mapping::Mapping;
@@ -32,7 +31,7 @@ use crate::system::lock;
 
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
-        // What cannot be probed is not proven.
+        // Without a probe there is no proof.
         let attached = self.record(number).is_some_and(|record| {
             ParticipantRecord::unpack(record.state.load(Acquire)).1 != ParticipantRecord::FREE
         });
@@ -40,7 +39,7 @@ impl Proof for Participation {
     }
 
     fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
-        // What cannot be locked is not proven.
+        // Without the lock there is no proof.
         let Ok(Some(claim)) = self.claim_dead(number) else { return false };
         settle();
         claim.finish();
@@ -60,13 +59,13 @@ impl Proof for Participation {
     }
 }
 
-/// What a ring was made from.
+/// The declaration that a ring is made from, and its needs.
 pub(crate) struct Made {
     pub(crate) declaration: Declaration,
     pub(crate) needs: Needs,
 }
 
-/// Returns where the words of a ring lie, given the address of a file offset.
+/// Returns the addresses of a ring's words. `at` returns the address of a file offset.
 fn words(
     areas: &Areas,
     needs: &Needs,
@@ -113,9 +112,8 @@ impl Drop for Draft {
     }
 }
 
-/// Returns the first words of a new segment, which are not all zero. The slots, and what lies
-/// beside them for each slot, begin as zeros and are not among these words: they may be as large as
-/// memory.
+/// Returns the first words of a new segment, which are not all zero. The slots, and the areas with
+/// an item for each slot, begin as zeros and are left out: they may be as large as memory.
 pub(crate) fn initial(
     declaration: &Declaration,
     needs: &Needs,
@@ -178,7 +176,8 @@ pub(crate) fn over_copies<E: Event>(
     unsafe { SegmentRing::over_copies(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
 
-/// Returns the words of a ring in the mapping of a participation, and how this process takes part.
+/// Returns the words of a ring in the mapping of a participation, and the description of this
+/// process as its participant.
 fn parts(
     participation: &Arc<Participation>,
     Made { needs, .. }: &Made,
@@ -201,12 +200,12 @@ fn parts(
     Ok((words, party))
 }
 
-/// Tells the deaths of the participants, for a process that is not attached yet.
+/// Tells which participants are dead, for a process that is not attached.
 struct Unattached {
     /// The descriptor that the caller of [`settle_unattached`] lends. A copy would fail where the
     /// process has no descriptor left.
     fd: RawFd,
-    /// State and process id of each participant, as of the beginning of the recovery.
+    /// State and process id of each participant when the recovery began.
     places: Vec<(u32, u32)>,
 }
 
@@ -244,12 +243,12 @@ impl Proof for Unattached {
     }
 }
 
-/// Settles what a dead participant left, for a process that is not attached: it is about to take
-/// the participant's number, or it evicts. The caller holds the participant's byte. `fd` is a
-/// descriptor of the file that holds no byte of a living participant. Returns whether all was
-/// settled.
+/// Settles what a dead participant left, for a process that is not attached, because it is about to
+/// take the participant's number, or evicts it. The caller holds the participant's byte. `fd` is a
+/// descriptor of the file whose description holds no byte of a living participant. Returns whether
+/// everything was settled.
 ///
-/// The events' type is not needed, because what the dead leave lies beside the events.
+/// The events' type is not needed, because everything that the dead leave lies beside the events.
 pub(crate) fn settle_unattached(
     mapping: &Mapping,
     checked: &Checked,
@@ -333,8 +332,8 @@ pub(crate) fn take<E, L: SegmentLayout>(
     Err(Problem::Busy)
 }
 
-/// Takes one of several seats for this process (I2). If none is free, takes one whose worker left a
-/// chunk; if there is none, recovers the dead owners.
+/// Takes one of several seats for this process (I2): a free seat, else one whose worker left a
+/// chunk. If there is neither, recovers the dead owners first.
 pub(crate) fn take_any<E, L: SegmentLayout>(
     participation: &Participation,
     ring: &SegmentRing<E, L>,

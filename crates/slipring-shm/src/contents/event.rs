@@ -14,8 +14,7 @@ use crate::system::limits::{SLOTS_ALIGN, TYPE_NAME};
 /// Plain data that processes share: any bytes are a value, and no byte is padding.
 ///
 /// The derives of `zerocopy` check this. The type has no destructor, at least one byte, and an
-/// alignment of at most 4,096; a type that has not does not compile when a segment is made or
-/// opened with it.
+/// alignment of at most 4,096. Making or opening a segment with another type does not compile.
 ///
 /// ```
 /// use slipring_shm::Event;
@@ -41,8 +40,8 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const VERSION: u32;
 }
 
-/// Returns where the part that `of` returns lies in an event, in bytes. `None`: it returns no part
-/// of the event, or nothing.
+/// Returns the range of an event's bytes that `of` returns, or `None` if that is no part of the
+/// event, or an empty one.
 pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
     // On the heap, because an event may be larger than the stack.
     let zeros = E::new_box_zeroed().ok()?;
@@ -52,7 +51,7 @@ pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Ran
     (start < end && end <= size_of::<E>()).then_some(start..end)
 }
 
-/// Numbers are events of programs that share nothing but numbers.
+/// Makes numbers events, for programs that share nothing else.
 macro_rules! numbers {
     ($($number:ident)*) => {
         $(impl Event for $number {
@@ -64,7 +63,7 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
-/// Checks at compile time what [`Event`] promises beside its bounds.
+/// Checks at compile time the requirements of [`Event`] that its bounds do not express.
 pub(crate) const fn check<E: Event>() {
     assert!(!std::mem::needs_drop::<E>(), "an event of a segment has no destructor");
     assert!(size_of::<E>() > 0, "an event of a segment has at least one byte");

@@ -1,5 +1,5 @@
-//! What the slots of a segment hold (values of one type, blocks whose size is known at run time
-//! only, or messages of any length), and the handles that serve each of these contents.
+//! The contents of a segment's slots (values of one type, blocks whose size is known only at run
+//! time, or messages of any length), and the handles that serve them.
 //!
 //! Invariants
 //! - I1: a ring is made over a segment with slots of the layout that [`Handles::Layout`] names, and
@@ -21,7 +21,7 @@ use crate::errors::{HeaderProblem, Problem};
 use crate::layout::{Checked, KIND_BLOCKS, KIND_EVENTS, KIND_MESSAGES, Stamps};
 pub use event::Event;
 
-/// What the slots of a segment hold: values of a type that is an [`Event`], [`Blocks`], or
+/// The contents of a segment's slots: values of a type that is an [`Event`], [`Blocks`], or
 /// [`Messages`]. The contents decide which [`Handles`] the segment has. No other crate implements
 /// the trait.
 pub trait Contents: Handles {
@@ -29,7 +29,7 @@ pub trait Contents: Handles {
     #[doc(hidden)]
     const KIND: u32;
 
-    /// Returns what a builder begins with.
+    /// Returns the first values of a builder.
     #[doc(hidden)]
     fn defaults() -> Defaults;
 
@@ -156,12 +156,12 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// Blocks of bytes, whose size is known at run time only: the contents of a
-/// `Segment<Blocks>`. All blocks of a segment have one size.
+/// Blocks of bytes whose size is known only at run time: the contents of a `Segment<Blocks>`. All
+/// blocks of a segment have one size.
 ///
-/// Blocks lie side by side, at the distance of their size, so that lent blocks are an array of
-/// another library in two stretches ([`Stretch`](crate::Stretch)); or each behind its stamp
-/// (`Builder::stamps_inside`). `Builder::schema` says what is in them.
+/// Blocks lie side by side, so that lent blocks are an array for another library, in two stretches
+/// at most ([`Stretch`](crate::Stretch)). Or each block lies behind its stamp
+/// (`Builder::stamps_inside`). `Builder::schema` describes the contents of a block.
 ///
 /// The stages of blocks are those of events: readers, writers, pools, taps, and shards, whose key
 /// is a range of the block's bytes (`Builder::shard_reader`).
@@ -195,9 +195,9 @@ pub enum Blocks {}
 
 /// Messages of any length: the contents of a `Segment<Messages>`.
 ///
-/// The ring's slots are cells of 64 bytes, and a message is a run of them, so its capacity is a
-/// number of cells. Stages of messages read each message; there are taps, but no pools, shards and
-/// stages that write, because these would divide a message.
+/// The ring's slots are cells of 64 bytes, and a message is a run of cells, so the capacity is a
+/// number of cells. A stage of messages reads each message. There are taps, but no pools, shards or
+/// writing stages, because these would divide a message.
 ///
 /// ```
 /// use slipring_shm::{Messages, NextMessage, Segment};
@@ -219,8 +219,8 @@ pub enum Blocks {}
 #[derive(Debug)]
 pub enum Messages {}
 
-/// Where a reader of a tap of [`Messages`] begins: with the next message. An earlier position may
-/// lie inside of a message.
+/// First position of a reader that joins a tap of [`Messages`]: the next message. An earlier
+/// position may lie inside a message.
 ///
 /// Example: [`Messages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl From<NextMessage> for StartAt {
 /// First values of a builder.
 #[derive(Debug)]
 pub struct Defaults {
-    /// Name and version of the contents' type.
+    /// Name of the contents' type.
     pub name: &'static str,
     /// Version of the contents' type.
     pub version: u32,
@@ -243,7 +243,7 @@ pub struct Defaults {
     pub size: u64,
     /// Its alignment, in bytes.
     pub align: u64,
-    /// Where the stamps are.
+    /// Position of the stamps.
     pub stamps: Stamps,
 }
 

@@ -1,5 +1,4 @@
-//! A mapped segment: the handles that this process takes from it, and what it knows of the other
-//! participants.
+//! A mapped segment, from which this process takes handles and learns about the other participants.
 //!
 //! Invariants
 //! - I1: only unsafe functions make an [`Attached`] whose handles lend. Their callers promise how
@@ -17,10 +16,10 @@ use crate::contents::{Contents, Handles};
 use crate::errors::{Problem, SegmentError};
 use crate::layout::Checked;
 
-/// A mapped segment. This process is a participant until the value and all that is made of it are
-/// dropped.
+/// A mapped segment. This process is a participant until the value and everything that was made of
+/// it are dropped.
 ///
-/// What the segment holds decides which handles the calls return ([`Handles`]).
+/// The segment's contents decide which handles the calls return ([`Handles`]).
 ///
 /// Example: the [first page](crate).
 pub struct Attached<H: Handles> {
@@ -38,12 +37,11 @@ impl<C: Contents> Attached<C> {
 }
 
 impl<H: Handles> Attached<H> {
-    /// Chooses how the handles that this process makes from now on wait: stages for events, and the
+    /// Sets how the handles that this process makes from now on wait: stages for events, and the
     /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless
     /// stated.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring::Wait;
     /// use slipring_shm::Segment;
     /// let segment =
@@ -53,7 +51,6 @@ impl<H: Handles> Attached<H> {
     /// let (mut tx, mut sum) = (attached.producer()?, attached.reader("sum")?);
     /// tx.publish(|slot| *slot = 7)?;
     /// assert_eq!(sum.batch(1)?[0], 7);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -64,13 +61,12 @@ impl<H: Handles> Attached<H> {
         Ok(self)
     }
 
-    /// Has calls that wait return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
-    /// segment's name no longer means the file, within a notice. Unless stated, the first such call
-    /// gives a warning ([`slipring::on_warning`]), and waits on. All handles that this value makes
-    /// or has made do so.
+    /// Makes waiting calls return [`WaitError::NameLost`](slipring::WaitError::NameLost) once the
+    /// segment's name no longer leads to the file, within a notice. Otherwise the first such call
+    /// gives a warning ([`slipring::on_warning`]), and waits on. This holds for all handles that
+    /// this value makes or has made.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring::WaitError;
     /// use slipring_shm::Segment;
     /// let name = format!("required-{}", std::process::id());
@@ -80,12 +76,11 @@ impl<H: Handles> Attached<H> {
     /// let mut sum = attached.reader("sum")?;
     /// std::fs::remove_file(format!("/dev/shm/{name}.slipring"))?; // as `rm` does
     /// assert!(matches!(sum.batch(8), Err(WaitError::NameLost(_))));
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Cost
-    /// None beyond that of the warning: one system call each notice, of a call that waits.
+    /// None beyond that of the warning, which is one system call each notice while a call waits.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self
@@ -131,14 +126,12 @@ impl<H: Handles> Attached<H> {
     /// same.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let make = || Segment::<u64>::create_memfd("sums").capacity(8).reader("sum").build();
     /// let (one, other) = (make()?, make()?);
     /// // SAFETY: no other process has the memfds.
     /// let (a, b, c) = unsafe { (one.attach()?, one.attach()?, other.attach()?) };
     /// assert!(a.id() == b.id() && a.id() != c.id());
-    /// # }
     /// # Ok::<(), slipring_shm::SegmentError>(())
     /// ```
     pub fn id(&self) -> [u8; 16] {
@@ -152,17 +145,16 @@ impl<H: Handles> Attached<H> {
         self.participation().checked().shape.capacity
     }
 
-    /// Returns whether the segment's name no longer means the file that this process is attached
-    /// to: because another program than `slipring rm` removed it, renamed it, or made another file
-    /// of that name. The attached processes then go on, and programs that open the name do not meet
-    /// them. `false` of a memfd.
+    /// Returns whether the segment's name has ceased to lead to the file that this process is
+    /// attached to, because a program other than `slipring rm` removed it, renamed it, or made
+    /// another file of that name. The attached processes then go on, and programs that open the
+    /// name do not meet them. The result is `false` for a memfd.
     ///
-    /// Calls that wait look by themselves: see [`require_name`](Attached::require_name). A folder
-    /// that was renamed and made anew is not noticed: another root of this process would look the
-    /// same.
+    /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). A folder
+    /// that was renamed and made again is not noticed, because another root of this process would
+    /// look the same.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let name = format!("lost-{}", std::process::id());
     /// let segment = Segment::<u64>::create(&name).capacity(8).reader("sum").build()?;
@@ -171,21 +163,20 @@ impl<H: Handles> Attached<H> {
     /// assert!(!attached.has_lost_name()?);
     /// std::fs::remove_file(format!("/dev/shm/{name}.slipring"))?; // as `rm` does
     /// assert!(attached.has_lost_name()?);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Cost
-    /// One system call while the name means the file.
+    /// One system call while the name leads to the file.
     ///
     /// # Errors
-    /// The system does not tell what the name means.
+    /// The system does not tell where the name leads.
     pub fn has_lost_name(&self) -> Result<bool, SegmentError> {
         self.places.has_lost_name()
     }
 
-    /// Returns what is known of participant `number`. Two system calls at most, or a few reads of
-    /// `/proc`.
+    /// Returns the liveness of participant `number`. The call takes two system calls at most, or a
+    /// few reads of `/proc`.
     ///
     /// ```
     /// # use slipring_shm::{Event, Segment};
@@ -213,7 +204,7 @@ impl<H: Handles> Attached<H> {
         self.places.liveness(number)
     }
 
-    /// Returns what keeps the segment mapped.
+    /// Returns the participation, which keeps the segment mapped.
     #[doc(hidden)]
     pub fn participation(&self) -> &Arc<Participation> {
         self.places.participation()

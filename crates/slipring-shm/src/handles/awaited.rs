@@ -1,9 +1,9 @@
-//! The place of the process that waits for a promise, and the value that it is lent.
+//! The place of the process that waits for a promise, and the value that this process is lent.
 //!
 //! Invariants
 //! - I1: the value is taken once the stage has released the first position, and not before.
-//! - I2: the value wins over the end of the request's ring. A call looks for the value after it has
-//!   found that end.
+//! - I2: the value takes precedence over the end of the request's ring: a call that has found this
+//!   end looks for the value once more.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,7 +18,7 @@ use crate::handles::attached::Attached;
 
 /// The place of the process that waits for the value.
 ///
-/// Dropping it leaves the place to another process, which gets the value if this one has not
+/// Dropping it leaves the place to another process, which gets the value if this process has not
 /// released it.
 ///
 /// Example: [`PromiseSegment`](crate::PromiseSegment).
@@ -28,7 +28,7 @@ pub struct Awaited<T> {
     first: u64,
     /// Longest wait of a call without a deadline of its own.
     timeout: Option<Duration>,
-    /// The request that the value answers; `None`: the waits do not end with a ring of requests.
+    /// Request that the value answers; `None` if the waits do not end with a ring of requests.
     request: Option<SegmentRequest>,
 }
 
@@ -37,20 +37,19 @@ impl<T: Event> Awaited<T> {
         Awaited { reader, first, timeout, request: None }
     }
 
-    /// Makes the waits end with the ring through which the value was asked for, too: the value
+    /// Makes the waits also end with the ring through which the value was asked for. The value
     /// answers the request at position `seq` of the ring of `ring`. A wait then also ends with
     /// [`PromiseError::Request`] if
     ///
     /// - that ring fails, or is halted;
     /// - it is closed, and every stage has released the request;
-    /// - a process has died that holds the request up, and its place is declared to tell so
+    /// - a process has died that holds the request up, and its place is declared to report deaths
     ///   ([`OnDeath::Tell`](crate::OnDeath::Tell)). A place that waits for a successor is no end.
     ///
     /// A stage may open the promise, release the request, and fulfil the promise later. If the ring
-    /// ends meanwhile, the wait ends, and a later call still gets the value once it is there.
+    /// ends meanwhile, the wait ends, but a later call still gets the value once it is fulfilled.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{PromiseError, PromiseSegment, Segment};
     ///
     /// let requests =
@@ -65,14 +64,13 @@ impl<T: Event> Awaited<T> {
     /// assert!(answer.try_take()?.is_none());
     /// tx.halt(); // or a stage fails
     /// assert!(matches!(answer.wait(), Err(PromiseError::Request(_))));
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Cost
-    /// The answer keeps this process attached to the ring, as a handle does. A waiting thread wakes
-    /// once each notice of the ring's segment, to look at the ring and at the locks of the
-    /// processes that hold the request up.
+    /// The value keeps this process attached to the ring, as a handle does. A waiting thread wakes
+    /// once each notice of the ring's segment, to check the ring and the locks of the processes
+    /// that hold the request up.
     pub fn of_request<C: Contents>(self, ring: &Attached<C>, seq: u64) -> Awaited<T> {
         Awaited { request: ring.places.request(seq).or(self.request), ..self }
     }
@@ -129,7 +127,6 @@ impl<T: Event> Awaited<T> {
     /// Waits for the value as [`wait`](Awaited::wait) does, at most for the given time.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{PromiseError, PromiseSegment};
     /// use std::time::{Duration, Instant};
     /// let segment = PromiseSegment::<u64>::create_memfd("late").build()?;
@@ -141,7 +138,6 @@ impl<T: Event> Awaited<T> {
     /// // SAFETY: as above.
     /// unsafe { segment.promise()? }.fulfil(42)?;
     /// assert_eq!(answer.wait_until(Instant::now())?.take(), 42);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -171,9 +167,9 @@ impl<T: Event> Awaited<T> {
         self.lend(|waiter| waiter.wait_by(Some(deadline)))
     }
 
-    /// Lends the value if it is there; `None`: not yet. Never waits. A call without a value looks
-    /// whether the owner has died, or a process that holds the request up, if a notice has passed
-    /// since the last such call.
+    /// Lends the value, or returns `None` if it is not there yet. Never waits. If a notice has
+    /// passed since the last such check, a call without a value checks whether the owner has died,
+    /// or a process that holds the request up.
     ///
     /// Example: [`Awaited::wait_for`].
     ///
@@ -193,7 +189,7 @@ impl<T: Event> Awaited<T> {
         self.lend(|_| found).map(Some)
     }
 
-    /// Lends the value that `wait` waits for.
+    /// Waits by `wait`, and lends the value.
     fn lend(
         &mut self,
         wait: impl FnOnce(&mut Self) -> Result<(), PromiseError>,
@@ -229,8 +225,9 @@ type Lent<'a, T> = Batch<'a, T, Reading, Seated, InSegment<Interleaved>>;
 /// The value of a promise, lent where it lies. It dereferences to the value.
 ///
 /// [`release`](Promised::release) or [`take`](Promised::take) ends the promise. A value that is
-/// dropped without either comes again: to this handle, or to the next process that waits. So a
-/// process that acts on the value before it releases it acts at least once, whenever it is killed.
+/// dropped without either comes again, to this handle or to the next process that waits. So if
+/// processes act on the value before they release it, they act at least once, whenever one is
+/// killed.
 ///
 /// Example: [`PromiseSegment`](crate::PromiseSegment).
 #[must_use = "the value comes again unless it is released"]
@@ -243,7 +240,6 @@ impl<T: Event> Promised<'_, T> {
     /// Returns whether the value was lent before, to a waiter that died or left without a release.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::PromiseSegment;
     /// let segment = PromiseSegment::<u64>::create_memfd("again").build()?;
     /// // SAFETY: no other process has the memfd.
@@ -254,14 +250,13 @@ impl<T: Event> Promised<'_, T> {
     /// // SAFETY: as above.
     /// let mut next = unsafe { segment.awaited()? };
     /// assert!(next.wait()?.is_redelivered());
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_redelivered(&self) -> bool {
         self.redelivered
     }
 
-    /// Releases the value: it does not come again, to any process.
+    /// Releases the value. No process gets it again.
     ///
     /// Example: [`PromiseSegment`](crate::PromiseSegment).
     ///
@@ -273,7 +268,8 @@ impl<T: Event> Promised<'_, T> {
         step!("promise-released");
     }
 
-    /// Copies the value, and releases it. A process that is killed right after has lost it.
+    /// Copies the value, and releases it. If the process is killed right after the call, the value
+    /// is lost.
     ///
     /// Example: [`open_memfd`](crate::PromiseSegment::open_memfd).
     ///

@@ -21,8 +21,7 @@ use zerocopy::FromZeros;
 use crate::attach::ring;
 #[cfg(doc)]
 use crate::contents::Blocks;
-use crate::contents::stages;
-use crate::contents::{Contents, Defaults};
+use crate::contents::{Contents, Defaults, stages};
 use crate::errors::{Problem, SegmentError};
 use crate::file::create::{self, NewFile, NewSegment};
 use crate::file::location::Location;

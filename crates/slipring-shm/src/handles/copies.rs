@@ -4,10 +4,10 @@
 //! - I1: the ring's events are `AtomicBytes`, so each access of this process to an event is a
 //!   relaxed atomic one, and no `&E` into the mapping exists. So an `Attached<Copies<E>>` needs no
 //!   promise.
-//! - I2: what other processes can store decides what a call returns, and how long a call without a
-//!   deadline waits. It decides nothing else: no address, no allocation, and no number of steps
-//!   beyond what the ring's size bounds. The head, which tells the sizes, is copied and checked
-//!   once, before the mapping.
+//! - I2: words that other processes can store decide what a call returns, and how long a call
+//!   without a deadline waits, and nothing else: no address, no allocation, and no number of steps
+//!   beyond the bound that the ring's size sets. The head, which has the sizes, is copied and
+//!   checked once, before the mapping.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! The calls by which a process takes its handles from an attached segment, the same for all that
-//! segments hold.
+//! The calls by which a process takes its handles from an attached segment, which are the same for
+//! all contents.
 //!
 //! Invariants
 //! - I1: a handle of a seat is made right after this process took the seat (places::I1), so no
 //!   other handle of it exists.
-//! - I2: the slots have events of the size that the head says, of the contents that the handles
-//!   serve (contents::I1). The caller of `attach` has promised how other processes treat them, or
-//!   the handles copy, which needs no promise (copies::I1).
+//! - I2: the slots have events of the size that the head states, and of the contents that the
+//!   handles serve (contents::I1). The caller of `attach` has promised how other processes treat
+//!   them, or the handles copy, which needs no promise (copies::I1).
 
 use crate::attach::places::{EACH, POOL};
 use crate::contents::{
@@ -18,17 +18,18 @@ use crate::errors::Problem;
 use crate::errors::SegmentError;
 use crate::handles::attached::Attached;
 
-/// The places of a ring. What the calls say of events holds for blocks and messages, too, and
-/// [`Handles`] tells which handle each of them gets.
+/// The places of a ring. The documentation of these calls speaks of events, and holds for blocks
+/// and messages as well. [`Handles`] tells which handle each of them gets.
 impl<H: Handles> Attached<H> {
     /// Size of a slot's event, in bytes.
     fn event_size(&self) -> usize {
         self.participation().checked().shape.event_size as usize
     }
 
-    /// Takes the producer's place, and returns its handle, which goes on where the producer before
-    /// stopped: behind the last published event. What a dead producer had claimed and not published
-    /// is never seen. Dropping the handle closes the ring, unless a panic drops it.
+    /// Takes the producer's place, and returns its handle, which goes on where the previous
+    /// producer stopped: behind the last published event. Events that a dead producer had claimed
+    /// and not published are never seen. Dropping the handle closes the ring, unless a panic drops
+    /// it.
     ///
     /// Example: the [first page](crate).
     ///
@@ -44,9 +45,9 @@ impl<H: Handles> Attached<H> {
         Ok(unsafe { H::producer(ring.producer(), self.event_size()) })
     }
 
-    /// Takes the place of one of several producers, and returns its handle. What a dead producer
-    /// had claimed and not published is never seen, and the stream goes on behind it. The drop of
-    /// the last producer's handle closes the ring, unless a panic drops it.
+    /// Takes the place of one of several producers, and returns its handle. Events that a dead
+    /// producer had claimed and not published are never seen, and the stream goes on behind them.
+    /// Dropping the last producer's handle closes the ring, unless a panic drops it.
     ///
     /// Example: [`Builder::producers`](crate::Builder::producers).
     ///
@@ -82,12 +83,12 @@ impl<H: Handles> Attached<H> {
     /// process. The reader sees each event exactly once, from its first position on, and holds back
     /// the parties behind the tap until it leaves, is dropped, or dies.
     ///
-    /// A reader that dies is removed within a notice by the parties that wait for it. Nothing comes
+    /// When a reader dies, the parties that wait for it remove it within a notice. No event comes
     /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
-    /// tells how many events the dead one had not read.
+    /// tells how many events the dead reader had not read.
     ///
-    /// Example: [`Builder::tap`](crate::Builder::tap); of messages, whose readers begin with the
-    /// next one: [`Messages`](crate::Messages).
+    /// Examples: [`Builder::tap`](crate::Builder::tap); and [`Messages`](crate::Messages), whose
+    /// readers begin with the next message.
     ///
     /// # Errors
     /// [`Problem::AllTaken`], if living readers have all places; [`Problem::Subscribe`];
@@ -106,12 +107,12 @@ impl<H: Handles> Attached<H> {
 
 /// Places that a ring of messages does not have.
 impl<H: Divisible> Attached<H> {
-    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for one that
-    /// reads. The process before may have left events half-written: the handle's
-    /// [`suspects`](slipring::Consumer::suspects), the first events that it lends. The handler
-    /// repairs or marks them, or
-    /// [`pass_over_suspects`](slipring::Consumer::pass_over_suspects) leaves them out. A handle
-    /// that copies tells them by [`redelivered`](crate::CopyingConsumer::redelivered).
+    /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for a stage
+    /// that reads. The previous process may have left events half-written. They are the handle's
+    /// [`suspects`](slipring::Consumer::suspects), and the first events that it lends. The handler
+    /// repairs or marks them, or [`pass_over_suspects`](slipring::Consumer::pass_over_suspects)
+    /// leaves them out. A handle that copies names them by
+    /// [`redelivered`](crate::CopyingConsumer::redelivered).
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
     ///
@@ -125,9 +126,9 @@ impl<H: Divisible> Attached<H> {
 
     /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
     /// that no other worker of the pool takes. A worker that dies or leaves in the middle of its
-    /// events leaves these to the other workers, which are told so
-    /// ([`Batch::redelivered`](slipring::Batch::redelivered)). If no place is free, the handle
-    /// begins with the events of such a worker. Dropping the last handle leaves the pool open.
+    /// events leaves them to the other workers, which learn of that by
+    /// [`Batch::redelivered`](slipring::Batch::redelivered). If no place is free, the handle begins
+    /// with the events of such a worker. Dropping the last handle leaves the pool open.
     ///
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
@@ -144,9 +145,9 @@ impl<H: Divisible> Attached<H> {
         Ok(unsafe { H::reader(ring.pool_reader(number, seat), self.event_size()) })
     }
 
-    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in
-    /// one that reads. Events that [`redelivered`](slipring::Batch::redelivered) names may be
-    /// half-changed by the worker before.
+    /// Takes a place in a pool that may write, as [`pool_reader`](Attached::pool_reader) does in a
+    /// pool that reads. The previous worker may have half-changed the events that
+    /// [`redelivered`](slipring::Batch::redelivered) names.
     ///
     /// Example: [`Builder::pool_writer`](crate::Builder::pool_writer).
     ///
@@ -200,8 +201,8 @@ impl<H: Divisible> Attached<H> {
     }
 
     /// Takes the place of one shard of a stage that may write, as
-    /// [`shard_reader`](Attached::shard_reader) does for one that reads. The process before may
-    /// have left events half-written: see [`writer`](Attached::writer).
+    /// [`shard_reader`](Attached::shard_reader) does for a stage that reads. The previous process
+    /// may have left events half-written: see [`writer`](Attached::writer).
     ///
     /// Example: [`Builder::shard_writer`](crate::Builder::shard_writer).
     ///

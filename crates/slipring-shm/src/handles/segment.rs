@@ -1,8 +1,9 @@
-//! A segment as users see it: made or opened, and then attached to.
+//! A segment for users: made or opened, and then attached to.
 //!
 //! Invariants
-//! - I1: an [`Opened`] is a file whose head is checked for `E`. A creator's holds byte 0 shared
-//!   until it has attached or is dropped, in the process that made it.
+//! - I1: an [`Opened`] is a file whose head was checked for the segment's contents. A creator's
+//!   holds byte 0 shared until the creator has attached or the value is dropped, in the process
+//!   that made it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,7 +30,7 @@ use crate::system::machine;
 /// Number of times that attaching follows a name to a new file.
 const FOLLOWS: u32 = 64;
 
-/// The shared memory of one ring, made or opened, and not mapped yet.
+/// The shared memory of one ring, which is made or opened and not mapped yet.
 ///
 /// Example: the [first page](crate).
 pub struct Segment<C> {
@@ -67,7 +68,7 @@ impl Drop for Opened {
 }
 
 impl<C: Contents> Segment<C> {
-    /// Opens the segment of that name, and checks file, header and event type. Maps nothing.
+    /// Opens the segment with that name, and checks file, header and event type. Maps nothing.
     ///
     /// Example: the [first page](crate).
     ///
@@ -87,8 +88,8 @@ impl<C: Contents> Segment<C> {
         Segment::open_place(Location::Path(path.into()))
     }
 
-    /// Opens the segment behind the descriptor of a memfd, which it opens anew: the passed
-    /// descriptor can be closed.
+    /// Opens the segment behind the descriptor of a memfd. The call opens the memfd again, so the
+    /// passed descriptor can be closed.
     ///
     /// ```
     /// # use slipring_shm::{Event, Segment};
@@ -124,7 +125,7 @@ impl<C: Contents> Segment<C> {
         }
     }
 
-    /// Makes the segment of a file whose head was checked for `E` (I1).
+    /// Makes the segment of a file whose head was checked for `C` (I1).
     pub(crate) fn from(place: Location, opened: Arc<Opened>) -> Segment<C> {
         Segment { place, opened: Mutex::new(opened), event: PhantomData }
     }
@@ -132,34 +133,34 @@ impl<C: Contents> Segment<C> {
     /// Maps the segment, and makes this process a participant under its program's name. All pages
     /// are touched.
     ///
-    /// Attaching to a name follows the name: if the segment was removed and made anew since it was
-    /// opened, this attaches to the new one, after the same checks. A process may attach several
-    /// times, and is several participants then.
+    /// Attaching to a named segment follows the name: if the segment was removed and made again
+    /// since it was opened, this attaches to the new one, after the same checks. A process that
+    /// attaches several times is several participants.
     ///
     /// Example: the [first page](crate).
     ///
     /// # Cost
     /// About twenty system calls, and one page fault for each page. Other threads that fork wait,
     /// usually for less than a millisecond. Two file descriptors stay open while the process is
-    /// attached. It needs no other one later: a process that has none left still learns of deaths,
-    /// and settles what the dead left.
+    /// attached. It needs no others later, so a process that has no descriptor left still learns of
+    /// deaths, and settles what the dead left.
     ///
     /// # Errors
     /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or a problem of the file that
-    /// the name means by now. [`Problem::System`], if the process has fewer than two descriptors
+    /// the name leads to by now. [`Problem::System`], if the process has fewer than two descriptors
     /// left.
     ///
     /// # Safety
     /// As long as the result or a handle made of it lives: every process that can write this file
-    /// follows the protocol; no process resizes it or punches holes; and nothing is left to write
-    /// into a slot for a process that is dead (io_uring, RDMA, a GPU). A forked child does not use
-    /// the result.
+    /// follows the protocol; no process resizes it or punches holes into it; and no device or
+    /// kernel thread writes into a slot for a process that is dead (io_uring, RDMA, a GPU). A
+    /// forked child does not use the result.
     pub unsafe fn attach(&self) -> Result<Attached<C>, SegmentError> {
         // SAFETY: the caller promises the same.
         unsafe { self.attach_as(&machine::program()) }
     }
 
-    /// Attaches as [`attach`](Segment::attach) does, under a name of up to 64 bytes for people.
+    /// Attaches as [`attach`](Segment::attach) does, under a name of up to 64 bytes for reports.
     ///
     /// Example: the [first page](crate).
     ///
@@ -173,7 +174,7 @@ impl<C: Contents> Segment<C> {
         unsafe { self.attach_recovering(name, &mut ring::settle_unattached) }
     }
 
-    /// Attaches, and has `recover` recover the dead if all places are taken.
+    /// Attaches, and lets `recover` recover the dead if all places are taken.
     ///
     /// # Safety
     /// As [`attach`](Segment::attach).
@@ -235,12 +236,10 @@ impl<C: Contents> Segment<C> {
     /// Returns the version of the type of its events, blocks or messages.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Messages, Segment};
     /// let segment = Segment::<Messages>::create_memfd("lines").capacity(64);
     /// let segment = segment.type_name("log/line", 3).reader("print").build()?;
     /// assert_eq!((segment.type_name().as_str(), segment.type_version()), ("log/line", 3));
-    /// # }
     /// # Ok::<(), slipring_shm::SegmentError>(())
     /// ```
     pub fn type_version(&self) -> u32 {
@@ -280,12 +279,11 @@ impl<C: Contents> Segment<C> {
 }
 
 impl<E: Event> Segment<E> {
-    /// Attaches this process to the segment, without the promise of [`attach`](Segment::attach):
-    /// its handles copy events in and out, and lend none. Whatever other processes store in the
-    /// segment, a call returns a wrong event or an error at most.
+    /// Attaches this process to the segment without the promise of [`attach`](Segment::attach): its
+    /// handles copy events in and out, and lend none. Whatever other processes store in the
+    /// segment, a call returns a wrong event or an error at worst.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let made = Segment::<u64>::create_memfd("numbers").capacity(8).reader("sum").build()?;
     /// // A process that is not trusted gets the descriptor.
@@ -293,16 +291,15 @@ impl<E: Event> Segment<E> {
     /// let (mut tx, mut sum) = (copies.producer()?, copies.reader("sum")?);
     /// tx.publish(&7)?;
     /// assert_eq!(sum.next()?, (7, 0));
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// What stays with the other processes is listed on the [first page](crate#trust). One thing
-    /// ends this process: if the file is shortened, an access behind its end is SIGBUS. A memfd
-    /// that this crate makes or opens is sealed against that.
+    /// The [first page](crate#trust) lists what other processes can still do. Only one thing ends
+    /// this process: if the file is shortened, an access behind its end is SIGBUS. A memfd that
+    /// this crate makes or opens is sealed against that.
     ///
-    /// A child that `fork` made, which takes `unsafe`, must not use the result: the memory is not
-    /// mapped there.
+    /// A child made by `fork`, which is an unsafe call, must not use the result, because the memory
+    /// is not mapped there.
     ///
     /// # Cost
     /// As of [`attach`](Segment::attach). Of each event: one load or store for eight bytes.
@@ -314,7 +311,7 @@ impl<E: Event> Segment<E> {
     }
 
     /// Attaches as [`attach_copies`](Segment::attach_copies) does, under a name of up to 64 bytes
-    /// for people.
+    /// for reports.
     ///
     /// Example: [`attach_copies`](Segment::attach_copies).
     ///

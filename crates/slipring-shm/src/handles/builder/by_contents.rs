@@ -1,28 +1,30 @@
-//! The calls of a builder that depend on what the segment holds: events of a type, blocks, or
+//! The calls of a builder that depend on the segment's contents: events of a type, blocks, or
 //! messages.
+//!
+//! Invariants
+//! - I1: the key of shards is one range of bytes for all events. For events of a type it is that of
+//!   a field, and for blocks the given range, which [`Builder::build`] checks.
 
 use std::ops::Range;
 
 use zerocopy::{Immutable, IntoBytes};
 
 use super::Builder;
-use crate::contents::{Blocks, Messages};
-use crate::contents::{Event, event};
+use crate::contents::{Blocks, Event, Messages, event};
 use crate::layout::Stamps;
 
 impl<E: Event> Builder<E> {
-    /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64, and
-    /// not more than the ring has slots. Each shard is a handle of its own, in any process
+    /// Adds shards that read: the key of each event selects one of `shards` shards, 1 to 64, and at
+    /// most as many as the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all events of its
     /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
     /// runs the shard or not.
     ///
-    /// `key` returns a field of the event, or a part of one. Only where the field lies counts, so
-    /// that programs in other languages find the same key: `key` is called once, with an event of
-    /// zeros. Equal bytes are equal keys.
+    /// `key` returns a field of the event, or a part of one. It is called once, with an event of
+    /// zeros, because only the position of the field counts: programs in other languages find the
+    /// same key there. Equal bytes are equal keys.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Event, Segment};
     /// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
     ///
@@ -56,7 +58,6 @@ impl<E: Event> Builder<E> {
     ///     for (all, own) in volumes.iter_mut().zip(own) { *all += own }
     /// }
     /// assert_eq!(volumes[7..], [3, 1, 1]);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shard_reader<K: IntoBytes + Immutable + ?Sized>(
@@ -69,12 +70,11 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds shards that may write: as [`shard_reader`](Builder::shard_reader), and a shard may
-    /// change its own events. A shard may change the keys, too: the key that an event had when it
-    /// came to the shards counts.
+    /// Adds shards as [`shard_reader`](Builder::shard_reader) does, which may change their own
+    /// events. A shard may even change a key, because the key counts that an event had when it
+    /// reached the shards.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::Segment;
     /// let segment = Segment::<u64>::create_memfd("squared")
     ///     .capacity(8)
@@ -92,7 +92,6 @@ impl<E: Event> Builder<E> {
     /// let mut total = 0;
     /// sum.poll(8, |number, _| total += number)?;
     /// assert_eq!(total, 1 + 4 + 9 + 16);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shard_writer<K: IntoBytes + Immutable + ?Sized>(
@@ -117,24 +116,22 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and
-    /// not more than the ring has slots. Each shard is a handle of its own, in any process
+    /// Adds shards that read: the key of each block selects one of `shards` shards, 1 to 64, and at
+    /// most as many as the ring has slots. Each shard is a handle of its own, in any process
     /// ([`Attached::shard_reader`](crate::Attached::shard_reader)), and sees all blocks of its
     /// keys, in their order. No slot is overwritten that a shard has not passed, whether a process
     /// runs the shard or not.
     ///
-    /// `key` is the range of a block's bytes, counted from its first byte, that hold the key. Equal
-    /// bytes are equal keys. The range may be given before the size of a block. It is checked by
-    /// [`build`](Builder::build): it has at least one byte, ends within the block, and begins in
-    /// the block's first 4 GiB, or the build fails with
-    /// [`Problem::KeyRange`](crate::Problem::KeyRange).
+    /// `key` is the range of a block's bytes that hold the key. Equal bytes are equal keys. The
+    /// range may be given before the size of a block. [`build`](Builder::build) fails with
+    /// [`Problem::KeyRange`](crate::Problem::KeyRange) unless the range has at least one byte, ends
+    /// within the block, and begins in the block's first 4 GiB.
     ///
     /// # Cost
     /// The producers (or the last stage before that writes) hash the key of each block, eight bytes
     /// at a time, and store 4 bytes.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Blocks, Segment};
     /// // Rows of a table whose columns are known at run time; the column at offset 8 is the account.
     /// let segment = Segment::<Blocks>::create_memfd("rows")
@@ -158,7 +155,6 @@ impl Builder<Blocks> {
     ///     assert!(of_seven == 0 || of_seven == 3); // one shard sees all rows of an account
     /// }
     /// assert_eq!(rows, 5);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shard_reader(
@@ -171,12 +167,11 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Adds shards that may write: as for shards that read, and a shard may change its own blocks.
-    /// A shard may change the keys, too: the key that a block had when it came to the shards
-    /// counts.
+    /// Adds shards that may change their own blocks, and are otherwise like shards that read. A
+    /// shard may even change a key, because the key counts that a block had when it reached the
+    /// shards.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Blocks, Segment};
     /// let segment = Segment::<Blocks>::create_memfd("rows")
     ///     .capacity(8)
@@ -200,7 +195,6 @@ impl Builder<Blocks> {
     /// let mut total = 0;
     /// sum.for_each(|row, _| total += row[1])?;
     /// assert_eq!(total, 2 * (1 + 2 + 3 + 4));
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shard_writer(
@@ -213,12 +207,11 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Puts the stamp of each block in front of it, instead of side by side with the other stamps.
-    /// With small blocks, a stage that keeps up fetches one cache line a block instead of two; the
-    /// blocks no longer lie side by side.
+    /// Puts the stamp of each block ahead of it, instead of beside the other stamps. With small
+    /// blocks, a stage that keeps up then fetches one cache line a block instead of two. The blocks
+    /// no longer lie side by side.
     ///
     /// ```
-    /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
     /// use slipring_shm::{Blocks, Segment};
     /// let segment = Segment::<Blocks>::create_memfd("rows").capacity(8).block(24, 8);
     /// let segment = segment.stamps_inside().reader("all").build()?;
@@ -227,7 +220,6 @@ impl Builder<Blocks> {
     /// let (mut tx, mut all) = (attached.producer()?, attached.reader("all")?);
     /// tx.publish(|block| block.fill(7))?;
     /// assert_eq!(all.batch(1)?.stretches()[0].stride, 32);
-    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stamps_inside(mut self) -> Builder<Blocks> {
@@ -235,8 +227,8 @@ impl Builder<Blocks> {
         self
     }
 
-    /// Sets the name and the version of what the blocks hold: 1 to 64 bytes without control
-    /// characters; `blocks` and 0 unless stated.
+    /// Sets the name and the version of the blocks' contents. The name has 1 to 64 bytes without
+    /// control characters. Name and version are `blocks` and 0 unless stated.
     ///
     /// Example: [`Blocks`].
     pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Blocks> {
@@ -246,8 +238,8 @@ impl Builder<Blocks> {
 }
 
 impl Builder<Messages> {
-    /// Sets the name and the version of what the messages hold: 1 to 64 bytes without control
-    /// characters; `messages` and 0 unless stated.
+    /// Sets the name and the version of the messages' contents. The name has 1 to 64 bytes without
+    /// control characters. Name and version are `messages` and 0 unless stated.
     ///
     /// Example: [`Segment::type_version`](crate::Segment::type_version).
     pub fn type_name(mut self, name: impl Into<String>, version: u32) -> Builder<Messages> {
