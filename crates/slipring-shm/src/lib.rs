@@ -254,7 +254,7 @@ pub mod parts {
         crate::file::descriptor::File,
         crate::file::mapping::Mapping,
         crate::file::open::read_head,
-        crate::system::fork::{ForkGuard, Owner},
+        crate::system::fork::{ForkGuard, OwnerProcess},
     };
 
     /// Byte locks.

@@ -66,7 +66,7 @@ pub struct Occupant {
 
 /// Words of a place and of its participant that must not change before a kill (I1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Found {
+struct FoundOwner {
     participant: u32,
     /// Generation and state of the participant's record.
     state: u64,
@@ -96,7 +96,7 @@ pub struct Eviction {
     stage: String,
     /// Index of the seat.
     seat: u64,
-    found: Found,
+    found: FoundOwner,
     /// The process, or `None` if it is dead already.
     pinned: Option<Pinned>,
     occupant: Occupant,
@@ -265,7 +265,7 @@ impl Eviction {
 
     /// Returns the reason why the byte is not free in time.
     fn late(&self, held: Option<Hold>, waited: Duration) -> Result<EvictProblem, Problem> {
-        let Found { participant, process: Process { pid, .. }, .. } = self.found;
+        let FoundOwner { participant, process: Process { pid, .. }, .. } = self.found;
         if held == Some(Hold::Shared) {
             return Ok(EvictProblem::HeldByReader { participant });
         }
@@ -363,14 +363,14 @@ fn pin(
     checked: &Checked,
     stage: &str,
     seat: u64,
-) -> Result<(Found, Option<Pinned>), Problem> {
+) -> Result<(FoundOwner, Option<Pinned>), Problem> {
     let look = || look(file, checked, stage, seat);
     let mut problem = Problem::Busy;
     for _ in 0..LOOKS {
         let Some(found) = look()? else {
             return Err(EvictProblem::Free { stage: stage.into() }.into());
         };
-        let Found { participant, process: Process { pid, .. }, state, .. } = found;
+        let FoundOwner { participant, process: Process { pid, .. }, state, .. } = found;
         let attached = ParticipantRecord::unpack(state).1 != ParticipantRecord::FREE;
         let pinned = match probe(file, participant)? {
             // The participant is leaving, or its successor frees the seat.
@@ -403,11 +403,16 @@ fn pin(
 }
 
 /// Reads which participant has a seat, and its process. Returns `None` if the seat is free.
-fn look(file: &File, checked: &Checked, stage: &str, seat: u64) -> Result<Option<Found>, Problem> {
+fn look(
+    file: &File,
+    checked: &Checked,
+    stage: &str,
+    seat: u64,
+) -> Result<Option<FoundOwner>, Problem> {
     let Some(participant) = owner(file, checked, seat)? else { return Ok(None) };
     let damaged = || EvictProblem::Seat { stage: stage.into(), participant };
     let record = record(file, checked, participant)?.ok_or_else(damaged)?;
-    Ok(Some(Found { participant, state: record.state, process: record.process }))
+    Ok(Some(FoundOwner { participant, state: record.state, process: record.process }))
 }
 
 /// Reads the owner of a seat, or returns `None` if the seat is free.
@@ -457,10 +462,10 @@ fn probe(file: &File, participant: u32) -> Result<Option<Hold>, Problem> {
 fn occupant(
     file: &File,
     checked: &Checked,
-    found: &Found,
+    found: &FoundOwner,
     dead: bool,
 ) -> Result<Occupant, Problem> {
-    let Found { participant, process, .. } = *found;
+    let FoundOwner { participant, process, .. } = *found;
     let record = record(file, checked, participant)?;
     let (uid, name) = record.map_or((0, String::new()), |record| (record.uid, record.name));
     let mut places = Vec::new();

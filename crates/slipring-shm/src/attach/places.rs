@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
-//! - I2: `Places::over` makes a ring of the participation's segment, of the events that the segment
-//!   was checked to hold, and its caller's promise lasts as long as the participation.
+//! - I2: `RingPlaces::over` makes a ring of the participation's segment and of the events that the
+//!   segment was checked to hold, and its caller's promise lasts as long as the participation.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use slipring::segment::{
 use slipring::{PRODUCER, Report, SubscribeError, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
-use crate::attach::ring::{self, Made};
+use crate::attach::ring::{self, DeclaredRing};
 use crate::contents::{Contents, stages};
 use crate::errors::{Problem, SegmentError};
 
@@ -26,19 +26,22 @@ const SHARDS: StageDelivery = StageDelivery::Shards { shards: 0, key_offset: 0, 
 
 /// Makes the ring of a process from its declaration in the head, and from the waiting strategies of
 /// stages and producers.
-type Over<T, L> =
-    unsafe fn(&Arc<Participation>, &Made, (Wait, Wait)) -> Result<SegmentRing<T, L>, Problem>;
+type Over<T, L> = unsafe fn(
+    &Arc<Participation>,
+    &DeclaredRing,
+    (Wait, Wait),
+) -> Result<SegmentRing<T, L>, Problem>;
 
 /// The places of an attached process's ring, whose events are of type `T`.
-pub(crate) struct Places<T, L: SegmentLayout = Interleaved> {
+pub(crate) struct RingPlaces<T, L: SegmentLayout = Interleaved> {
     inner: Arc<Participation>,
     /// The ring, and what it was made from; `None` if the segment has no ring.
-    ring: Option<(SegmentRing<T, L>, Made)>,
+    ring: Option<(SegmentRing<T, L>, DeclaredRing)>,
     /// Makes the ring (I2).
     over: Over<T, L>,
 }
 
-impl<T, L: SegmentLayout> Places<T, L> {
+impl<T, L: SegmentLayout> RingPlaces<T, L> {
     /// Makes the ring of a process by `over`, which gets the declaration of a ring of `C` from the
     /// head.
     ///
@@ -47,15 +50,15 @@ impl<T, L: SegmentLayout> Places<T, L> {
     pub(crate) unsafe fn new<C: Contents>(
         inner: Arc<Participation>,
         over: Over<T, L>,
-    ) -> Result<Places<T, L>, Problem> {
+    ) -> Result<RingPlaces<T, L>, Problem> {
         let made = stages::declaration::<C>(inner.checked())?;
-        let made = made.map(|(declaration, needs)| Made { declaration, needs });
+        let made = made.map(|(declaration, needs)| DeclaredRing { declaration, needs });
         let ring = match made {
             // SAFETY: the caller's promise.
             Some(made) => Some((unsafe { over(&inner, &made, Default::default())? }, made)),
             None => None,
         };
-        Ok(Places { inner, ring, over })
+        Ok(RingPlaces { inner, ring, over })
     }
 
     /// Makes the ring again, so that later handles wait by `wait`.
@@ -212,7 +215,7 @@ impl<T, L: SegmentLayout> Places<T, L> {
         Ok((ring, number, seat.map_err(|problem| self.failed(problem))?))
     }
 
-    fn ring(&self, asked: &str) -> Result<(&SegmentRing<T, L>, &ring::Made), SegmentError> {
+    fn ring(&self, asked: &str) -> Result<(&SegmentRing<T, L>, &ring::DeclaredRing), SegmentError> {
         let none = || Problem::NoStage { asked: asked.into(), known: Vec::new() };
         let (ring, made) = self.ring.as_ref().ok_or_else(|| self.failed(none()))?;
         Ok((ring, made))

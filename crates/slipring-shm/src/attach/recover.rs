@@ -17,7 +17,7 @@ use std::sync::{MutexGuard, TryLockError};
 use crate::attach::participant::{Participation, note_death};
 use crate::errors::Problem;
 use crate::layout::records::ParticipantRecord;
-use crate::system::fork::{ForkGuard, Owner, UnsharedFd};
+use crate::system::fork::{ForkGuard, OwnerProcess, UnsharedFd};
 use crate::system::lock::{self, Hold};
 
 use std::sync::atomic::Ordering::Acquire;
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::Acquire;
 pub(crate) struct LockedByte<F: AsFd> {
     number: u32,
     own: F,
-    owner: Owner,
+    owner: OwnerProcess,
     /// Dropped last: fields are dropped in order.
     _guard: ForkGuard,
 }
@@ -47,7 +47,7 @@ impl<F: AsFd> LockedByte<F> {
             ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
         let Some(own) = own()? else { return Ok(None) };
         step!("claim-opened");
-        let owner = Owner::this();
+        let owner = OwnerProcess::this();
         match lock::probe(own.as_fd(), lock::byte(number)) {
             Ok(None) => note(own.as_fd())?,
             Ok(Some(_)) => return Ok(None),

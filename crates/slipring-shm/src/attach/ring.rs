@@ -60,7 +60,7 @@ impl Proof for Participation {
 }
 
 /// The declaration that a ring is made from, and its needs.
-pub(crate) struct Made {
+pub(crate) struct DeclaredRing {
     pub(crate) declaration: Declaration,
     pub(crate) needs: Needs,
 }
@@ -95,17 +95,17 @@ fn words(
 }
 
 /// Zeroed memory of this process, in which a creator lays out the first words.
-struct Draft {
+struct FirstWords {
     first: NonNull<u8>,
     bytes: Bytes,
 }
 
 // SAFETY: the memory is only reached through the words that are laid out in it.
-unsafe impl Send for Draft {}
+unsafe impl Send for FirstWords {}
 // SAFETY: as above.
-unsafe impl Sync for Draft {}
+unsafe impl Sync for FirstWords {}
 
-impl Drop for Draft {
+impl Drop for FirstWords {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and no word refers to it any more.
         unsafe { dealloc(self.first.as_ptr(), self.bytes) }
@@ -126,7 +126,7 @@ pub(crate) fn initial(
     let bytes = Bytes::from_size_align(length, 4096).map_err(|_| no_memory())?;
     // SAFETY: the status alone has more than no bytes.
     let first = NonNull::new(unsafe { alloc_zeroed(bytes) }).ok_or_else(no_memory)?;
-    let draft = Arc::new(Draft { first, bytes });
+    let draft = Arc::new(FirstWords { first, bytes });
     let at = |offset: u64| {
         let offset = usize::try_from(offset.checked_sub(HEAD)?).ok()?;
         match offset < length {
@@ -152,7 +152,7 @@ pub(crate) fn initial(
 /// segment, whose slots hold events of type `E` in the layout `L`.
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
-    made: &Made,
+    made: &DeclaredRing,
     wait: (Wait, Wait),
 ) -> Result<SegmentRing<E, L>, Problem> {
     let (words, party) = parts(participation, made, wait)?;
@@ -165,7 +165,7 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
 /// from is that of the participation's segment, and its type is `E`.
 pub(crate) fn over_copies<E: Event>(
     participation: &Arc<Participation>,
-    made: &Made,
+    made: &DeclaredRing,
     wait: (Wait, Wait),
 ) -> Result<SegmentRing<AtomicBytes<E>>, Problem> {
     let (words, party) = parts(participation, made, wait)?;
@@ -180,7 +180,7 @@ pub(crate) fn over_copies<E: Event>(
 /// process as its participant.
 fn parts(
     participation: &Arc<Participation>,
-    Made { needs, .. }: &Made,
+    DeclaredRing { needs, .. }: &DeclaredRing,
     wait: (Wait, Wait),
 ) -> Result<(Words, Party), Problem> {
     let checked = participation.checked();

@@ -21,14 +21,14 @@ use rustix::param::page_size;
 use crate::errors::Problem;
 use crate::layout::records::Record;
 use crate::layout::{Area, HEAD};
-use crate::system::fork::Owner;
+use crate::system::fork::OwnerProcess;
 
 /// A mapped segment.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     length: usize,
-    owner: Owner,
+    owner: OwnerProcess,
 }
 
 // SAFETY: the mapping belongs to the process and not to a thread, and all access through a shared
@@ -54,7 +54,7 @@ impl Mapping {
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, 0) }
             .map_err(|error| Problem::system(step, error))?;
         let base = NonNull::new(base.cast()).ok_or(Problem::system(step, Errno::NOMEM))?;
-        let mapping = Mapping { base, length, owner: Owner::this() };
+        let mapping = Mapping { base, length, owner: OwnerProcess::this() };
         step!("mapped");
         for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
             // SAFETY: I1; the advice changes no memory of this process.

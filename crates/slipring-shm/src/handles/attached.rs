@@ -10,7 +10,7 @@ use std::sync::Arc;
 use slipring::{Report, Wait};
 
 use crate::attach::participant::{Liveness, Participation};
-use crate::attach::places::Places;
+use crate::attach::places::RingPlaces;
 use crate::attach::ring;
 use crate::contents::{Contents, Handles};
 use crate::errors::{Problem, SegmentError};
@@ -23,7 +23,7 @@ use crate::layout::Checked;
 ///
 /// Example: the [first page](crate).
 pub struct Attached<H: Handles> {
-    pub(crate) places: Places<H::Slot, H::Layout>,
+    pub(crate) places: RingPlaces<H::Slot, H::Layout>,
 }
 
 impl<C: Contents> Attached<C> {
@@ -31,7 +31,7 @@ impl<C: Contents> Attached<C> {
     /// As [`Segment::attach`](crate::Segment::attach).
     pub(crate) unsafe fn new(inner: Arc<Participation>) -> Result<Attached<C>, Problem> {
         // SAFETY: the caller's promise. The segment was checked to hold `C` (contents::I1).
-        let places = unsafe { Places::new::<C>(inner, ring::over::<C::Slot, C::Layout>)? };
+        let places = unsafe { RingPlaces::new::<C>(inner, ring::over::<C::Slot, C::Layout>)? };
         Ok(Attached { places })
     }
 }

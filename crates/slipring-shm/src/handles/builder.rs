@@ -26,7 +26,7 @@ use crate::errors::{Problem, SegmentError};
 use crate::file::create::{self, NewFile, NewSegment};
 use crate::file::location::Location;
 use crate::handles::graph::DeclaredGraph;
-use crate::handles::segment::{Opened, Segment};
+use crate::handles::segment::{OpenedFile, Segment};
 use crate::layout::{Head, Header, NOTICE_MS, Shape};
 use crate::system::machine;
 
@@ -438,7 +438,7 @@ fn make(
     notice: Duration,
     declaration: &NewSegment,
     overcommit: bool,
-) -> Result<Arc<Opened>, Problem> {
+) -> Result<Arc<OpenedFile>, Problem> {
     let notice_ms = u32::try_from(notice.as_millis()).ok().filter(|ms| NOTICE_MS.contains(ms));
     let mut header = Header::new_zeroed();
     header.notice_ms = notice_ms.ok_or(Problem::Notice { asked_ms: notice.as_millis() })?;
@@ -465,11 +465,11 @@ fn make(
     match location {
         Location::Path(path) => {
             let file = create::create_named(path, &new)?;
-            Ok(Opened::new(file, checked, true))
+            Ok(OpenedFile::new(file, checked, true))
         }
         Location::Memfd(label) => {
             let file = create::create_memfd(label, &new)?;
-            Ok(Opened::new(file, checked, false))
+            Ok(OpenedFile::new(file, checked, false))
         }
     }
 }

@@ -19,7 +19,7 @@ use slipring::segment::{
 use slipring::{Reading, StartAt, Writing};
 
 use crate::attach::participant::Participation;
-use crate::attach::places::Places;
+use crate::attach::places::RingPlaces;
 use crate::attach::ring;
 use crate::contents::{Divisible, Event, Handles, sealed};
 use crate::errors::Problem;
@@ -105,7 +105,7 @@ impl<E: Event> Attached<Copies<E>> {
     pub(crate) fn copying(inner: Arc<Participation>) -> Result<Attached<Copies<E>>, Problem> {
         // SAFETY: `over_copies` asks for no promise about other processes (I1). The participation's
         // segment was checked to hold events of type `E` when it was opened.
-        let places = unsafe { Places::new::<E>(inner, ring::over_copies::<E>)? };
+        let places = unsafe { RingPlaces::new::<E>(inner, ring::over_copies::<E>)? };
         Ok(Attached { places })
     }
 }

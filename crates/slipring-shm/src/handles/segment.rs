@@ -1,7 +1,7 @@
 //! A segment for users: made or opened, and then attached to.
 //!
 //! Invariants
-//! - I1: an [`Opened`] is a file whose head was checked for the segment's contents. A creator's
+//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. A creator's
 //!   holds byte 0 shared until the creator has attached or the value is dropped, in the process
 //!   that made it.
 
@@ -23,7 +23,7 @@ use crate::file::open::read_head;
 use crate::handles::attached::Attached;
 use crate::handles::copies::Copies;
 use crate::layout::Checked;
-use crate::system::fork::Owner;
+use crate::system::fork::OwnerProcess;
 use crate::system::lock::{self, GUARD};
 use crate::system::machine;
 
@@ -34,23 +34,23 @@ const FOLLOWS: u32 = 64;
 ///
 /// Example: the [first page](crate).
 pub struct Segment<C> {
-    place: Location,
-    opened: Mutex<Arc<Opened>>,
+    location: Location,
+    opened: Mutex<Arc<OpenedFile>>,
     event: PhantomData<fn() -> C>,
 }
 
 /// An open file and its head (I1).
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     file: File,
     checked: Checked,
     guards: AtomicBool,
-    owner: Owner,
+    owner: OwnerProcess,
 }
 
-impl Opened {
-    pub(crate) fn new(file: File, checked: Checked, guards: bool) -> Arc<Opened> {
+impl OpenedFile {
+    pub(crate) fn new(file: File, checked: Checked, guards: bool) -> Arc<OpenedFile> {
         let guards = AtomicBool::new(guards);
-        Arc::new(Opened { file, checked, guards, owner: Owner::this() })
+        Arc::new(OpenedFile { file, checked, guards, owner: OwnerProcess::this() })
     }
 
     /// Unlocks byte 0. A child's copy shares the description, so it must not.
@@ -61,7 +61,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenedFile {
     fn drop(&mut self) {
         self.release();
     }
@@ -75,7 +75,7 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// A [`Problem`] of the name, the file, the header or the event type.
     pub fn open(name: impl AsRef<OsStr>) -> Result<Segment<C>, SegmentError> {
-        Segment::open_place(Location::named(name)?)
+        Segment::open_location(Location::named(name)?)
     }
 
     /// Opens the segment at `path`.
@@ -85,7 +85,7 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// As [`open`](Segment::open).
     pub fn open_at(path: impl Into<PathBuf>) -> Result<Segment<C>, SegmentError> {
-        Segment::open_place(Location::Path(path.into()))
+        Segment::open_location(Location::Path(path.into()))
     }
 
     /// Opens the segment behind the descriptor of a memfd. The call opens the memfd again, so the
@@ -111,23 +111,23 @@ impl<C: Contents> Segment<C> {
     /// # Errors
     /// As [`open`](Segment::open).
     pub fn open_memfd(fd: impl AsFd, label: &str) -> Result<Segment<C>, SegmentError> {
-        let place = Location::Memfd(label.to_owned());
+        let location = Location::Memfd(label.to_owned());
         match File::open_memfd(fd.as_fd()).and_then(checked::<C>) {
-            Ok(opened) => Ok(Segment::from(place, opened)),
-            Err(problem) => Err(SegmentError::at(&place, problem)),
+            Ok(opened) => Ok(Segment::from(location, opened)),
+            Err(problem) => Err(SegmentError::at(&location, problem)),
         }
     }
 
-    fn open_place(place: Location) -> Result<Segment<C>, SegmentError> {
-        match open_checked::<C>(&place) {
-            Ok(opened) => Ok(Segment::from(place, opened)),
-            Err(problem) => Err(SegmentError::at(&place, problem)),
+    fn open_location(location: Location) -> Result<Segment<C>, SegmentError> {
+        match open_checked::<C>(&location) {
+            Ok(opened) => Ok(Segment::from(location, opened)),
+            Err(problem) => Err(SegmentError::at(&location, problem)),
         }
     }
 
     /// Makes the segment of a file whose head was checked for `C` (I1).
-    pub(crate) fn from(place: Location, opened: Arc<Opened>) -> Segment<C> {
-        Segment { place, opened: Mutex::new(opened), event: PhantomData }
+    pub(crate) fn from(location: Location, opened: Arc<OpenedFile>) -> Segment<C> {
+        Segment { location, opened: Mutex::new(opened), event: PhantomData }
     }
 
     /// Maps the segment, and makes this process a participant under its program's name. All pages
@@ -190,7 +190,7 @@ impl<C: Contents> Segment<C> {
     }
 
     fn failed(&self, problem: Problem) -> SegmentError {
-        SegmentError::at(&self.place, problem)
+        SegmentError::at(&self.location, problem)
     }
 
     /// Makes this process a participant.
@@ -202,7 +202,7 @@ impl<C: Contents> Segment<C> {
         let failed = |problem| self.failed(problem);
         for _ in 0..FOLLOWS {
             let opened = self.opened();
-            let path = self.place.path();
+            let path = self.location.path();
             let result =
                 participant::attach(&opened.file, path, &opened.checked, name, &mut *recover);
             match result.map_err(failed)? {
@@ -211,7 +211,7 @@ impl<C: Contents> Segment<C> {
                     return Ok(participation);
                 }
                 Attempt::Replaced => {
-                    let opened = open_checked::<C>(&self.place).map_err(failed)?;
+                    let opened = open_checked::<C>(&self.location).map_err(failed)?;
                     *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = opened;
                 }
             }
@@ -259,7 +259,7 @@ impl<C: Contents> Segment<C> {
     /// Every process that gets the descriptor can write the segment. Example:
     /// [`Segment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
-        match self.place {
+        match self.location {
             Location::Memfd(_) => Some(MemfdDescriptor(self.opened())),
             Location::Path(_) => None,
         }
@@ -270,10 +270,10 @@ impl<C: Contents> Segment<C> {
         &self,
         check: fn(&Checked) -> Result<(), Problem>,
     ) -> Result<(), SegmentError> {
-        check(&self.opened().checked).map_err(|problem| SegmentError::at(&self.place, problem))
+        check(&self.opened().checked).map_err(|problem| SegmentError::at(&self.location, problem))
     }
 
-    fn opened(&self) -> Arc<Opened> {
+    fn opened(&self) -> Arc<OpenedFile> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -324,7 +324,7 @@ impl<E: Event> Segment<E> {
 }
 
 /// The descriptor of an opened memfd.
-struct MemfdDescriptor(Arc<Opened>);
+struct MemfdDescriptor(Arc<OpenedFile>);
 
 impl AsFd for MemfdDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -332,19 +332,19 @@ impl AsFd for MemfdDescriptor {
     }
 }
 
-fn open_checked<C: Contents>(place: &Location) -> Result<Arc<Opened>, Problem> {
-    let path = place.path().ok_or(Problem::Missing)?;
+fn open_checked<C: Contents>(location: &Location) -> Result<Arc<OpenedFile>, Problem> {
+    let path = location.path().ok_or(Problem::Missing)?;
     checked::<C>(File::open(path, Rights::Write)?)
 }
 
-fn checked<C: Contents>(file: File) -> Result<Arc<Opened>, Problem> {
+fn checked<C: Contents>(file: File) -> Result<Arc<OpenedFile>, Problem> {
     let checked = read_head(&file)?;
     contents::check::<C>(&checked)?;
-    Ok(Opened::new(file, checked, false))
+    Ok(OpenedFile::new(file, checked, false))
 }
 
 impl<C> fmt::Debug for Segment<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Segment").field(&self.place.to_string()).finish()
+        f.debug_tuple("Segment").field(&self.location.to_string()).finish()
     }
 }

@@ -12,7 +12,7 @@ use slipring::segment::copied::{CopiedFailure, Counts, bound_at};
 use slipring::segment::{OnDeath, Seat};
 use slipring::{PRODUCER, SeqRange};
 
-use super::copies::{self, POOL, Positions, SHARDS, TAP, ahead, later};
+use super::copies::{self, CopiedPositions, POOL, SHARDS, TAP, ahead, later};
 use super::summary::{FailureSummary, SeatSummary, StageSummary, Summary};
 use crate::contents::stages;
 use crate::errors::Problem;
@@ -36,9 +36,9 @@ pub(super) fn summary(path: &Path) -> Result<Summary, Problem> {
         .map_err(|error| Problem::system("probing the bytes of the file", error))?;
     // The first walk may take milliseconds, in which the producers go on publishing. The second
     // walk is short.
-    let known = Positions::copy(&file, &checked)?.published(&file, &checked, None)?;
-    let found = Positions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
-    let positions = Positions::copy(&file, &checked)?; // I3, I4
+    let known = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, None)?;
+    let found = CopiedPositions::copy(&file, &checked)?.published(&file, &checked, Some(known))?;
+    let positions = CopiedPositions::copy(&file, &checked)?; // I3, I4
     let published = later(found, positions.furthest(&checked));
 
     let mut counts = copies::counts(&file, &checked)?;
@@ -93,7 +93,11 @@ struct StageProgress {
 }
 
 /// Returns the progress of each stage.
-fn progress_of(checked: &Checked, positions: &Positions, published: u64) -> Vec<StageProgress> {
+fn progress_of(
+    checked: &Checked,
+    positions: &CopiedPositions,
+    published: u64,
+) -> Vec<StageProgress> {
     let progress = |stage: &StageRecord| {
         let pool = positions.pool(stage);
         // Each shard has a line, and the first shard's is the stage's. The stage is as far as its
@@ -175,7 +179,7 @@ fn seat_summary(seat: &Seat) -> SeatSummary {
 fn producer_seats(
     file: &File,
     checked: &Checked,
-    positions: &Positions,
+    positions: &CopiedPositions,
 ) -> Result<Vec<SeatSummary>, Problem> {
     let first: usize = checked.stages.iter().map(|stage| stage.seats as usize).sum();
     let seats = positions.seats.iter().skip(first).take(checked.shape.producers as usize);
@@ -196,7 +200,7 @@ fn producer_seats(
 fn stage_summary(
     checked: &Checked,
     number: usize,
-    positions: &Positions,
+    positions: &CopiedPositions,
     progress: &StageProgress,
     (published, counts, asleep): (u64, Counts, u32),
 ) -> StageSummary {

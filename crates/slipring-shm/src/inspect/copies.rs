@@ -39,20 +39,20 @@ const CHUNK: u64 = 1 << 16;
 const WALK: u64 = 1 << 26;
 
 /// The lines of positions and the seats, as they were copied.
-pub(super) struct Positions {
+pub(super) struct CopiedPositions {
     lines: Vec<Vec<u64>>,
     pub(super) seats: Vec<Seat>,
 }
 
-impl Positions {
+impl CopiedPositions {
     /// Copies the positions of all stages, and then the seats.
-    pub(super) fn copy(file: &File, checked: &Checked) -> Result<Positions, Problem> {
+    pub(super) fn copy(file: &File, checked: &Checked) -> Result<CopiedPositions, Problem> {
         let lines = words(file, &checked.areas.lines)?;
         let seat = |line: Vec<u64>| {
             Some(Seat::copied(<[u64; Seat::WORDS]>::try_from(line.get(..Seat::WORDS)?).ok()?))
         };
         let seats = words(file, &checked.areas.seats)?.into_iter().filter_map(seat).collect();
-        Ok(Positions { lines, seats })
+        Ok(CopiedPositions { lines, seats })
     }
 
     /// Returns the first word of a line.

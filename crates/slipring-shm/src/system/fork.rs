@@ -107,14 +107,14 @@ impl Drop for ForkGuard {
 #[derive(Debug)]
 pub(crate) struct UnsharedFd {
     fd: ManuallyDrop<OwnedFd>,
-    owner: Owner,
+    owner: OwnerProcess,
 }
 
 impl UnsharedFd {
     /// Takes a descriptor that was opened under the guard, so that no child has a copy yet.
     pub(crate) fn new(fd: OwnedFd, _guard: &ForkGuard) -> UnsharedFd {
         unshared().push(fd.as_raw_fd());
-        UnsharedFd { fd: ManuallyDrop::new(fd), owner: Owner::this() }
+        UnsharedFd { fd: ManuallyDrop::new(fd), owner: OwnerProcess::this() }
     }
 }
 
@@ -146,21 +146,21 @@ impl Drop for UnsharedFd {
 /// The process that made a value. A forked child inherits the value, but not the lock or the
 /// mapping that it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
+pub struct OwnerProcess {
     pid: Pid,
     generation: u64,
 }
 
-impl Owner {
+impl OwnerProcess {
     /// Returns the calling process.
-    pub fn this() -> Owner {
-        Owner { pid: getpid(), generation: GENERATION.load(Relaxed) }
+    pub fn this() -> OwnerProcess {
+        OwnerProcess { pid: getpid(), generation: GENERATION.load(Relaxed) }
     }
 
     /// Returns whether the calling process made the value. A child in a new pid namespace may have
     /// its parent's number, so the number of forks is compared as well; only the process number
     /// tells a plain `clone`.
     pub fn is_this(&self) -> bool {
-        *self == Owner::this()
+        *self == OwnerProcess::this()
     }
 }
