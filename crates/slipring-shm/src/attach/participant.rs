@@ -19,7 +19,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -201,7 +201,7 @@ fn take_place(
     let places = 1..=checked.shape.participants;
     let mut dead = Vec::new();
     let is_free = |number| {
-        matches!(state(mapping, &checked.areas, number), Some((_, ParticipantRecord::FREE)))
+        record(mapping, &checked.areas, number).is_some_and(|record| !record.is_attached())
     };
     for number in places {
         if !is_free(number) {
@@ -238,9 +238,8 @@ fn take_place(
 pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: BorrowedFd<'_>) {
     let Some(record) = record(mapping, &checked.areas, number) else { return };
     let proof = || {
-        let is_attached =
-            ParticipantRecord::unpack(record.state.load(Acquire)).1 != ParticipantRecord::FREE;
-        let is_dead = is_attached && matches!(lock::probe(fd, lock::byte(number)), Ok(None));
+        let is_dead =
+            record.is_attached() && matches!(lock::probe(fd, lock::byte(number)), Ok(None));
         is_dead.then(|| record.pid.load(Relaxed))
     };
     for index in 0..checked.areas.seats.count {
@@ -248,11 +247,6 @@ pub(crate) fn note_death(mapping: &Mapping, checked: &Checked, number: u32, fd: 
             seat.find_dead(number, proof);
         }
     }
-}
-
-fn state(mapping: &Mapping, areas: &Areas, number: u32) -> Option<(u32, u32)> {
-    let record = record(mapping, areas, number)?;
-    Some(ParticipantRecord::unpack(record.state.load(Acquire)))
 }
 
 /// Lends the record of a participant.
@@ -271,10 +265,7 @@ impl Participation {
         record.joined.store(machine::now(), Relaxed);
         record.flags.store(if membarrier { ParticipantRecord::MEMBARRIER } else { 0 }, Relaxed);
         record.name.store(name);
-        let (generation, _) = ParticipantRecord::unpack(record.state.load(Relaxed));
-        let state =
-            ParticipantRecord::pack(generation.wrapping_add(1), ParticipantRecord::ATTACHED);
-        record.state.store(state, Release);
+        record.attach();
     }
 
     /// Returns the number of this participant, from 1.
@@ -342,7 +333,7 @@ impl Participation {
             start_time: record.start_time.load(Relaxed),
             namespace: record.pid_namespace.load(Relaxed),
         };
-        Ok(Liveness::of(held, record.state.load(Acquire), &process))
+        Ok(Liveness::of(held, record.load_state(), &process))
     }
 
     /// Marks the record of participant `number` as free. The caller holds its byte (I3).

@@ -20,8 +20,6 @@ use crate::layout::records::ParticipantRecord;
 use crate::system::fork::{ForkGuard, OwnerProcess, UnsharedFd};
 use crate::system::lock::{self, Hold};
 
-use std::sync::atomic::Ordering::Acquire;
-
 /// The locked byte of a participant that is dead or has left (I1). Other threads of this process
 /// that fork wait for its drop.
 pub(crate) struct LockedByte<F: AsFd> {
@@ -129,9 +127,7 @@ impl DeadClaim<'_> {
     /// another one has recovered it.
     pub fn needs_recovery(&self) -> bool {
         let record = self.participation.record(self.byte.number);
-        record.is_some_and(|r| {
-            ParticipantRecord::unpack(r.state.load(Acquire)).1 != ParticipantRecord::FREE
-        })
+        record.is_some_and(ParticipantRecord::is_attached)
     }
 
     /// Ends the recovery: marks the participant's record as free, and then unlocks the byte. The

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
@@ -32,9 +32,7 @@ use crate::system::lock;
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
         // Without a probe there is no proof.
-        let attached = self.record(number).is_some_and(|record| {
-            ParticipantRecord::unpack(record.state.load(Acquire)).1 != ParticipantRecord::FREE
-        });
+        let attached = self.record(number).is_some_and(ParticipantRecord::is_attached);
         attached && matches!(self.is_held(number), Ok(false))
     }
 
@@ -172,7 +170,7 @@ pub(crate) fn over_copies<E: Event>(
     // SAFETY: the checked areas lie in the mapping, are aligned, and have the sizes that the
     // declaration needs, as `stages::declaration` compared. `Participation` keeps them mapped. This
     // process accesses them by atomic words only (I1 of `records`, I2 of `slipring`'s `shared`), or
-    // as a user of the unsafe `attach` has promised. What other processes store there is any value.
+    // as a user of the unsafe `attach` has promised. Other processes may store any value there.
     unsafe { SegmentRing::over_copies(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
 
@@ -205,8 +203,8 @@ struct Unattached {
     /// The descriptor that the caller of [`settle_unattached`] lends. A copy would fail where the
     /// process has no descriptor left.
     fd: RawFd,
-    /// State and process id of each participant when the recovery began.
-    places: Vec<(u32, u32)>,
+    /// Whether each place had a participant when the recovery began, and its process id.
+    places: Vec<(bool, u32)>,
 }
 
 impl Unattached {
@@ -214,20 +212,18 @@ impl Unattached {
         let area = &checked.areas.participants;
         let places =
             (0..area.count).filter_map(|index| mapping.record::<ParticipantRecord>(area, index));
-        let place = |record: &ParticipantRecord| {
-            (ParticipantRecord::unpack(record.state.load(Acquire)).1, record.pid.load(Relaxed))
-        };
+        let place = |record: &ParticipantRecord| (record.is_attached(), record.pid.load(Relaxed));
         Unattached { places: places.map(place).collect(), fd: fd.as_raw_fd() }
     }
 
-    fn place(&self, number: u32) -> Option<(u32, u32)> {
+    fn place(&self, number: u32) -> Option<(bool, u32)> {
         self.places.get(number.checked_sub(1)? as usize).copied()
     }
 }
 
 impl Proof for Unattached {
     fn is_dead(&self, number: u32) -> bool {
-        let attached = self.place(number).is_some_and(|place| place.0 != ParticipantRecord::FREE);
+        let attached = self.place(number).is_some_and(|place| place.0);
         // SAFETY: `settle_unattached` drops the proof before it returns, and so before the lent
         // descriptor is closed.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };

@@ -34,7 +34,9 @@ impl<C: Contents> Segment<C> {
     /// Declares a new segment with that name, in `/dev/shm`.
     ///
     /// A name has 1 to 48 letters, digits, `-`, `_` and `.`, and does not begin with a dot. Nothing
-    /// is made before [`build`](Builder::build). Example: the [first page](crate).
+    /// is made before [`build`](Builder::build).
+    ///
+    /// Example: the [first page](crate).
     pub fn create(name: impl AsRef<OsStr>) -> Builder<C> {
         Builder::new(Location::named(name))
     }

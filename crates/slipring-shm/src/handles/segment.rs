@@ -256,8 +256,9 @@ impl<C: Contents> Segment<C> {
 
     /// Returns the descriptor of a memfd, to pass it on, or `None` for a segment with a name.
     ///
-    /// Every process that gets the descriptor can write the segment. Example:
-    /// [`Segment::open_memfd`].
+    /// Every process that gets the descriptor can write to the segment.
+    ///
+    /// Example: [`Segment::open_memfd`].
     pub fn memfd(&self) -> Option<impl AsFd> {
         match self.location {
             Location::Memfd(_) => Some(MemfdDescriptor(self.opened())),

@@ -36,7 +36,7 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // Also if a handle was leaked.
+        // Even if a handle was leaked.
         let _ = fs::remove_file(Path::new(FOLDER).join(format!("{}.slipring", self.0)));
     }
 }
@@ -58,7 +58,7 @@ fn positions_and_places_are_those_of_the_ring() {
     let mut tx = attached.producer().unwrap();
     let (mut one, mut two) = (attached.reader("one").unwrap(), attached.reader("two").unwrap());
     for round in 0..10 {
-        // No stage has found these events, so only their stamps tell.
+        // No stage has found these events, so only their stamps show them.
         (0..3).for_each(|_| _ = tx.publish(|slot| *slot = round).unwrap());
         let summary = name.look();
         let stages = [&summary.stages[0], &summary.stages[1]];
@@ -81,8 +81,8 @@ fn positions_and_places_are_those_of_the_ring() {
     assert_eq!(name.look().published, at(32));
 }
 
-/// A tap's position is that of its last reader, or of the stages before it. A dead reader's
-/// unread events are told.
+/// A tap's position is that of its last reader, or of the stages before it. The number of a dead
+/// reader's unread events is shown.
 #[test]
 fn a_tap_shows_its_readers() {
     for first in [0, u64::MAX - 2, (1 << 63) - 2] {
@@ -122,7 +122,7 @@ fn a_tap_shows_its_readers() {
     }
 }
 
-/// Counts lie where `slipring` puts them, also where a party has several lines of times.
+/// Counts lie where `slipring` puts them, even if a party has several lines of times.
 #[test]
 fn counts_are_those_of_the_report() {
     let name = Name::new("counts");
@@ -199,7 +199,8 @@ fn threads_that_sleep_are_counted() {
     });
 }
 
-/// Workers show what they have taken. What a worker leaves is an orphan, and no free place.
+/// Workers show the events that they have taken. A worker that leaves events leaves an orphan, and
+/// no free place.
 #[test]
 fn chunks_and_orphans_of_a_pool_are_told() {
     for first in [0, u64::MAX - 1, (1 << 47) - 1] {
@@ -311,7 +312,7 @@ fn parties_that_wait_name_the_one_that_holds_them_up() {
         let all = || ["producer", "parse", "viewers", "store", "side"].map(waits);
         assert_eq!(all(), ["", "producer", "", "parse producer", "producer"]);
         (0..4).for_each(|_| _ = tx.publish(|slot| *slot = 1).unwrap());
-        // Nothing before `parse` lets `store` go on, and `side` gates the producer, too.
+        // Nothing before `parse` lets `store` go on, and `side` also gates the producer.
         assert_eq!(all(), ["store parse", "", "", "parse", ""]);
         parse.poll(4, |_, _| ()).unwrap();
         assert_eq!(all(), ["store", "producer store", "", "", ""]);
@@ -399,7 +400,7 @@ fn whatever_the_words_say_there_is_a_summary() {
     }
 }
 
-/// A file that is shortened while it is looked at, and words that change, are errors at most.
+/// A file that is shortened during an inspection, and words that change, are errors at worst.
 #[test]
 fn a_segment_that_is_shortened_or_removed_is_an_error() {
     let name = Name::new("shortened");
@@ -417,8 +418,8 @@ fn a_segment_that_is_shortened_or_removed_is_an_error() {
     assert!(matches!(error.problem(), Problem::Missing), "{error}");
 }
 
-/// A ring that is never more than half full is never said to be full, however fast it runs: the
-/// positions that decide that are copied last.
+/// A ring that is never more than half full is never reported as full, however fast it runs,
+/// because the positions that decide this are copied last.
 #[test]
 fn a_ring_that_is_half_full_is_never_said_to_be_full() {
     for first in [0, u64::MAX - 5_000] {
@@ -465,7 +466,7 @@ fn a_ring_that_is_half_full_is_never_said_to_be_full() {
     }
 }
 
-/// Another process writes what it likes while this one looks, and shortens the file.
+/// Another process writes any words during an inspection, and shortens the file.
 #[test]
 fn words_that_change_during_a_look_are_an_error_at_most() {
     let name = Name::new("scribbled");

@@ -7,8 +7,11 @@
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
 //!   may write at any time, and a reference to one is sound wherever it is mapped and aligned.
 //! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
+//! - I3: a participant stores `state` (release) behind the other words of its record. Only this
+//!   file accesses `state`, so no other file orders memory by a record.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use slipring::segment::Seat;
 
@@ -93,6 +96,25 @@ impl ParticipantRecord {
     /// Packs the word `state`.
     pub const fn pack(generation: u32, state: u32) -> u64 {
         (generation as u64) << 32 | state as u64
+    }
+
+    /// Loads the word `state`. Words of the record that are loaded afterwards are at least as new.
+    pub(crate) fn load_state(&self) -> u64 {
+        self.state.load(Acquire)
+    }
+
+    /// Returns whether the place has a participant, or had one that died.
+    pub(crate) fn is_attached(&self) -> bool {
+        ParticipantRecord::unpack(self.load_state()).1 != ParticipantRecord::FREE
+    }
+
+    /// Marks the place as taken, and raises the generation. The caller holds the participant's
+    /// byte, and has stored all other words (I3).
+    pub(crate) fn attach(&self) {
+        let (generation, _) = ParticipantRecord::unpack(self.state.load(Relaxed));
+        let state =
+            ParticipantRecord::pack(generation.wrapping_add(1), ParticipantRecord::ATTACHED);
+        self.state.store(state, Release);
     }
 
     /// Marks the place as free. The caller holds the participant's byte.
