@@ -8,7 +8,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::{Cells, Design};
+use crate::ring::{Cells, Design};
 
 /// A design with run-length stamps beside the events.
 pub struct Beside<E> {

@@ -9,7 +9,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::{CacheLine, Cells, Design};
+use crate::ring::{CacheLine, Cells, Design};
 
 /// Number of slots in a block.
 const BLOCK: u64 = 64;

@@ -5,12 +5,12 @@
 //! own prefetcher achieves most of the gain without this harm.
 //!
 //! Invariants
-//! - I1: no slot is written and read at the same time, by I1 of the crate.
+//! - I1: no slot is written and read at the same time, by I1 of `ring`.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::Design;
+use crate::ring::Design;
 
 #[repr(C)]
 struct Slot<E> {
