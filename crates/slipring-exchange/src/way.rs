@@ -113,7 +113,7 @@ impl Way {
     /// Makes the reader's end in another process, after the writer's end was made.
     ///
     /// # Errors
-    /// Those of [`Way::writer`].
+    /// The errors of [`Way::writer`].
     pub fn reader(&self, folder: &Path, words: usize) -> io::Result<Box<dyn Reader>> {
         let memory = || Memory::open(&folder.join("memory"), words).map(Arc::new);
         Ok(match self {

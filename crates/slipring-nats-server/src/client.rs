@@ -180,7 +180,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`request`](Self::request).
+    /// The errors of [`request`](Self::request).
     pub fn request_with(
         &mut self,
         subject: &str,
@@ -231,7 +231,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`api`](Self::api).
+    /// The errors of [`api`](Self::api).
     pub fn api_within(
         &mut self,
         subject: &str,

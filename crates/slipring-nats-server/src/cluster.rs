@@ -57,7 +57,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Those of [`of_three`](Self::of_three).
+    /// The errors of [`of_three`](Self::of_three).
     pub fn with(options: &Options) -> io::Result<Self> {
         Self::start(options, false)
     }
@@ -66,7 +66,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Those of [`of_three`](Self::of_three).
+    /// The errors of [`of_three`](Self::of_three).
     pub fn with_links() -> io::Result<Self> {
         Self::start(&Options::new(), true)
     }

@@ -58,7 +58,7 @@ impl Files {
         Ok(Self { json, picture })
     }
 
-    /// Whether the user named no file, so that the printed tables are the only results.
+    /// Returns whether the user named no file, so that the printed tables are the only results.
     pub fn is_empty(&self) -> bool {
         self.json.is_none() && self.picture.is_none()
     }

@@ -104,8 +104,8 @@ impl Machine {
     /// Returns the cores, shared caches and nodes in a few lines, also of a machine with hundreds
     /// of CPUs. The lines are indented by two, and have 80 characters at most, as a rule.
     ///
-    /// `0-63 with 128-191` are 64 cores of two CPUs each, of which one has CPUs 0 and 128.
-    /// `0-11 in twos` are six such cores, of which one has CPUs 0 and 1.
+    /// `0-63 with 128-191` are 64 cores of two CPUs each, the first of CPUs 0 and 128.
+    /// `0-11 in twos` are six such cores, the first of CPUs 0 and 1.
     ///
     /// ```
     /// use slipring_machine::{Machine, Snapshot};

@@ -62,7 +62,7 @@ impl Machine {
     /// read.
     ///
     /// # Errors
-    /// Those of [`below`](Self::below).
+    /// The errors of [`below`](Self::below).
     ///
     /// ```
     /// # if cfg!(target_os = "linux") {

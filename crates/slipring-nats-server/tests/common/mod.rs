@@ -1,4 +1,4 @@
-//! The watchdog, and what a test does where there is no server.
+//! The watchdog, and the way in which tests skip themselves where there is no server.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../../../slipring/tests/common/watchdog.rs"]
@@ -18,7 +18,7 @@ pub fn skip(why: impl Display) {
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
 }
 
-/// Whether there is a server program. Without one the test does not run and says so.
+/// Returns whether there is a server program. Without one the test does not run and says so.
 pub fn has_server() -> bool {
     binary::find().inspect_err(|error| skip(error)).is_ok()
 }
