@@ -1,6 +1,7 @@
 //! The rules that no compiler knows.
 
 mod architecture;
+mod commits;
 pub mod examples;
 mod file;
 mod invariants;
@@ -76,7 +77,9 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
         architecture::check(&crates, &page.text, &mut found);
         architecture::check_names(&page.text, &paths, &mut found);
     }
-    let folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
+    let mut folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
+    commits::check(root, &mut found);
+    folders.push(commits::LIST);
     let known = known::Known::read(root, &folders, &mut found)?;
     Ok((found, known))
 }
