@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{deep, mutants, steps::Policy};
 
-/// What the help says about the limit on hangs.
+/// The help on the limit on hangs.
 const HANGS: &str = "\
 A check has no limit on its total time. It is ended if it makes no progress for ten minutes: no test
 ends, or no line is printed. Its report names the tests that were running. SLIPRING_TEST_LIMIT states
@@ -71,7 +71,7 @@ pub enum Command {
     },
     /// Print the path and the version of a nats-server, which is installed if there is none.
     Nats {
-        /// What to do instead.
+        /// Another task instead.
         #[command(subcommand)]
         command: Option<Nats>,
     },

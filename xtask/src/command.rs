@@ -102,8 +102,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What the output of a program says of its failed tests, for a summary far below: their names, the
-/// first words of their panics, those that hung, and the programs that failed.
+/// The failures that a program's output tells of, for a summary far below: the names of tests, the
+/// first words of their panics, the tests that hung, and the programs that failed.
 #[derive(Debug, Default)]
 struct Blame {
     lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! What a check finds.
+//! The findings of a check.
 
 /// The outcome of the check.
 #[derive(Debug, Default)]

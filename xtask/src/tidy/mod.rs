@@ -11,6 +11,7 @@ mod library;
 mod orderings;
 mod segment;
 mod text;
+mod voice;
 
 use std::{fs, io, path::Path};
 
@@ -78,6 +79,7 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
         architecture::check_names(&page.text, &paths, &mut found);
     }
     let mut folders: Vec<&str> = crates.iter().map(|krate| krate.folder.as_str()).collect();
+    files.iter().for_each(|file| voice::check(file, &folders, &mut found));
     commits::check(root, &mut found);
     folders.push(commits::LIST);
     let known = known::Known::read(root, &folders, &mut found)?;
