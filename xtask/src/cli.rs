@@ -45,6 +45,8 @@ pub enum Command {
     Doc,
     /// Run the unit, integration, documentation and compile-fail tests.
     Unit,
+    /// Make the first change of `CONTRIBUTING.md` in a copy of the project.
+    Contributing,
     /// Run every example program with a small amount of data.
     Examples,
     /// Check the machine code of a publication and of a release.

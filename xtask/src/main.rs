@@ -9,6 +9,7 @@ mod assembly;
 mod checks;
 mod cli;
 mod command;
+mod contributing;
 mod deep;
 mod findings;
 mod house;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         Command::Clippy => run.step("clippy", checks::clippy),
         Command::Doc => run.step("doc", checks::doc),
         Command::Unit => run.step("tests", checks::tests),
+        Command::Contributing => run.step("contributing", contributing::check),
         Command::Examples => run.step("examples", checks::examples),
         Command::Asm => run.step("asm", assembly::check),
         Command::Loom { filter } => {
@@ -143,6 +145,7 @@ fn test(run: &mut CheckRun) {
     run.step("clippy", checks::clippy);
     run.step("doc", checks::doc);
     run.step("tests", checks::tests);
+    run.step("contributing", contributing::check);
     run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
     run.step("asm", assembly::check);

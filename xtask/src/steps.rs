@@ -54,7 +54,7 @@ impl From<std::io::Error> for Trouble {
 }
 
 /// The surroundings of a step.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Step {
     /// The workspace's root.
     pub root: PathBuf,

@@ -30,11 +30,14 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
         .current_dir(root)
         .output();
     let mut found = match git {
-        Ok(listed) if listed.status.success() => String::from_utf8_lossy(&listed.stdout)
-            .split_terminator('\0')
-            .map(PathBuf::from)
-            .filter(|path| root.join(path).is_file())
-            .collect(),
+        // git lists nothing of a folder that it ignores.
+        Ok(listed) if listed.status.success() && !listed.stdout.is_empty() => {
+            String::from_utf8_lossy(&listed.stdout)
+                .split_terminator('\0')
+                .map(PathBuf::from)
+                .filter(|path| root.join(path).is_file())
+                .collect()
+        }
         _ => walk(root, root)?,
     };
     found.sort();
