@@ -37,6 +37,10 @@ pub enum Command {
     Tidy(Tidy),
     /// Print the structure of all crates in numbers, or the map of one crate.
     House(House),
+    /// Print random paragraphs of comments and pages, each with its item's name.
+    Paragraphs(Draw),
+    /// Print random sentences of ARCHITECTURE.md.
+    Claims(Draw),
     /// Check the formatting.
     Fmt,
     /// Run the lints.
@@ -146,6 +150,17 @@ pub struct House {
     /// The checkout to read; this one by default.
     #[arg(long, value_name = "FOLDER")]
     pub root: Option<PathBuf>,
+}
+
+/// The arguments of a random choice.
+#[derive(Debug, Args)]
+pub struct Draw {
+    /// The seed; the same one draws the same from the same files.
+    #[arg(long, value_name = "N")]
+    pub seed: u64,
+    /// The number that is drawn.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub count: usize,
 }
 
 /// The commands of `nats`.

@@ -19,6 +19,7 @@ mod mutants;
 mod nats;
 mod parts;
 mod progress;
+mod prose;
 mod say;
 mod source;
 mod steps;
@@ -80,6 +81,12 @@ fn main() -> ExitCode {
             return print(tidy::breaches(run.root()), run.root());
         }
         Command::Tidy(_) => run.step("tidy", checks::tidy),
+        Command::Paragraphs(draw) => {
+            return print(prose::paragraphs(run.root(), draw.seed, draw.count), run.root());
+        }
+        Command::Claims(draw) => {
+            return print(prose::claims(run.root(), draw.seed, draw.count), run.root());
+        }
         Command::Fmt => run.step("fmt", checks::fmt),
         Command::Clippy => run.step("clippy", checks::clippy),
         Command::Doc => run.step("doc", checks::doc),
