@@ -1,44 +1,50 @@
-//! The resume rule: where a sink goes on after any doubt.
+//! The resume rule: where a sink continues after any doubt.
 //!
 //! A sink is in doubt when it starts, and after a disconnect, a time-out, a missing or unordered
 //! acknowledgement, or a refused condition. It then stops publishing, asks the engine for the end
-//! of the stream, and goes on by one of the two functions here. Both are pure, so that the model
-//! (`resume/model.rs`) searches over the very decisions that the sink makes.
+//! of the stream, and continues as [`begin`] or [`resume`] decides. Both functions are pure, so
+//! that the model (`resume/model.rs`) explores exactly the decisions that sinks make.
 //!
 //! Invariants
-//! - I1: each append is conditional on the engine's last sequence. The condition of a message that
-//!   follows others in flight names the sequence that the sink predicts for the last of them.
-//! - I2: a sink appends events only behind its own begin messages. It begins by as many of them, in
-//!   one atomic batch, as the sink before may have messages in flight: so their last sequence is
-//!   behind each one that the other sink has predicted, and makes each of its conditions false. A
-//!   single begin message would not: it could itself take the sequence that a condition names.
-//! - I3: where a sink goes on is the end of the stream's last message, and never a note of its own.
-//!   Its notes only decide which error it ends with. One exception: a stream whose last sequence is
-//!   still the one that was acknowledged last ended where the sink knows, whatever was removed.
-//! - I4: a stream whose last message has a lower sequence than the stream's last one has lost its
-//!   end. Nothing tells what was there: another sink may have written events, and may be alive. So
-//!   a sink that begins there begins by as many messages as any sink may have in flight, and by an
-//!   incarnation that is higher than each that those messages can have had.
-//! - I5: a position has one event under one number of the journal. A ring that cannot say which
-//!   positions had events begins under another number. It draws one for each attempt: an attempt
-//!   whose answer is lost may have been stored, and others may have written under its number.
+//! - I1: each append is conditional on the stream's last sequence. The condition of a message
+//!   behind others in flight names the sequence that the sink predicts for the last of them.
+//! - I2: a sink appends events only behind its own begin messages. In one atomic batch, it sends as
+//!   many of them as the previous sink may have messages in flight. Their last sequence is then
+//!   behind every sequence that the previous sink has predicted, which makes all of its conditions
+//!   false. A single begin message would not: it could itself take a sequence that a condition
+//!   names.
+//! - I3: a sink continues at the end of the stream's last message, and never at a position that it
+//!   has recorded itself. Its own records only decide which error it ends with. There is one
+//!   exception: if the stream's last sequence is still the one of the last acknowledgement, the
+//!   sink knows where the stream ended, whatever was removed since.
+//! - I4: a stream has lost its end if its last message has a lower sequence than the stream's last
+//!   one. Nothing tells what was there: another sink may have written events, and may be alive. A
+//!   sink that begins behind such a loss therefore sends as many begin messages as any sink may
+//!   have in flight, and takes an incarnation that is higher than any of the lost messages can have
+//!   had.
+//! - I5: under one number of the journal, a position has one event. A ring that cannot tell which
+//!   positions had events begins under another number. It draws a number for each attempt, because
+//!   an attempt whose answer is lost may have been stored, and others may have written under its
+//!   number.
 
 use std::time::{Duration, Instant};
 
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
 
-/// How often a loss is asked about again before it counts as one: a server that just started may
-/// answer with less than it has.
-const LOSSES: u32 = 8;
-/// How long a loss is asked about in a cluster. A leader that has lost the others does not know it
-/// at once, and answers with what it knew: nats-server 2.15.1 shows messages for 6 to 8 s.
-/// Meanwhile the client goes to another server. It is less than a sink has to take over.
-const LOSS: Duration = Duration::from_secs(12);
-/// What a journal's number needs in a stream that says nothing.
+/// Number of answers with a loss that do not count yet: a server that has just started may answer
+/// with less than it has.
+const EXCUSED_LOSSES: u32 = 8;
+/// Time for which a loss does not count in a cluster. A leader that is cut off from the others does
+/// not know so at once, and keeps answering from what it knew: nats-server 2.15.1 shows messages
+/// for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter than the limit
+/// of a takeover.
+const EXCUSED_TIME: Duration = Duration::from_secs(12);
+/// Text of the error for a journal's number without a position, on an unused stream.
 const NO_POSITION: &str = "an unused stream does not say where the journal goes on: name the \
                            position, too (Sink::resume_at), or no journal";
-/// Answers after each other that say that the stream has lost what it had.
+
+/// The consecutive answers that report a loss of the stream.
 #[derive(Default)]
 pub struct Losses {
     number: u32,
@@ -46,8 +52,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Notes the error that an answer leads to. Returns whether to ask again: a server that does
-    /// not have all of the stream, or not yet, would give such an answer.
+    /// Records the error that an answer leads to. Returns whether to ask again, because a server
+    /// that does not have the whole stream yet would give the same answer.
     pub fn excuse(&mut self, error: &Error, in_cluster: bool) -> bool {
         let tells_loss = match error {
             Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::NoStream { .. } => true,
@@ -57,38 +63,38 @@ impl Losses {
         tells_loss && !self.are_sure(in_cluster)
     }
 
-    /// Returns whether the last answer said so.
+    /// Returns whether the last answer reported a loss.
     pub fn are_told(&self) -> bool {
         self.number > 0
     }
 
-    /// Notes a loss. Returns whether it counts.
+    /// Records a loss. Returns whether it counts.
     fn are_sure(&mut self, in_cluster: bool) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         self.number += 1;
-        self.number > LOSSES && (!in_cluster || since.elapsed() >= LOSS)
+        self.number > EXCUSED_LOSSES && (!in_cluster || since.elapsed() >= EXCUSED_TIME)
     }
 }
 
-/// The end of the stream, as the stream's leader tells it.
+/// The end of the stream, according to its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tail {
     /// Sequence of the last message that the stream ever had (0: none).
     pub last_sequence: u64,
-    /// The last message that the stream still has, and its sequence.
+    /// Header and sequence of the last message that the stream still has.
     pub last: Option<(u64, Header)>,
 }
 
 impl Tail {
-    /// Returns the first and the last sequence of the messages that are gone behind the last one
-    /// that the stream still has (I4). All of an emptied stream's are.
+    /// Returns the first and the last sequence of the messages that are gone at the stream's end
+    /// (I4). They are all messages of an emptied stream.
     pub fn gone(&self) -> Option<(u64, u64)> {
         let first = self.last.map_or(0, |(sequence, _)| sequence) + 1;
         (first <= self.last_sequence).then_some((first, self.last_sequence))
     }
 }
 
-/// A sink, as far as its decisions go.
+/// The part of a sink that its decisions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Party {
     /// Number of the ring.
@@ -99,41 +105,42 @@ pub struct Party {
     pub fingerprint: u64,
 }
 
-/// What a sink knows of its ring when it starts, and what its user says.
+/// The facts about the ring and the choices of the user, when a sink starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Start {
-    /// Whether the ring is there already. A ring that is made next begins where the sink says.
+    /// Whether the ring exists already. A ring that is made next begins where the sink says.
     pub survives: bool,
-    /// The first position that a surviving ring has not released, or the position of
+    /// First position that a surviving ring has not released, or the position of
     /// [`Sink::resume_at`](crate::Sink::resume_at).
     pub at: Option<u64>,
-    /// Whether the sink goes on if the stream has lost acknowledged positions
+    /// Whether the sink continues if the stream has lost acknowledged positions
     /// ([`Sink::accept_loss`](crate::Sink::accept_loss)).
     pub accepts_loss: bool,
-    /// The number of the journal that the user names ([`Sink::journal`](crate::Sink::journal)).
+    /// Number of the journal that the user expects ([`Sink::journal`](crate::Sink::journal)).
     pub journal: Option<Id>,
-    /// The number of a journal that begins: a random one for each attempt (I5).
+    /// Number for a journal that begins here: a random one for each attempt (I5).
     pub number: Id,
 }
 
-/// Where a sink goes on.
+/// The point at which a sink continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Point {
-    /// The sequence that the next message expects.
+    /// Sequence that the next message expects.
     pub expected: u64,
-    /// The position behind the stream's last event.
+    /// Position behind the stream's last event.
     pub after: u64,
-    /// The position of the next event.
+    /// Position of the next event.
     pub next: u64,
     /// Number of the journal.
     pub ring: Id,
-    /// The incarnation of the sink.
+    /// Incarnation of the sink.
     pub incarnation: u64,
-    /// Number of begin messages (I2), for a sink that begins.
+    /// Number of begin messages of a sink that begins (I2).
     pub messages: u32,
 }
 
-/// Returns where a sink begins: with messages without events, of the next incarnation.
+/// Returns the point at which a new sink begins, with messages of the next incarnation that have no
+/// events.
 pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> {
     let gone = tail.gone();
     let number = gone.map_or(0, |(first, last)| last - first + 1);
@@ -155,7 +162,7 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     };
     let Some(last) = known else {
         return match (gone, start.at) {
-            // Under the number, another stream of this name may have had events (I5).
+            // Another stream of this name may have had events under the number (I5).
             (None, None) if start.journal.is_some() => {
                 Err(Error::Option { what: NO_POSITION.into() })
             }
@@ -167,7 +174,7 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
     };
     check_type(&last, party)?;
     let end = last.end();
-    // The user says that what is gone had no events.
+    // The user declares that the lost messages had no events.
     let says_end = !start.survives && start.at == Some(end);
     let is_sure = gone.is_none() || start.survives || says_end;
     if let Some(expected) = start.journal.filter(|number| is_sure && *number != last.ring) {
@@ -182,29 +189,29 @@ pub fn begin(tail: &Tail, party: &Party, start: &Start) -> Result<Point, Error> 
         let acknowledged = (at > end).then(|| at - 1);
         return Err(Error::LostAcknowledged { acknowledged, found: end, gone });
     }
-    // The user who names the position and the number says that no event had a later position. A
-    // surviving ring cannot say so: another ring may have written what is gone (I5).
+    // A user who names the position and the number declares that no event had a later position. A
+    // surviving ring cannot know that: another ring may have written the lost messages (I5).
     let says = start.journal.filter(|_| start.at.is_some_and(|at| at > end));
     let ring = if loses { says.unwrap_or(start.number) } else { last.ring };
     Ok(point(end, at.max(end), ring))
 }
 
-/// What a sink that has begun knows of itself.
+/// The facts that a sink keeps about itself once it has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begun {
-    /// The journal that it writes.
+    /// Number of the journal that it writes.
     pub ring: Id,
-    /// Its incarnation.
+    /// Incarnation of the sink.
     pub incarnation: u64,
-    /// The position behind the last event whose message was acknowledged.
+    /// Position behind the last acknowledged event.
     pub acknowledged: u64,
-    /// The position behind the last event that was sent, acknowledged or not.
+    /// Position behind the last event that was sent.
     pub sent: u64,
-    /// The stream's last sequence when it ended at `acknowledged`.
+    /// Last sequence of the stream when it ended at `acknowledged`.
     pub sequence: u64,
 }
 
-/// Returns where a sink goes on that has begun, and whose begin message was acknowledged.
+/// Returns the point at which a sink continues whose begin messages were acknowledged.
 pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error> {
     let going_on = |next| Point {
         expected: tail.last_sequence,
@@ -214,13 +221,13 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
         incarnation: begun.incarnation,
         messages: 0,
     };
-    // If no message was appended since, the removed ones end at the acknowledged position (I3).
+    // If nothing was appended since, the removed messages end at the acknowledged position (I3).
     let is_as_left = tail.last_sequence == begun.sequence;
     let Some((_, last)) = tail.last else {
         return if is_as_left {
             Ok(going_on(begun.acknowledged))
         } else if tail.last_sequence < begun.sequence {
-            // It is another stream of the same name, or an earlier state of this one.
+            // This is another stream of the same name, or an earlier state of the same stream.
             let acknowledged = begun.acknowledged.checked_sub(1);
             Err(Error::LostAcknowledged { acknowledged, found: 0, gone: None })
         } else {
@@ -239,8 +246,9 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if !ours && last.incarnation >= begun.incarnation {
         return Err(Error::Fenced { ours: begun.incarnation, theirs: last.incarnation });
     }
-    // What is gone may have been frames of this sink whose acknowledgements are lost. A source may
-    // have read them, and the next ring would use their positions if this one went on and died.
+    // The lost messages may have been frames of this sink whose acknowledgements are lost as well.
+    // A source may have read them. If this ring continued and died, the next ring would take their
+    // positions.
     let is_whole = ours && last.incarnation >= begun.incarnation && gone.is_none();
     if !is_whole || end < begun.acknowledged {
         let acknowledged = (end < begun.acknowledged).then(|| begun.acknowledged - 1);
@@ -249,20 +257,20 @@ pub fn resume(tail: &Tail, party: &Party, begun: &Begun) -> Result<Point, Error>
     if end > begun.sent {
         return Err(Error::WrongEpoch { ring: begun.sent, stream: end });
     }
-    // It may have begun anew, and not know it yet.
+    // The sink may have begun anew without knowing it yet.
     Ok(Point { incarnation: last.incarnation, ..going_on(end) })
 }
 
-/// Returns where a sink begins anew that has up to `window` frames in flight, and would go on at
-/// `point`. Once its begin messages are stored, no condition of these frames holds (I2), so it may
-/// divide their events anew.
+/// Returns the point at which a sink begins anew that would otherwise continue at `point` and has
+/// up to `window` frames in flight. Once its begin messages are stored, no condition of these
+/// frames holds (I2), so that the sink may divide their events in another way.
 pub fn anew(point: &Point, window: u32) -> Point {
     let incarnation = point.incarnation.saturating_add(1).min(MAX_INCARNATION);
     Point { incarnation, messages: window, ..*point }
 }
 
-/// Returns whether the sink's own begin message is the stream's last one. After a lost
-/// acknowledgement of that message, the sink has begun if it is.
+/// Returns whether the stream's last message is the sink's own begin message. If so, a sink that
+/// did not get the acknowledgement of that message has begun nevertheless.
 pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
     tail.gone().is_none()
         && tail.last.is_some_and(|(_, last)| {
@@ -270,11 +278,7 @@ pub fn has_begun(tail: &Tail, party: &Party, point: &Point) -> bool {
         })
 }
 
-#[cfg(test)]
-mod model;
-#[cfg(test)]
-mod tests;
-
+/// Refuses events of another type.
 fn check_type(last: &Header, party: &Party) -> Result<(), Error> {
     if last.fingerprint == party.fingerprint {
         Ok(())
@@ -282,3 +286,8 @@ fn check_type(last: &Header, party: &Party) -> Result<(), Error> {
         Err(Error::WrongType { ours: party.fingerprint, theirs: last.fingerprint })
     }
 }
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;

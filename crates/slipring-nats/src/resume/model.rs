@@ -1,8 +1,8 @@
-//! A model of the resume rule: it visits every state that two sinks, their network and a server can
-//! reach, message by message. Each decision of the sinks is made by [`begin`](super::begin),
-//! [`resume`](super::resume) and [`has_begun`](super::has_begun) themselves.
+//! A model of the resume rule. It visits every state that two sinks, their network and a server can
+//! reach, message by message. The sinks decide by the real functions [`begin`](super::begin),
+//! [`resume`](super::resume) and [`has_begun`](super::has_begun).
 //!
-//! # Why a begin message comes as often as the window is large
+//! # Why there are as many begin messages as frames in flight
 //!
 //! A single begin message does not fence a sink with two frames in flight. The condition of the
 //! second frame names the sequence that the sink *predicts* for the first one:
@@ -12,17 +12,17 @@
 //! 2. Sink B's begin message, which expects 1, arrives first and gets sequence 2.
 //! 3. The server refuses A's frame 0..1. It stores A's frame 1..2: the last sequence is 2.
 //!
-//! Sink B's journal then has a foreign event behind its begin message. So sink B sends as many
-//! begin messages as sink A's window has frames, in one atomic batch. The last of them is behind
-//! each sequence that sink A has predicted. Streams without atomic batches get a window of one
-//! frame.
+//! Behind sink B's begin message, the journal then has an event of sink A. So sink B sends as many
+//! begin messages as sink A's window has frames, in one atomic batch, and the last of them is
+//! behind each sequence that sink A has predicted. A stream without atomic batches gets a window of
+//! one frame.
 //!
 //! Two other remedies fail on a real server, so sinks do not use them:
 //!
-//! - Frames that name the last begin message's sequence, as a condition by subject: a cluster
+//! - Frames whose condition is the sequence of the last begin message, by subject: a cluster
 //!   refuses a second append in flight with such a condition (error 10164), and retention may
 //!   remove the begin message.
-//! - Frames that name the id of the message before (`Nats-Expected-Last-Msg-Id`): atomic batches
+//! - Frames that name the id of their predecessor (`Nats-Expected-Last-Msg-Id`): atomic batches
 //!   refuse that header, and a cluster may check it after its decision.
 //!
 //! # What is modelled
@@ -31,70 +31,71 @@
 //!   messages as a whole.
 //! - A sink sends the number of begin messages that `begin` returns. `begin` reads it from the
 //!   window in the header of the log's last message.
-//! - Two scenarios. *Rings of threads*: each sink has a ring of its own, which begins at the
-//!   position that the acknowledged begin message names. *A ring of processes*: sink B takes sink
-//!   A's place in the one ring; from then on sink A cannot read further events, and cannot release
-//!   any.
+//! - There are two scenarios. With *rings of threads*, each sink has its own ring, which begins at
+//!   the position that the acknowledged begin message names. With *a ring of processes*, sink B
+//!   takes sink A's place in the one ring, and from then on sink A can neither read nor release
+//!   events.
 //! - A sink has up to [`Model::windows`] frames in flight, of one message and one or two events
-//!   each. The model sends frames as soon as the window has room: a frame sent late is the same as
-//!   a frame delivered late.
+//!   each. The model sends frames as soon as the window has room, because a frame that is sent late
+//!   is the same as one that is delivered late.
 //! - A sink can time out at any moment, [`Model::timeouts`] times. It then asks the leader, and
-//!   goes on by the answer. A sink also asks after each refusal, as often as there are refusals.
-//! - A doubt leaves the messages of the attempt to the network, which holds them back: each may be
-//!   stored at any later moment, or never. Their conditions alone keep them in order. The replies
-//!   of the attempt are lost.
+//!   continues by the answer. It also asks after each refusal, however many there are.
+//! - After a doubt, the network holds back the messages of the attempt. Each may be stored at any
+//!   later moment, or never, and only the conditions keep them in order. The replies of the attempt
+//!   are lost.
 //! - A sink that has asked may begin anew, [`Model::anews`] times. Once its begin messages are
-//!   stored, it divides the frames in flight anew.
+//!   stored, it divides the events in flight into other frames.
 //! - Sink B may start at any moment, with each released position up to the last one that was
 //!   acknowledged to sink A.
-//! - The stream's last messages are removed at any moment, [`Model::removals`] times: some or all
-//!   of them. Its last sequence stays. What retention removes at the front decides nothing, unless
-//!   it is all.
-//! - A sink that finds a loss ends, or goes on by its user's word: it accepts the loss, or names
-//!   the position behind all events and the number of the journal.
+//! - Some or all of the stream's messages are removed at its end, at any moment,
+//!   [`Model::removals`] times. Its last sequence stays. Removals at the front by retention
+//!   influence nothing unless they remove all messages.
+//! - A sink that finds a loss ends, or continues because its user accepts the loss, or names the
+//!   position behind all events and the number of the journal.
 //!
-//! Deaths, stops and losses need no step of their own. A sink that is dead or stopped is one whose
-//! steps come late or never, and a lost message is one that is held back for ever. So a state is
-//! checked for one sink without regard to what the other sink still waits for.
+//! Deaths, stops and lost messages need no steps of their own. The steps of a dead or stopped sink
+//! come late or never, and a lost message is held back for ever. So each sink is checked without
+//! regard to what the other still waits for.
 //!
 //! # What is checked
 //!
-//! - The events of the log are contiguous, and each position is there once.
+//! - The events of the log are contiguous, and each position occurs once.
 //! - Behind a begin message there are only messages of its sink, up to the next begin message.
 //! - Each position that was acknowledged to a sink is in the log, with the epoch of its ring.
-//! - A sink ends only as fenced, by a sink that did take over, or because its place is taken. The
-//!   sink of the last begin message is never fenced, nor is the sink that has the place in the
-//!   ring.
-//! - Sinks with windows of one frame begin by one message, which needs no atomic batch.
-//! - A sink that has asked goes on with a condition that holds.
-//! - A sink that has nothing left to wait for has all its events in the log.
-//! - Under one number of the journal a position has one event, ever: a source may have read those
-//!   that were removed. (The sinks' rings have different events at the same position.)
+//! - A sink ends only because a sink that did take over has fenced it, or because its place in the
+//!   ring is taken. The sink of the last begin message is never fenced, and neither is the sink
+//!   that holds the place in the ring.
+//! - Sinks with windows of one frame begin with one message, which needs no atomic batch.
+//! - A sink that has asked continues with a condition that holds.
+//! - A sink that waits for nothing has all of its events in the log.
+//! - Under one number of the journal, a position never has two events, even if the first was
+//!   removed, because a source may have read it. (The sinks' rings have different events at the
+//!   same position.)
 //! - A sink ends because of a loss only if messages were removed.
 //!
-//! Each run comes to an end. A refusal means that the log has grown since the sink asked, and the
-//! log's length is limited. So the number of doubts is limited as well, and no state comes twice in
-//! a run.
+//! Each run ends. A refusal means that the log has grown since the sink asked, and the log's length
+//! is limited. So the number of doubts is limited as well, and no state occurs twice in a run.
 //!
 //! # What is not modelled
 //!
 //! - Streams whose last sequence falls, holes, wrong types of events, and third sinks. A third sink
-//!   could have any window, so a sink that finds a loss begins by as many messages as any sink may
-//!   have in flight.
-//! - Frames that are stored behind others that were removed while both were on their way. A source
-//!   finds the gap.
-//! - Replies out of order. A sink answers them by a doubt, which the model has at any moment.
-//! - A time between a sink's question, the answer and the messages that follow from it. Messages
-//!   that are sent late are the same as messages that arrive late.
-//! - A cluster's refusal by a proposal that fails later. Sinks take it for any other refusal.
+//!   could have any window, which is why a sink behind a loss begins with as many messages as any
+//!   sink may have in flight.
+//! - Frames that are stored behind frames which were removed while both were in flight. A source
+//!   finds that gap.
+//! - Replies out of order. They put a sink in doubt, which can happen at any moment in the model
+//!   anyway.
+//! - Time between a sink's request, the answer and the resulting messages. Messages that are sent
+//!   late are the same as messages that arrive late.
+//! - A cluster's refusal by a proposal that fails later. Sinks treat it like any other refusal.
 //!
 //! # Bounds
 //!
-//! Each ring has at least three events: enough for three frames in flight, or for two and for one
-//! more after the first acknowledgement. A window of two is the least with a predicted sequence.
-//! The windows of the sinks also differ, since each begin depends on the window of the sink before.
-//! Two time-outs of each sink let messages of three attempts meet. A search that exceeds its number
-//! of states fails.
+//! Each ring has at least three events: enough for three frames in flight, or for two and one more
+//! after the first acknowledgement. Two is the smallest window with a predicted sequence. Some
+//! models give the sinks different windows, since each takeover depends on the window of the
+//! previous sink. Two time-outs of each sink let messages of three attempts meet. A search fails if
+//! it exceeds its number of states.
 
 mod scenario;
 mod world;
@@ -106,7 +107,7 @@ use std::time::Instant;
 use self::scenario::{A, B, BATCHES, Model, NO_BATCHES, RING_OF_PROCESSES, RINGS_OF_THREADS, Twin};
 use self::world::{Step, Verdict, World};
 
-/// What a search has come across.
+/// Counts of a search.
 #[derive(Default, Debug)]
 struct Explored {
     states: usize,
@@ -118,19 +119,19 @@ struct Explored {
     refusals: usize,
     /// Number of steps in which a sink that has begun begins anew.
     begun_anew: usize,
-    /// Number of states in which each sink is fenced, has lost its place, has all events stored, or
+    /// Number of states in which each sink is fenced, has lost its place, has stored all events, or
     /// has ended because of a loss.
     ends: [[usize; 4]; 2],
 }
 
 impl Model {
-    /// Explores every state, the nearest first. Returns a reason and the shortest run to it if a
-    /// state is wrong.
+    /// Explores every state, the nearest first. If a state is wrong, returns the reason and the
+    /// shortest run to it.
     fn explore(&self) -> Result<Explored, String> {
         let first = World::first(self);
         let start = digest(&first);
-        // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
-        // less likely than a hardware fault.
+        // A 64-bit digest identifies a state. A collision would hide a state, but is less likely
+        // than a hardware fault.
         let mut known = HashMap::from([(start, (start, Step::Starts { sink: A }))]);
         let mut left = VecDeque::from([(start, first)]);
         let mut explored = Explored::default();
@@ -169,7 +170,7 @@ impl Model {
         found
     }
 
-    /// Asserts that no state is wrong, and that the search has come across each kind of fault.
+    /// Asserts that no state is wrong, and that the search has met each kind of fault.
     fn passes(&self, least: usize) {
         let found = self.holds();
         assert!(found.states >= least, "{found:?} are fewer states than the {least} expected");
@@ -182,7 +183,7 @@ impl Model {
         assert_eq!((a_gone > 0, b_fenced > 0), (self.one_ring, !self.one_ring), "{found:?}");
     }
 
-    /// Asserts that a state is wrong for a reason and by a run that contain `parts`.
+    /// Asserts that a state is wrong, and that its reason and its run contain `parts`.
     fn fails(&self, parts: &[&str]) {
         let found = self.explore().expect_err("the model must fail");
         assert!(parts.iter().all(|part| found.contains(part)), "{found}");
@@ -209,7 +210,7 @@ impl Explored {
     }
 }
 
-/// Returns the steps from the first state to the state `from`, and `last`.
+/// Returns the steps from the first state to the state `from`, followed by `last`.
 fn run_to(known: &HashMap<u64, (u64, Step)>, from: u64, last: Step) -> String {
     let (mut steps, mut at) = (vec![last.to_string()], from);
     while known[&at].0 != at {
@@ -278,8 +279,8 @@ fn one_begin_message_lets_a_second_frame_slip_behind_a_takeover() {
     Model::new(RING_OF_PROCESSES, [1, 2], Twin::OneBegin).holds();
 }
 
-/// The server stores a frame, its acknowledgement is lost, and the sink sends the same events again
-/// with a condition that holds.
+/// The server stores a frame, and its acknowledgement is lost. The sink sends the same events
+/// again, with a condition that holds.
 #[test]
 fn a_local_note_stores_an_event_twice() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -291,7 +292,7 @@ fn a_local_note_stores_an_event_twice() {
 }
 
 /// The lagging replica still shows sink A's begin message as the last one, so sink A appends behind
-/// sink B's. In a ring of processes, sink B sees an old end, and takes it for a loss.
+/// that of sink B. In a ring of processes, sink B sees an old end, and takes it for a loss.
 #[test]
 fn a_lagging_replica_hides_a_takeover() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -314,11 +315,11 @@ fn conditions_by_subject_do_not_fence() {
     }
 }
 
-/// A frame is held back, and the sink stores it by a second attempt. After the window, the server
+/// A frame is held back, and a second attempt stores it. Once the window has passed, the server
 /// takes the held-back frame for a new one.
 ///
-/// With a successor there is no need to wait: the begin messages of both sinks are stored, and each
-/// sink believes that it is the only one of incarnation 1.
+/// A successor makes it fail even without that: the begin messages of both sinks are stored, and
+/// each sink believes that it is the only one of incarnation 1.
 #[test]
 fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
     let model = Model::new(RINGS_OF_THREADS, NO_BATCHES, Twin::DuplicateWindow);
@@ -329,9 +330,9 @@ fn a_duplicate_window_passes_before_a_frame_that_is_held_back() {
     model.fails(&["A's begin message at 0 is stored; B's begin message at 0 is stored"]);
 }
 
-/// Nothing that sink B has done keeps the server from storing sink A's frame. If each sink has a
-/// ring of its own, sink B's ring has begun at the position that sink A's event then takes. In a
-/// ring of processes, sink A's frame stores a part of the events of a frame of sink B.
+/// Nothing that sink B has done keeps the server from storing sink A's frame. If each sink has its
+/// own ring, sink A's event takes a position at which sink B's ring has begun. In a ring of
+/// processes, sink A's frame stores some of the events of one of sink B's frames.
 #[test]
 fn without_a_begin_message_the_predecessor_still_writes() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -343,7 +344,7 @@ fn without_a_begin_message_the_predecessor_still_writes() {
 }
 
 /// The second attempt stores events 0 and 1 in one frame, at the sequence of the first attempt's
-/// frame of event 0. The held-back frame of event 1 names that sequence, and is stored as well.
+/// frame with event 0. The held-back frame with event 1 names that sequence, and is stored as well.
 #[test]
 fn frames_divided_anew_store_an_event_twice() {
     let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::Reframed);
@@ -361,7 +362,7 @@ fn a_sink_without_its_place_in_the_ring_must_not_begin_anew() {
     }
 }
 
-/// Messages at the stream's end are removed, some or all.
+/// Some or all messages are removed at the stream's end.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn a_position_has_one_event_behind_a_loss() {
@@ -379,7 +380,7 @@ fn a_position_has_one_event_behind_a_loss() {
     }
 }
 
-/// Sink A goes on behind the removed begin message of sink B, which is alive.
+/// Sink A continues behind the removed begin message of sink B, which is alive.
 #[test]
 fn a_tail_that_is_not_compared_hides_a_takeover() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -393,7 +394,7 @@ fn a_tail_that_is_not_compared_hides_a_takeover() {
     }
 }
 
-/// The user accepts the loss, and sources of the journal take the new ring's events for the lost
+/// The user accepts the loss, and the journal's sources mistake the new ring's events for the lost
 /// ones.
 #[test]
 fn a_number_that_is_kept_behind_a_loss_lets_a_ring_replace_events() {
@@ -404,8 +405,8 @@ fn a_number_that_is_kept_behind_a_loss_lets_a_ring_replace_events() {
     }
 }
 
-/// All messages are removed, and one begin message takes the sequence that sink A has predicted for
-/// its first frame: none tells how many frames it may have in flight.
+/// All messages are removed, so that no header tells how many frames sink A may have in flight. A
+/// single begin message takes the sequence that sink A has predicted for its first frame.
 #[test]
 fn one_begin_message_lets_a_frame_slip_behind_a_takeover_of_an_emptied_stream() {
     let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::OneBegin);
@@ -413,8 +414,8 @@ fn one_begin_message_lets_a_frame_slip_behind_a_takeover_of_an_emptied_stream() 
         .fails(&["A's frame 1..2 is stored behind "]);
 }
 
-/// Sink A's begin message is stored, and sink B writes under the number that it names. Sink A,
-/// which has no answer, accepts the loss of sink B's messages, and begins at the same position.
+/// Sink A's begin message is stored, and sink B writes under the number that it names. Sink A gets
+/// no answer, accepts the loss of sink B's messages, and begins at the same position.
 #[test]
 fn a_number_that_is_drawn_once_may_be_the_one_that_others_write_under() {
     for windows in [NO_BATCHES, BATCHES] {
@@ -424,8 +425,8 @@ fn a_number_that_is_drawn_once_may_be_the_one_that_others_write_under() {
     }
 }
 
-/// Frames in flight are larger than what the server takes now, and are divided behind begin
-/// messages of the sink's own.
+/// Frames in flight have become larger than the server allows, and are divided behind further begin
+/// messages of the sink.
 #[test]
 #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
 fn sinks_that_begin_anew_keep_each_event_once() {
@@ -439,7 +440,7 @@ fn sinks_that_begin_anew_keep_each_event_once() {
     }
 }
 
-/// The second frame of the attempt before names the sequence of the begin message.
+/// The second frame of the previous attempt names the sequence of the begin message.
 #[test]
 fn one_begin_message_lets_a_frame_of_the_attempt_before_slip_in() {
     let model = Model::new(RINGS_OF_THREADS, BATCHES, Twin::OneBegin);

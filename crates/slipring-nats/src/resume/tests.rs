@@ -1,4 +1,4 @@
-//! Single decisions, also those that the model does not reach: streams that lost messages.
+//! Single decisions, including those that the model does not reach.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn tail(last: Header) -> Tail {
     Tail { last_sequence: 40, last: Some((40, last)) }
 }
 
-/// The end of a stream whose last message has a lower sequence than the stream's last one.
+/// The end of a stream that has lost its last messages.
 fn cut(last: Header, sequence: u64) -> Tail {
     Tail { last_sequence: 40, last: Some((sequence, last)) }
 }
@@ -63,11 +63,11 @@ fn an_emptied_stream_tells_no_position_and_no_window() {
     for start in [at(5), surviving(5, true)] {
         let point = begin(&emptied, &US, &start).unwrap();
         assert_eq!((point.expected, point.next, point.messages), (40, 5, MAX_WINDOW));
-        // As high as if each message had begun a sink.
+        // As if each lost message had begun a sink.
         assert_eq!((point.incarnation, point.ring), (41, NUMBER));
     }
     assert!(matches!(resume(&emptied, &US, &begun()), Err(Error::Emptied { .. })));
-    // The stream was made anew.
+    // The stream was recreated.
     let anew = Tail { last_sequence: 0, last: None };
     assert!(matches!(
         resume(&anew, &US, &begun()),
@@ -99,7 +99,7 @@ fn a_surviving_ring_goes_on_behind_the_stream_or_says_what_is_lost() {
     let other = tail(Header { epoch: Id([2; 16]), ..message(8, 4, 90, 10) });
     let wrong = begin(&other, &US, &surviving(95, false));
     assert!(matches!(wrong, Err(Error::WrongEpoch { ring: 95, stream: 100 })));
-    // A ring that was made behind the stream's end, and whose sink has not begun yet.
+    // The ring was made at the stream's end, and its sink has not begun yet.
     assert_eq!(begin(&other, &US, &surviving(100, false)).unwrap().next, 100);
 }
 
@@ -114,7 +114,7 @@ fn a_sink_may_have_begun_anew_before_it_knows() {
     let again = message(7, 3, 100, 0);
     let point = resume(&tail(again), &US, &begun()).unwrap();
     assert_eq!((point.next, point.incarnation), (100, 3));
-    // Its own begin messages are gone, and the server does not know of it.
+    // The sink's own begin messages are gone, and the server does not know so.
     let lost = resume(&tail(message(7, 2, 90, 10)), &US, &Begun { incarnation: 3, ..begun() });
     assert!(matches!(lost, Err(Error::LostAcknowledged { acknowledged: None, found: 100, .. })));
     let next = anew(&point, 5);
@@ -144,7 +144,7 @@ fn a_sink_in_doubt_ends_by_the_name_of_what_happened() {
     }
 }
 
-/// The end that is gone may have had events, of this journal or of a sink that is alive.
+/// The lost end may have had events of this journal, or of a sink that is alive.
 #[test]
 fn a_sink_that_begins_names_an_end_that_is_gone() {
     let tail = cut(message(8, 4, 90, 10), 38);
@@ -179,10 +179,10 @@ fn a_sink_that_accepts_the_loss_of_the_end_goes_on_under_another_number() {
         (says(Some(120), Some(old)), 120, old),
         (says(Some(100), None), 100, old),
         (at(100), 100, old),
-        // The position that the user names is in front of the end, and so not the last one.
+        // The user's position is in front of the end, so it is not behind all events.
         (says(Some(99), Some(old)), 100, own),
         (says(None, Some(old)), 100, own),
-        // Another ring may have written what is gone, also where the ring that is there goes on.
+        // Another ring may have written the lost messages, even where an existing ring continues.
         (surviving(120, true), 120, own),
         (surviving(100, true), 100, own),
         (Start { journal: Some(old), ..surviving(120, true) }, 120, old),
@@ -215,9 +215,9 @@ fn a_journal_has_the_number_that_the_user_names() {
     for tail in [unused, emptied] {
         let point = begin(&tail, &US, &Start { journal: number, ..at(5) }).unwrap();
         assert_eq!(point.ring, Id([5; 16]));
-        // The number alone says nothing of the positions that had events under it.
+        // The number alone does not say which positions had events under it.
         begin(&tail, &US, &Start { journal: number, ..NEW }).unwrap_err();
-        // The ring that is there may not be the one that wrote last.
+        // The existing ring may not be the last writer.
         let start = Start { accepts_loss: true, ..surviving(5, true) };
         assert_eq!(begin(&tail, &US, &start).unwrap().ring, NUMBER);
     }
@@ -240,7 +240,7 @@ fn a_sink_in_doubt_names_an_end_that_is_gone_unless_it_knows_what_was_there() {
     for (last, begun, expected) in [
         (message(7, 2, 85, 10), as_left, Some(99)),
         (message(7, 2, 85, 10), begun(), Some(99)),
-        // It has the sink's own frames in flight, or those of another one, or both.
+        // The lost messages were the sink's own frames in flight, another sink's, or both.
         (message(7, 2, 110, 10), begun(), None),
         (message(8, 1, 90, 10), begun(), None),
     ] {
@@ -255,7 +255,7 @@ fn a_sink_in_doubt_names_an_end_that_is_gone_unless_it_knows_what_was_there() {
     assert!(matches!(fenced, Err(Error::Fenced { .. })));
 }
 
-/// Between servers, a leader that was replaced answers with what it knew for some seconds.
+/// In a cluster, a replaced leader keeps answering from what it knew for some seconds.
 #[test]
 fn a_loss_counts_when_it_was_told_often_enough() {
     let told = |in_cluster| {

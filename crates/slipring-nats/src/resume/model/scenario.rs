@@ -1,4 +1,4 @@
-//! What a model is made of: its bounds, and the step that a twin weakens.
+//! The bounds of a model, and the step that a twin weakens.
 
 /// Indices of the two sinks. Sink B is the successor.
 pub const A: usize = 0;
@@ -17,27 +17,27 @@ pub const BATCHES: [u32; 2] = [2, 2];
 pub enum Twin {
     /// No step is weakened.
     None,
-    /// Sinks go on behind the positions that were acknowledged, by their own or their predecessor's
-    /// note.
+    /// Sinks continue at the acknowledged position that they or their predecessor have recorded.
     LocalMark,
-    /// The stream's last message is read from a replica that lags, and its last sequence is not.
+    /// The stream's last message is read from a lagging replica, and its last sequence is not.
     DirectGet,
-    /// Conditions name the last sequence of the message's subject. Begin messages have one subject,
-    /// and frames another.
+    /// Conditions name the last sequence of the message's subject, and begin messages and frames
+    /// have different subjects.
     BySubject,
-    /// There are no conditions. The server drops messages whose id it knows: the first position.
+    /// There are no conditions. A message's id is its first position, and the server drops messages
+    /// whose id it knows.
     DuplicateWindow,
     /// Sink B sends no begin message.
     NoTakeover,
-    /// A sink sends one begin message, however large the window of the sink before.
+    /// A sink sends one begin message, however large the window of the previous sink is.
     OneBegin,
-    /// After a doubt, a sink divides its events into frames anew.
+    /// After a doubt, a sink divides its events into other frames.
     Reframed,
-    /// Sink A begins anew without looking whether its place in the ring is taken.
+    /// Sink A starts over without checking whether its place in the ring is taken.
     HandleUnchecked,
     /// The sequence of the stream's last message is not compared with the stream's last sequence.
     TailIgnored,
-    /// A new ring that goes on behind a loss keeps the number of the journal.
+    /// A new ring that continues behind a loss keeps the number of the journal.
     KeptNumber,
     /// A sink that begins anew sends frames behind its begin messages before these are
     /// acknowledged.
@@ -67,7 +67,7 @@ pub struct Model {
     pub timeouts: [u8; 2],
     /// Whether sink B starts.
     pub successor: bool,
-    /// Number of times that the server forgets the ids it knows.
+    /// Number of times that the server forgets the known ids.
     pub passes: u8,
     /// Number of times that each sink begins anew.
     pub anews: [u8; 2],
@@ -75,7 +75,7 @@ pub struct Model {
     pub removals: u8,
     /// Whether sinks accept a loss.
     pub accepts_loss: bool,
-    /// Whether the user of sink B names the position and the number.
+    /// Whether the user of sink B names the position and the journal's number.
     pub says: bool,
     /// Greatest number of states.
     pub most: usize,

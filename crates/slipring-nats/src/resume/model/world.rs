@@ -1,4 +1,4 @@
-//! The model's state, and the steps that lead from one state to the next.
+//! The state of the model, and its transitions.
 
 mod check;
 mod step;
@@ -14,7 +14,7 @@ use crate::resume::{Begun, Party, Point, Start, Tail, anew, begin, has_begun, re
 const FRAME: u8 = 2;
 /// Stands for [`MAX_WINDOW`]: no sink of a model has more frames in flight.
 const WIDEST: u32 = 3;
-/// How far a sink is.
+/// Phase of a sink.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     /// The sink was not started yet.
@@ -35,19 +35,19 @@ enum Phase {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Sink {
     phase: Phase,
-    /// The first position that the ring had not released when the sink started.
+    /// First position that the ring had not released when the sink started.
     released: u8,
-    /// The positions of the events of the sink's ring.
+    /// Positions of the events of the sink's ring: the first, and the end.
     events: (u8, u8),
-    /// Frames sent and not yet acknowledged. Their borders never change.
+    /// Frames that are sent and not acknowledged. Their borders never change.
     window: Vec<Message>,
-    /// The sequence that the next message expects.
+    /// Sequence that the next message expects.
     expected: u8,
-    /// Where the sink begins anew, while it has begun and waits for the acknowledgement.
+    /// Point at which a running sink begins anew, until that is acknowledged.
     anew: Option<Point>,
-    /// Number of times that the sink begins anew yet.
+    /// Number of times that the sink may still begin anew.
     anews: u8,
-    /// Number of further time-outs.
+    /// Number of times that the sink may still time out.
     timeouts: u8,
     /// Messages of the current attempt that have not reached the server.
     current: Vec<Message>,
@@ -60,20 +60,21 @@ struct Sink {
 pub(super) struct World {
     /// All messages that were ever stored.
     log: Vec<Message>,
-    /// The messages of the log that were removed, a bit each.
+    /// Set of the log's messages that were removed, one bit each.
     gone: u32,
-    /// Number of times that messages are removed yet.
+    /// Number of times that messages may still be removed.
     removals: u8,
     sinks: [Sink; 2],
     /// Messages of earlier attempts that may still be stored.
     held: Vec<Message>,
-    /// Message ids that the server knows, a bit each. Only [`Twin::DuplicateWindow`] uses them.
+    /// Message ids that the server knows, one bit each. Only [`Twin::DuplicateWindow`] uses them.
     ids: u32,
-    /// Number of times that the server will still forget all ids.
+    /// Number of times that the server may still forget all ids.
     passes: u8,
 }
 
-/// The states that follow a state, each with its step. `Err` of a state: a sink ended wrongly.
+/// The states that follow a state, each with its step. `Err` in place of a state: a sink has ended
+/// wrongly.
 pub(super) type Next = Vec<(Step, Result<World, String>)>;
 
 impl World {
@@ -144,7 +145,7 @@ impl World {
             let mut world = self.clone();
             let message = world.held.remove(at);
             let verdict = world.deliver(model, message);
-            // A refusal changes nothing but what the network holds back.
+            // A refusal only takes the message out of the network.
             if verdict != Verdict::Refused {
                 let step = Step::Delivered { message, held: true, verdict };
                 world.settle(model, step, &mut next);
@@ -177,7 +178,7 @@ impl World {
         let last_sequence = self.log.len() as u64;
         let last = (0..stored).rev().find(|at| self.has(*at));
         let last = last.map(|last| {
-            // What is read from a replica says nothing of what is gone.
+            // A replica's answer does not show that messages are gone.
             let is_told = matches!(model.twin, Twin::DirectGet | Twin::TailIgnored);
             let sequence = if is_told { last_sequence } else { last as u64 + 1 };
             (sequence, self.log[last].header(model))
@@ -185,7 +186,7 @@ impl World {
         Tail { last_sequence, last }
     }
 
-    /// Returns what a sink knows when it starts.
+    /// Returns the facts that a sink has when it starts.
     fn start(&self, model: &Model, sink: usize) -> Start {
         let (survives, accepts_loss) = (model.one_ring, model.accepts_loss);
         let released = model.one_ring.then(|| self.sinks[sink].released.into());
@@ -194,12 +195,12 @@ impl World {
         let end = || self.log.iter().map(Message::end).max().unwrap_or(0).into();
         let journal = says.then(|| self.log.last().map(|last| id(last.ring))).flatten();
         let at = released.or_else(|| says.then(end));
-        // Of two attempts behind the same message, one is stored.
+        // At most one of two attempts behind the same message is stored.
         let number = self.number(model, sink);
         Start { survives, at, accepts_loss, journal, number }
     }
 
-    /// Returns the number of a journal that a sink begins.
+    /// Returns the number for a journal that a sink begins.
     fn number(&self, model: &Model, sink: usize) -> Id {
         let is_drawn_once = model.twin == Twin::OneNumber;
         let attempt = if is_drawn_once { 0 } else { self.log.len() as u8 };
@@ -219,14 +220,14 @@ impl World {
         model.one_ring && sink == A && self.sinks[B].phase != Phase::Idle
     }
 
-    /// Returns the last sequence that the condition of a begin message, or of a frame, has to name.
+    /// Returns the sequence that the condition of a begin message or a frame must name.
     fn last_sequence(&self, model: &Model, begins: bool) -> u8 {
         let counts = |stored: &Message| model.twin != Twin::BySubject || stored.begins() == begins;
         let last = self.log.iter().rposition(counts);
         last.map_or(0, |last| last as u8 + 1)
     }
 
-    /// Has the server take a message.
+    /// Delivers a message to the server.
     fn deliver(&mut self, model: &Model, message: Message) -> Verdict {
         if model.twin == Twin::DuplicateWindow {
             let begins = 16 + u32::from(message.writer);
@@ -243,7 +244,7 @@ impl World {
         Verdict::Stored
     }
 
-    /// Has a sink ask for the stream's end and go on by it.
+    /// Lets a sink ask for the stream's end and continue by the answer.
     fn ask(&self, model: &Model, sink: usize, step: Step, next: &mut Next) {
         let stale = model.twin == Twin::DirectGet && !self.log.is_empty();
         for stored in if stale { 1 } else { self.log.len() }..=self.log.len() {
@@ -253,7 +254,7 @@ impl World {
         }
     }
 
-    /// Has a sink go on by the stream's end.
+    /// Lets a sink continue by the stream's end.
     fn go_on(mut self, model: &Model, at: usize, tail: &Tail, step: Step, next: &mut Next) {
         let party = model.party(at);
         let point = match self.sinks[at].phase {
@@ -341,7 +342,7 @@ impl World {
         self.settle(model, step, next);
     }
 
-    /// Has a sink go on whose begin message is stored at the sequence that `point` expects.
+    /// Lets a sink run whose begin messages are stored up to the sequence that `point` expects.
     fn run(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
         let expected = self.expects(model, point.expected as u8);
         let sink = &mut self.sinks[at];
@@ -364,7 +365,7 @@ impl World {
         if model.twin == Twin::BySubject { self.last_sequence(model, false) } else { sequence }
     }
 
-    /// Has a sink that has begun drop the frames that the stream has, and send the rest again.
+    /// Lets a running sink drop the frames that the stream has, and send the others again.
     fn resend(mut self, model: &Model, at: usize, point: &Point, step: Step, next: &mut Next) {
         let expected = self.expects(model, point.expected as u8);
         let sink = &mut self.sinks[at];
@@ -394,7 +395,7 @@ impl World {
         self.fill(model, at, step, next);
     }
 
-    /// Has a sink that has begun, and that has frames in flight, begin anew.
+    /// Lets a running sink with frames in flight begin anew.
     fn begin_anew(mut self, model: &Model, at: usize, point: &Point, next: &mut Next) {
         let mut point = anew(point, model.windows[at]);
         if model.twin == Twin::OneBegin {
@@ -413,7 +414,8 @@ impl World {
         }
     }
 
-    /// Has a sink divide its events anew that knows its begin messages to be stored.
+    /// Lets a sink divide its events into other frames, behind begin messages that it takes for
+    /// stored.
     fn began_anew(
         mut self,
         model: &Model,
@@ -429,7 +431,7 @@ impl World {
         self.fill(model, at, step, next);
     }
 
-    /// Has a sink take the reply to its oldest message.
+    /// Lets a sink take the reply to its oldest message.
     fn acknowledge(&self, model: &Model, at: usize, sequence: u8, next: &mut Next) {
         let step = Step::Acknowledged { sink: at };
         let mut world = self.clone();
@@ -444,7 +446,7 @@ impl World {
                 let place = Point { expected: sequence.into(), ..*point };
                 world.run(model, at, &place, step, next);
             }
-            // The answers to what was sent before belong to an earlier attempt.
+            // Replies to earlier messages belong to an earlier attempt.
             Phase::Running(begun) if let Some(point) = sink.anew => {
                 let last = point.expected + u64::from(point.messages);
                 if u64::from(sequence) != last {
@@ -456,7 +458,7 @@ impl World {
             }
             Phase::Running(begun) => {
                 if model.twin == Twin::Unacknowledged && sequence != sink.window[0].expected + 1 {
-                    // That of its begin messages.
+                    // This is the reply to its begin messages.
                     return world.settle(model, step, next);
                 }
                 let frame = sink.window.remove(0);
@@ -474,7 +476,7 @@ impl World {
         }
     }
 
-    /// Has a sink send frames until its window is full, in each way to divide its events.
+    /// Lets a sink send frames until its window is full, for each way to divide its events.
     fn fill(self, model: &Model, at: usize, step: Step, next: &mut Next) {
         let sink = &self.sinks[at];
         let Phase::Running(begun) = sink.phase else { return self.settle(model, step, next) };
@@ -505,7 +507,7 @@ impl World {
         }
     }
 
-    /// Leaves the messages of the current attempt to the network, and ignores its replies.
+    /// Leaves the messages of the current attempt to the network, and drops its replies.
     fn disconnect(&mut self, sink: usize) {
         let sink = &mut self.sinks[sink];
         self.held.append(&mut sink.current);
@@ -513,7 +515,7 @@ impl World {
         sink.anew = None;
     }
 
-    /// Ends a sink. Its messages live on.
+    /// Ends a sink. Its messages stay in the network.
     fn end(&mut self, sink: usize, phase: Phase) {
         self.disconnect(sink);
         let sink = &mut self.sinks[sink];
@@ -522,9 +524,9 @@ impl World {
         (sink.expected, sink.timeouts) = (0, 0);
     }
 
-    /// Removes what can make no difference any more, and adds the state to `next`.
+    /// Removes parts that can make no difference any more, and adds the state to `next`.
     ///
-    /// If conditions name sequences, a held message that names one which has passed is refused
+    /// If conditions name sequences, a held message whose sequence has passed will be refused
     /// whenever it arrives. Of equal messages, one is as good as several.
     fn settle(mut self, model: &Model, step: Step, next: &mut Next) {
         if model.twin != Twin::DuplicateWindow {

@@ -1,4 +1,4 @@
-//! What holds of each state.
+//! The checks of each state.
 
 use super::super::scenario::{B, Model, Twin};
 use super::step::name;
@@ -9,7 +9,7 @@ impl World {
     pub(in super::super) fn check(&self, model: &Model) -> Result<(), String> {
         let (mut end, mut incarnation, mut writer) = (0, 0, 0);
         for stored in &self.log {
-            // A sink that begins behind a loss goes on at another position than the log ends.
+            // A sink that begins behind a loss may continue at another position than the log's end.
             let begins = !stored.begins() || (model.twin == Twin::None && self.gone == 0);
             if begins && (stored.after != end || stored.first != end) {
                 return Err(format!("{stored} is stored behind position {end}"));
@@ -45,8 +45,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks that under one number of the journal a position has one event, also of messages that
-    /// are gone: a source may have read them.
+    /// Checks that under one number of the journal a position has one event. Messages that are gone
+    /// count, because a source may have read them.
     fn check_positions(&self) -> Result<(), String> {
         let mut events = std::collections::BTreeMap::new();
         for stored in &self.log {
@@ -60,7 +60,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks a sink that waits for nothing. Messages that are held back may arrive later or never.
+    /// Checks a sink that has nothing under way. Held-back messages may arrive later or never.
     fn check_quiet(&self, model: &Model, at: usize, newest: usize) -> Result<(), String> {
         let sink = &self.sinks[at];
         match sink.phase {
@@ -82,8 +82,8 @@ impl World {
         }
     }
 
-    /// Returns whether a sink ended as fenced, ended without its place, has all events stored, or
-    /// ended because of a loss.
+    /// Returns whether a sink is fenced, has lost its place, has stored all events, or has ended
+    /// because of a loss.
     pub(in super::super) fn ends(&self, sink: usize) -> [bool; 4] {
         let state = &self.sinks[sink];
         let all =

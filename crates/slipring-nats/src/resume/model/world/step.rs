@@ -1,4 +1,4 @@
-//! What the sinks send, and what leads from one state of the model to the next.
+//! The messages of the sinks, and the steps between two states of the model.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::resume::{Party, Point};
 /// A message: a begin message if `count` is 0, a frame otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in super::super) struct Message {
-    /// The sequence that the message's condition names.
+    /// Sequence that the message's condition names.
     pub(super) expected: u8,
-    /// Number of the stream's messages that this becomes: [`Point::messages`] for a begin message.
+    /// Number of messages that this becomes in the stream: [`Point::messages`] for a begin message.
     pub(super) messages: u8,
     pub(super) ring: u8,
     pub(super) epoch: u8,
@@ -73,7 +73,7 @@ pub(super) fn message(party: &Party, point: &Point, expected: u8) -> Message {
     }
 }
 
-/// What leads from one state to the next.
+/// A step from one state to the next.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Step {
     Starts {
@@ -95,22 +95,22 @@ pub(in super::super) enum Step {
         recognized: bool,
     },
     WindowPasses,
-    /// Messages of the stream's end are removed: those behind the first `left`.
+    /// The stream's messages behind the first `left` are removed.
     Removed {
         left: u8,
     },
-    /// A sink that has asked begins anew, so as to divide its frames.
+    /// A sink that has asked begins anew, in order to divide its frames.
     BeginsAnew {
         sink: usize,
     },
 }
 
-/// What the server did with a message.
+/// The server's decision about a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Verdict {
     Stored,
     Refused,
-    /// The server knows the message's id, and reports the message as stored.
+    /// The server knows the message's id, and reports it as stored.
     Duplicate,
 }
 
