@@ -1,11 +1,11 @@
-//! Named consumers: notes at the server of what programs have done with a stream's events, and the
-//! removal of what all of them have done with.
+//! Named consumers, which record at the server how far programs have come with a stream's events,
+//! and the removal of events that all of them have finished with.
 //!
 //! Invariants
-//! - I1: a note never says more than was acknowledged. It counts whole messages, and a message of
-//!   which only a part was acknowledged is not acknowledged.
-//! - I2: what a note says is kept by the stream's own consumer, and is gone with the stream: a
-//!   stream that is made anew has no notes of the old one, and a handle of the old one moves none.
+//! - I1: a note never covers more than was acknowledged. It counts whole messages, so a message
+//!   that is acknowledged in part does not count.
+//! - I2: a note is a consumer of the stream, and ends with the stream. A recreated stream has no
+//!   notes of the old one, and a handle of the old stream moves no note of the new one.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ use crate::nats::subject::check_name;
 use crate::nats::{Connection, Fault, Server};
 use crate::runtime::Background;
 
-/// A name under which a program notes at the server how far it is with a stream's events.
+/// A note at the server of how far a program has come with a stream's events.
 ///
-/// A source keeps no note: its ring says where it goes on. A program whose ring ends with it needs
-/// one, and so does [`trim`], which removes what all named consumers have done with. The note is a
-/// durable consumer of the stream (`nats consumer info ORDERS billing` shows it). It says what was
-/// acknowledged, and delivers nothing.
+/// A source needs no note, because its ring says where it continues. A program whose ring ends with
+/// its process needs one, and so does [`trim`], which removes events that all named consumers have
+/// finished with. The note is a durable consumer of the stream, which `nats consumer info ORDERS
+/// billing` shows. It records the acknowledged position, and delivers no messages.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -41,7 +41,7 @@ use crate::runtime::Background;
 ///
 /// let server = Server::at(url);
 /// let mut billing = NamedConsumer::open(server.clone(), "ORDERS", "billing")?;
-/// let first = billing.next_seq().unwrap_or(0); // where it goes on
+/// let first = billing.next_seq().unwrap_or(0); // where the program continues
 /// let source = Source::of(server.clone(), "ORDERS").until_end().open()?;
 /// let graph = slipring::Graph::new(1024, || 0u64).shared().first_seq(first);
 /// let key = graph.reader("bill");
@@ -56,24 +56,26 @@ use crate::runtime::Background;
 /// }
 /// source.join()?;
 ///
-/// // Now and then, in any program:
+/// // At intervals, in any program:
 /// let trimmed = trim(server, "ORDERS", &["billing"])?;
 /// assert!(trimmed.messages > 0 && trimmed.oldest == Some(2)); // the last message stays
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What it promises
+/// # Guarantees
 ///
 /// - Events that were not acknowledged come again: a program that is killed between its work and
-///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). So do up to a message
-///   of acknowledged ones, because the note counts whole messages. A program that must not do its
-///   work twice keeps the position beside its work, and uses the note for [`trim`] alone.
-/// - The note is as durable as the stream: a consumer has the stream's storage and replicas.
-/// - A name belongs to one program at a time. Two that use it overwrite each other's notes.
-/// - A note can be moved back, so that a program can go through events again. What is trimmed
-///   already is gone, also if `trim` has begun before.
-/// - A name that is not used any more is [removed](NamedConsumer::remove), or left out of the call
-///   of `trim`. `nats consumer rm` removes it, too.
+///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Up to a message of
+///   acknowledged events comes again as well, because the note counts whole messages. A program
+///   that must not repeat its work stores the position together with the work, and uses the note
+///   for [`trim`] alone.
+/// - The note is as durable as the stream, whose storage and replicas it has.
+/// - A name belongs to one program at a time. Two programs that use it overwrite each other's
+///   notes.
+/// - A note can be moved back, so that a program can read events again. Trimmed events are gone,
+///   also those that a `trim` in progress removes.
+/// - A name that is no longer used should be [removed](NamedConsumer::remove), here or by `nats
+///   consumer rm`, or left out of the call of `trim`.
 ///
 /// Needs nats-server 2.14, and the permission for `$JS.API.CONSUMER.{INFO,CREATE,RESET,DELETE}`.
 pub struct NamedConsumer {
@@ -81,23 +83,22 @@ pub struct NamedConsumer {
     connection: Connection,
     stream: String,
     name: String,
-    /// When the stream was made that the note belongs to.
+    /// Creation time of the note's stream.
     created: String,
-    /// The sequence up to which all was acknowledged.
+    /// Sequence up to which all messages were acknowledged.
     floor: u64,
     next: Option<u64>,
 }
 
 impl NamedConsumer {
-    /// Opens the note `name` of the stream. A new one begins in front of the oldest event.
+    /// Opens the note `name` of the stream. A new note begins in front of the oldest event.
     ///
     /// Example: [`NamedConsumer`].
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server or the stream; [`Error::WrongStream`]: the
-    /// stream is a mirror, whose notes are those of its origin; and [`Error::Option`]: the name has
-    /// a character that no consumer's name has, is that of a consumer that delivers messages to
-    /// another program, or the server is older than 2.14.
+    /// Every [`Error`] about the server or the stream. [`Error::WrongStream`]: the stream is a
+    /// mirror, and notes belong to its origin. [`Error::Option`]: the name has a character that is
+    /// not allowed, or belongs to another kind of consumer, or the server is older than 2.14.
     pub fn open(
         server: Server,
         stream: impl Into<String>,
@@ -130,29 +131,29 @@ impl NamedConsumer {
         Ok(NamedConsumer { runtime, connection, stream, name, created, floor, next })
     }
 
-    /// Returns the position of the next event that was not acknowledged. After
-    /// [`open`](NamedConsumer::open) it may be up to a message before the one that was given to
-    /// [`acknowledge`](NamedConsumer::acknowledge) last. `None`: the stream has no message.
+    /// Returns the position of the first event that was not acknowledged. After
+    /// [`open`](NamedConsumer::open), it may be up to a message before the position that was last
+    /// given to [`acknowledge`](NamedConsumer::acknowledge). `None`: the stream has no message.
     ///
     /// Example: [`NamedConsumer`].
     pub fn next_seq(&self) -> Option<u64> {
         self.next
     }
 
-    /// Notes that the program has done with all events before position `next`, and with none from
-    /// there on: `next` may also be less than before.
+    /// Records that the program has finished with all events before position `next`, and with none
+    /// from there on. `next` may be lower than in an earlier call.
     ///
-    /// Takes some requests to the server, which are milliseconds, and blocks for that time. Call it
-    /// each second or each 100,000 events, say, rather than for each event.
+    /// Blocks for some requests to the server, which take milliseconds. Call it every second or
+    /// every 100,000 events, for instance, rather than for each event.
     ///
     /// Example: [`NamedConsumer`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`]: the server does not answer. The note is then as before, or as asked
-    /// for; a later call says it anew. [`Error::Trimmed`]: the stream has no events from there on
-    /// any more. [`Error::LostAcknowledged`]: the stream ends before that position.
-    /// [`Error::NoConsumer`]: the note was removed meanwhile, or the stream was made anew: open the
-    /// consumer anew.
+    /// [`Error::Unreachable`]: the server does not answer. The note may be moved or not; a later
+    /// call can repeat it. [`Error::Trimmed`]: the events from there on were removed from the
+    /// stream. [`Error::LostAcknowledged`]: the stream ends before that position.
+    /// [`Error::NoConsumer`]: the note was removed meanwhile, or the stream was recreated: open the
+    /// consumer again.
     pub fn acknowledge(&mut self, next: u64) -> Result<(), Error> {
         let (connection, stream, name) = (&self.connection, &self.stream, &self.name);
         let created = &self.created;
@@ -174,8 +175,8 @@ impl NamedConsumer {
                     gone: None,
                 });
             }
-            // Going on, the search begins at the last message that was acknowledged. It says itself
-            // that it is acknowledged still: the stream may have lost its end meanwhile.
+            // If the note moves forward, the search begins at the last acknowledged message. That
+            // message is read first, because the stream may have lost its end meanwhile.
             let mut low = 0;
             if before.is_some_and(|before| before <= next) && floor > state.first_seq {
                 let message = connection.next_from(stream, floor).await.map_err(failed)?;
@@ -219,7 +220,7 @@ impl NamedConsumer {
     /// ```
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server or the stream.
+    /// Every [`Error`] about the server or the stream.
     pub fn remove(self) -> Result<(), Error> {
         let NamedConsumer { runtime, connection, stream, name, .. } = self;
         runtime.run(async {
@@ -244,32 +245,31 @@ impl fmt::Debug for NamedConsumer {
     }
 }
 
-/// What [`trim`] has done.
+/// Result of [`trim`].
 ///
 /// Example: [`NamedConsumer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trim {
-    /// Number of messages that were removed.
+    /// Number of removed messages.
     pub messages: u64,
-    /// The oldest position that the stream has now. `None`: it has no message.
+    /// Oldest position that the stream has now. `None`: the stream has no message.
     pub oldest: Option<u64>,
-    /// The consumer that has acknowledged least, and so holds what is left.
+    /// Consumer that has acknowledged least, which keeps the remaining messages.
     pub held_by: String,
 }
 
 /// Removes the messages of a stream that all consumers of these names have acknowledged. The names
-/// are those of [`NamedConsumer`]s, or of durable consumers of programs in other languages that
+/// belong to [`NamedConsumer`]s, or to durable consumers of programs in other languages that
 /// acknowledge each message.
 ///
-/// A consumer of another program counts as having acknowledged what the server's floor says
-/// (`ack_floor`). With the deliver policies `new`, `last` and `last_per_subject`, and those that
-/// begin at a sequence or a time, the floor begins where the consumer does: it does not hold the
-/// messages before.
+/// For a consumer of another program, the server's `ack_floor` counts. With the deliver policies
+/// `new`, `last` and `last_per_subject`, and those that begin at a sequence or a time, the floor
+/// begins where the consumer does, and the consumer does not keep earlier messages.
 ///
-/// The stream's last message stays, because it tells a sink where to go on. A sink may publish
-/// meanwhile. A consumer that exists and has acknowledged nothing holds all. Consumers that are not
-/// named hold nothing, and a source that needs what was removed ends with [`Error::Trimmed`].
+/// The stream's last message stays, because it tells a sink where to continue. A sink may publish
+/// meanwhile. A consumer that has acknowledged nothing keeps all messages. Consumers that are not
+/// named keep none, and a source that needs removed events ends with [`Error::Trimmed`].
 ///
 /// The stream's own limits (`max_age`, for instance) do not wait for consumers. The user needs the
 /// permission for `$JS.API.CONSUMER.INFO` and `$JS.API.STREAM.PURGE`.
@@ -277,10 +277,9 @@ pub struct Trim {
 /// Example: [`NamedConsumer`].
 ///
 /// # Errors
-/// Each of [`Error`]'s that tells of the server or the stream; [`Error::NoConsumer`]: there is none
-/// of a name, and so nothing is removed; [`Error::WrongStream`]: the stream is a mirror, and its
-/// origin is to be trimmed; [`Error::Option`]: no name is given, or one is that of a consumer that
-/// acknowledges nothing.
+/// Every [`Error`] about the server or the stream. [`Error::NoConsumer`]: a name has no consumer,
+/// and nothing is removed. [`Error::WrongStream`]: the stream is a mirror; trim its origin.
+/// [`Error::Option`]: no name is given, or a name belongs to a consumer that acknowledges nothing.
 pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error> {
     if names.is_empty() {
         let what = "no consumer is named, and all events would be removed: name those that must \
@@ -317,14 +316,14 @@ pub fn trim(server: Server, stream: &str, names: &[&str]) -> Result<Trim, Error>
     })
 }
 
-/// Refuses a stream that has no notes. Returns when it was made.
+/// Refuses a stream that cannot have notes. Returns the stream's creation time.
 async fn check_stream(connection: &Connection, stream: &str) -> Result<String, Error> {
     connection.stream(stream, None, None).await?;
     let info = connection.info(stream).await.map_err(|fault| connection.failed(stream, fault))?;
     if info.config["mirror"].is_null() {
         return Ok(info.created);
     }
-    // If its origin loses its end and goes on, the positions of a mirror do not grow.
+    // If its origin loses its end and continues, the positions of a mirror may fall.
     let wrong = vec!["it is a mirror, and a note must be that of its origin".into()];
     Err(Error::WrongStream { stream: stream.into(), wrong })
 }
@@ -338,8 +337,8 @@ async fn consumer(connection: &Connection, stream: &str, name: &str) -> Result<C
     }
 }
 
-/// Returns the position behind the message of sequence `floor`, or that in front of the next one
-/// that is left.
+/// Returns the position in front of the first message that is left behind sequence `floor`. If
+/// there is none, returns the end of the stream's last message.
 async fn position(
     connection: &Connection,
     stream: &str,

@@ -1,23 +1,30 @@
-//! Where in a stream a position is.
+//! The search for a position in a stream.
+//!
+//! Invariants
+//! - I1: a search returns the sequence of the first message that ends behind the wanted position,
+//!   or of the next message to come.
+//! - I2: a position that retention has removed is an error, and so is another journal than the
+//!   expected one in the message that the search ends at.
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
 use crate::nats::api::StreamState;
 use crate::nats::{Connection, Fault};
 
-/// What a stream has.
+/// The positions, the end and the journals of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// The position of the oldest event, and that behind the newest. `None`: it has no message.
+    /// Position of the oldest event, and the position behind the newest. `None`: the stream has no
+    /// message.
     pub positions: Option<(u64, u64)>,
     /// Sequence of the last message.
     pub sequence: u64,
-    /// Numbers of the journals of the first message and of the last one. They differ if a sink went
-    /// on where the stream had lost its end.
+    /// Journal numbers of the first and the last message. They differ if a sink continued where the
+    /// stream had lost its end.
     pub journals: Option<(Id, Id)>,
 }
 
-/// Returns what the stream has.
+/// Returns the stream's extent.
 pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Extent, Error>, Fault> {
     let state = connection.info(stream).await?.state;
     let first = match state.messages {
@@ -35,32 +42,33 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
     Ok(Ok(Extent { positions, sequence, journals }))
 }
 
-/// What a source needs of a stream, and what it knows of it.
+/// What a source needs from a stream, and its knowledge of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The ring's next position.
+    /// Next position of the ring.
     pub next: u64,
-    /// The position at which the source ends.
+    /// Position at which the source ends.
     pub until: Option<u64>,
     /// Number of the journal, if it is known.
     pub journal: Option<Id>,
-    /// Greatest sequence of a message that the stream was seen to have.
+    /// Greatest sequence of a message that was seen in the stream.
     pub seen: u64,
 }
 
-/// Where a source goes on.
+/// The place at which a source continues.
 #[derive(Debug)]
 pub struct Found {
-    /// The sequence of the first message that has something behind the ring's position, or of the
-    /// next message to come.
+    /// Sequence of the first message that ends behind the ring's position, or of the next message
+    /// to come.
     pub sequence: u64,
-    /// The messages at the stream's end that are gone, as the error that says so. The source has
-    /// none to read, and waits.
+    /// Error that describes the messages which are gone at the stream's end. The source has nothing
+    /// to read, and waits.
     pub doubt: Option<Error>,
 }
 
-/// Returns where in a stream of this state a source goes on. Refuses a message of another journal,
-/// a stream that has less than the ring, and, if the source ends, one that has lost its end.
+/// Returns the place at which a source continues in a stream of this state. Refuses a message of
+/// another journal, a stream that has less than the ring, and, if the source ends with the stream,
+/// a stream that has lost its end.
 pub async fn find(
     connection: &Connection,
     stream: &str,
@@ -75,7 +83,7 @@ pub async fn find(
             return Ok(Err(error));
         }
     }
-    // A stream that was written is not unused.
+    // A source that ends with the stream, or knows its journal, expects a stream that was written.
     let is_known = wanted.until.is_some() || wanted.journal.is_some();
     if state.last_stored() == 0 && wanted.next > 0 && is_known {
         return Ok(Err(lost(wanted.next, 0, None)));
@@ -96,7 +104,7 @@ pub async fn find(
 }
 
 impl Wanted {
-    /// Refuses a stream of this state and with this last message whose end is gone.
+    /// Refuses a stream that has lost its end, by its state and its last message.
     fn check_end(&self, state: &StreamState, last: Option<(u64, Header)>) -> Result<(), Error> {
         if let (Some(expected), Some((_, last))) = (self.journal, last) {
             check_journal(expected, last.ring)?;
@@ -106,7 +114,7 @@ impl Wanted {
         let stored = state.last_stored();
         if last.is_none() && stored > 0 && stored >= self.seen {
             // Retention may have removed all that the ring has. A source that never saw the
-            // stream's end does not know whether the ring has it.
+            // stream's end does not know whether the ring has all of it.
             return match self.until.is_some_and(|until| until == 0 || until > self.next) {
                 true => Err(Error::Emptied { last_sequence: stored }),
                 false => Ok(()),
@@ -124,51 +132,54 @@ impl Wanted {
     }
 }
 
-/// Names the loss of positions before `needs` in a stream that ends at `found`.
+/// Returns the error for the loss of positions before `needs` in a stream that ends at `found`.
 fn lost(needs: u64, found: u64, gone: Option<(u64, u64)>) -> Error {
     Error::LostAcknowledged { acknowledged: needs.checked_sub(1), found, gone }
 }
 
-/// A search by the messages' own positions, which grow with their sequences. Each message is asked
-/// for as a whole, which takes milliseconds. So the search looks at the first and the last message,
-/// where most sources begin, then where equally long messages would have the position, and each
-/// second time in the middle.
+/// A search by the positions in the messages, which grow with their sequences. Each probe fetches a
+/// whole message, which takes milliseconds. So the search first probes the first and the last
+/// message, where most sources begin. Then it alternates between the place that the position would
+/// have if all messages were equally long, and the middle of the range.
 struct Search {
+    /// Position that is searched for.
     wanted: u64,
-    /// Every message before it ends at `wanted` or before.
+    /// Every message before this sequence ends at `wanted` or earlier.
     low: u64,
-    /// The messages from it on end behind `wanted`.
+    /// The messages from this sequence on end behind `wanted`.
     high: u64,
-    /// A message before `low`, the last that was looked at.
+    /// Header of the last probed message before `low`.
     before: Option<Header>,
-    /// The message that was looked at last from `high` on.
+    /// Sequence and header of the last probed message from `high` on.
     behind: Option<(u64, Header)>,
-    looked: u32,
-    /// The sequence of the next message to come.
+    /// Number of probes.
+    probes: u32,
+    /// Sequence of the next message to come.
     to_come: u64,
 }
 
 impl Search {
     fn new(wanted: u64, low: u64, to_come: u64) -> Search {
-        Search { wanted, low, high: to_come, before: None, behind: None, looked: 0, to_come }
+        Search { wanted, low, high: to_come, before: None, behind: None, probes: 0, to_come }
     }
 
-    /// Returns the sequence from which on a message is to be looked at. `None`: the search has
-    /// ended.
+    /// Returns the sequence of the next probe, which takes the first message from there on. `None`:
+    /// the search has ended.
     fn next(&mut self) -> Option<u64> {
         if self.low >= self.high {
             return None;
         }
-        self.looked += 1;
-        Some(match (self.looked, self.guess()) {
+        self.probes += 1;
+        Some(match (self.probes, self.guess()) {
             (1, _) => self.low,
             (2, _) => self.high - 1,
-            (looked, Some(guess)) if looked % 2 == 1 => guess,
+            (probes, Some(guess)) if probes % 2 == 1 => guess,
             _ => self.low + (self.high - self.low) / 2,
         })
     }
 
-    /// Returns where the position is if all messages between the known ones are equally long.
+    /// Returns the sequence of the position, if all messages between the known ones are equally
+    /// long.
     fn guess(&self) -> Option<u64> {
         let (from, (sequence, behind)) = (self.before?.end(), self.behind?);
         let share = |whole: u64| {
@@ -178,7 +189,7 @@ impl Search {
         Some((self.low + share(sequence - self.low)?).min(self.high - 1))
     }
 
-    /// Notes the first message from `from` on.
+    /// Records the first message from `from` on.
     fn found(&mut self, from: u64, message: Option<(u64, Header)>) {
         match message {
             Some((sequence, header)) if header.end() <= self.wanted => {
@@ -187,14 +198,14 @@ impl Search {
             }
             Some((sequence, header)) => {
                 self.behind = Some((sequence, header));
-                // The message before ends where this one begins.
+                // The previous message ends where this one begins.
                 self.high = if header.after <= self.wanted { self.low } else { from };
             }
             None => self.high = from,
         }
     }
 
-    /// Refuses another journal of the message that was found, or of the last one.
+    /// Checks the journal of the found message, or of the last message if none was found.
     fn check_journal(&self, expected: Option<Id>) -> Result<(), Error> {
         let found = self.behind.map(|(_, header)| header).or(self.before);
         match (expected, found) {
@@ -203,7 +214,7 @@ impl Search {
         }
     }
 
-    /// Returns what the search has found.
+    /// Returns the result of the search.
     fn place(self) -> Result<Found, Error> {
         let sequence = self.low.max(self.to_come);
         match (self.behind, self.before.map(|header| header.end())) {

@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use super::*;
 
-/// A message that covers `[after, end)`, of which the first `hole` positions have no event.
+/// A message from position `after` on: a hole of `hole` positions, and `count` events.
 fn header(after: u64, hole: u64, count: u32) -> Header {
     let id = Id([0; 16]);
     Header {
@@ -19,19 +19,20 @@ fn header(after: u64, hole: u64, count: u32) -> Header {
     }
 }
 
-/// Searches `messages` as a server would answer. Returns the place, and how many were looked at.
+/// Searches `messages` with the answers that a server would give. Returns the sequence, and the
+/// number of probes.
 fn search(messages: &[(u64, Header)], wanted: u64, range: Range<u64>) -> (Result<u64, Error>, u32) {
     let mut search = Search::new(wanted, range.start, range.end);
     while let Some(from) = search.next() {
         assert!((search.low..search.high).contains(&from), "{from}");
         search.found(from, messages.iter().find(|(sequence, _)| *sequence >= from).copied());
-        assert!(search.looked < 200);
+        assert!(search.probes < 200);
     }
-    let looked = search.looked;
+    let looked = search.probes;
     (search.place().map(|found| found.sequence), looked)
 }
 
-/// Streams with begin messages, holes, and removed messages at random places.
+/// Streams with begin messages, holes and removed messages, all at random places.
 #[test]
 fn a_search_finds_what_a_walk_finds() {
     let mut seen = [0; 4];
@@ -100,7 +101,7 @@ fn few_messages_are_looked_at() {
     }
 }
 
-/// Lengths that mislead each guess cost twice what the middle alone costs, and no more.
+/// Lengths that mislead every guess cost at most twice as much as a search by the middle alone.
 #[test]
 fn misleading_lengths_cost_twice_a_search_by_the_middle() {
     let (mut messages, mut position) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Requests to JetStream, and what it answers.
+//! Requests to JetStream, and their answers.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,32 +17,32 @@ use crate::resume::Tail;
 
 /// The stream does not exist.
 pub const NO_STREAM: u64 = 10059;
-/// There is no message as asked for.
+/// The stream has no such message.
 pub const NO_MESSAGE: u64 = 10037;
-/// The stream's last sequence is another one.
+/// The condition names another last sequence than the stream's.
 pub const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// The same, where a cluster has another publication of the subject in flight.
+/// Same as [`WRONG_LAST_SEQUENCE`], if a cluster has another publication of the subject in flight.
 pub const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
-/// The store refuses: a limit of messages or bytes is reached.
+/// The store refuses the message, because a limit of messages or bytes is reached.
 pub const STORE_FAILED: u64 = 10077;
 /// The server or the account has no room left.
 pub const NO_RESOURCES: [u64; 4] = [10023, 10047, 10002, 10028];
-/// The server has not all messages of an atomic batch.
+/// The server has not received all messages of an atomic batch.
 pub const INCOMPLETE_BATCH: u64 = 10176;
-/// JetStream is off, for the server or for the account.
+/// JetStream is disabled for the server or for the account.
 pub const NOT_ENABLED: [u64; 2] = [10076, 10039];
-/// The status of an answer to a request that is itself at fault.
+/// Status of an answer to a bad request.
 const BAD_REQUEST: u64 = 400;
-/// The stream, or the account, has as many consumers as it may have.
+/// The stream or the account has its greatest number of consumers.
 const MAX_CONSUMERS: u64 = 10026;
-/// The server has lost the others of its cluster, or they elect a leader.
+/// The server is cut off from its cluster, or an election is under way.
 const UNAVAILABLE: u64 = 10008;
 /// The stream is sealed.
 pub const SEALED: u64 = 10109;
-/// The message names another stream than the one that its subject leads to.
+/// The message names another stream than its subject leads to.
 pub const OTHER_STREAM: u64 = 10060;
 
-/// The part of an answer that tells of a refusal.
+/// The part of an answer that describes a refusal.
 #[derive(Deserialize)]
 pub struct Refusal {
     #[serde(default)]
@@ -58,57 +58,57 @@ struct Failed {
     error: Option<Refusal>,
 }
 
-/// The answer to `STREAM.INFO`, as far as it is used.
+/// The used part of the answer to `STREAM.INFO`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Info {
     pub config: Value,
     pub state: StreamState,
-    /// When the stream was made: a stream that is made anew under its name has another time.
+    /// Creation time, which differs if the stream is recreated under the same name.
     pub created: String,
     cluster: Option<Group>,
 }
 
 impl Info {
-    /// Longest time for which the stream keeps a consumer that no one uses. `None`: any.
+    /// Returns the longest time for which the stream keeps an unused consumer. `None`: no limit.
     pub fn inactive_limit(&self) -> Option<Duration> {
         let nanos = self.config["consumer_limits"]["inactive_threshold"].as_u64();
         nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Greatest message that the stream takes, in bytes (0: as the server).
+    /// Returns the stream's size limit for messages, in bytes (0: that of the server).
     pub fn max_message(&self) -> u64 {
         self.config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64)
     }
 
-    /// Whether the stream never had a message. Its last sequence is then the one before its first
-    /// (`first_seq`). A stream whose first sequence was moved since, by an update or a purge, is
-    /// not known to be unused.
+    /// Returns whether the stream is known never to have had a message. Its last sequence is then
+    /// one less than its first (`first_seq`). If an update or a purge has moved the first sequence,
+    /// an unused stream is not recognised.
     pub fn is_unused(&self) -> bool {
         let first = self.config["first_seq"].as_u64().unwrap_or(1).max(1);
         let state = &self.state;
         state.messages == 0 && !state.has_stored && state.last_seq == first - 1
     }
 
-    /// Whether the stream has a leader. Without one, a replica answers from what it has.
+    /// Returns whether the stream has a leader. Without one, a replica answers from its own state.
     pub fn has_leader(&self) -> bool {
         self.cluster.as_ref().is_none_or(|group| !group.leader.is_empty())
     }
 }
 
-/// The replicas of a stream, as the one knows them that answers.
+/// The replicas of a stream, according to the answering server.
 #[derive(Clone, Debug, Deserialize)]
 struct Group {
     #[serde(default)]
     leader: String,
 }
 
-/// What a stream holds.
+/// The state of a stream.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct StreamState {
     pub messages: u64,
     pub first_seq: u64,
     pub last_seq: u64,
-    /// Whether the server knows the time of a last message, which may be gone.
+    /// Whether the server has the time of a last message, even if that message is gone.
     #[serde(rename = "last_ts", default, deserialize_with = "is_moment")]
     pub has_stored: bool,
 }
@@ -120,7 +120,7 @@ impl StreamState {
     }
 }
 
-/// Returns whether a time is that of something: the server's zero is the year 1.
+/// Returns whether a time is set. The server's zero time is in the year 1.
 fn is_moment<'de, D: serde::Deserializer<'de>>(time: D) -> Result<bool, D::Error> {
     Ok(!String::deserialize(time)?.starts_with("0001-"))
 }
@@ -139,7 +139,7 @@ struct Raw {
     data: String,
 }
 
-/// A message of the stream: its sequence, its header block, its body.
+/// A message of the stream.
 pub struct Stored {
     pub sequence: u64,
     pub headers: String,
@@ -147,13 +147,13 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Returns what the message says of its events.
+    /// Returns the header that describes the message's events.
     pub fn header(&self) -> Result<Header, Error> {
         let read = message::read(message::description(&self.headers), &self.payload);
         read.map(|(header, _)| header).map_err(|bad| Error::of_message(bad, self.sequence))
     }
 
-    /// Returns the message's sequence, and what it says of its events.
+    /// Returns the message's sequence and header.
     pub fn sequenced(&self) -> Result<(u64, Header), Error> {
         Ok((self.sequence, self.header()?))
     }
@@ -179,19 +179,20 @@ impl Connection {
             .map_err(|error| Fault::Away(format!("an answer that is none: {error}")))
     }
 
-    /// Returns the settings and the state of a stream, as its leader knows them.
+    /// Returns the settings and the state of a stream, according to its leader.
     pub async fn info(&self, stream: &str) -> Result<Info, Fault> {
         let info: Info = self.json(&format!("STREAM.INFO.{stream}"), Value::Null).await?;
         if info.has_leader() { Ok(info) } else { Err(Fault::Away(LEADERLESS.into())) }
     }
 
-    /// Returns whether the stream never had a message, and its last sequence is `last`.
+    /// Returns whether the stream never had a message and still has the last sequence `last`.
     pub async fn is_unused(&self, stream: &str, last: u64) -> Result<bool, Fault> {
         let info = self.info(stream).await?;
         Ok(info.is_unused() && info.state.last_seq == last)
     }
 
-    /// Removes a consumer of a stream, if the server is there. Returns whether the user may do so.
+    /// Removes a consumer of a stream, if the client is connected. Returns whether the user is
+    /// allowed to.
     pub async fn delete_consumer(&self, stream: &str, consumer: &str) -> bool {
         if self.is_away() {
             return true;
@@ -201,7 +202,7 @@ impl Connection {
         answer.is_ok() || self.denied().is_none()
     }
 
-    /// Returns the message that `asked` describes, as the stream's leader knows it. `None`: there
+    /// Returns the message that `asked` describes, according to the stream's leader. `None`: there
     /// is none.
     async fn get(&self, stream: &str, asked: Value) -> Result<Option<Stored>, Fault> {
         let got: Result<Got, Fault> = self.json(&format!("STREAM.MSG.GET.{stream}"), asked).await;
@@ -231,10 +232,10 @@ impl Connection {
         if let Some(last) = self.get(stream, asked).await? {
             return Ok(Some(last));
         }
-        // The server finds none, too, if the message of the last sequence was deleted.
+        // The server also finds none if the message of the last sequence was deleted.
         let state = self.info(stream).await?.state;
         let (mut low, mut high, mut last) = (state.first_seq.max(1), state.last_seq + 1, None);
-        // `last` is the last message before `low`; from `high` on there is none.
+        // `last` is the last message before `low`, and from `high` on there is none.
         while low < high {
             let middle = low + (high - low) / 2;
             match self.next_from(stream, middle).await? {
@@ -248,11 +249,11 @@ impl Connection {
         Ok(last)
     }
 
-    /// Checks that the messages with these sequences follow each other, from
-    /// position `position` on if it is known. Those that retention has removed are passed over.
+    /// Checks that the messages with these sequences are contiguous, from position `position` on if
+    /// it is known. Messages that retention has removed are skipped.
     ///
-    /// A message whose condition names a predicted sequence can be stored without the one before
-    /// it, if a program that is no sink took that one's sequence.
+    /// If a program other than a sink takes the sequence of a message, the next message is stored
+    /// without it, because its condition names that predicted sequence.
     pub async fn check_chain(
         &self,
         stream: &str,
@@ -271,7 +272,7 @@ impl Connection {
                 Ok(header) => header,
                 Err(error) => return Ok(Err(error)),
             };
-            // Retention may have removed the first of them.
+            // Retention may have removed the first messages.
             if next == first
                 && sequence > first
                 && position.is_some()
@@ -289,8 +290,8 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Returns the end of the stream as its last message tells it, by a single request. If messages
-    /// were removed at the end, that is not the end, and no condition that names it holds.
+    /// Returns the end of the stream by a single request, from its last message alone. If messages
+    /// were removed at the end, the result is wrong, but then no condition that names it holds.
     pub async fn quick_tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         match self.get(stream, json!({ "last_by_subj": ">" })).await? {
             Some(last) => {
@@ -303,9 +304,9 @@ impl Connection {
     /// Returns the end of the stream.
     ///
     /// The last message and the last sequence come by two requests. They belong together if the
-    /// message has that sequence or a later one, or if the sequence is the same before and after: a
-    /// message may have been removed at the end. What is appended after the answers makes the next
-    /// condition false.
+    /// message has that sequence or a later one. If messages were removed at the end, they belong
+    /// together if the sequence is the same before and after. Messages that are appended after the
+    /// answers make the next condition false.
     pub async fn tail(&self, stream: &str) -> Result<Result<Tail, Error>, Fault> {
         loop {
             let before = self.info(stream).await?.state;
@@ -313,7 +314,7 @@ impl Connection {
                 return Ok(Ok(Tail { last_sequence: before.last_seq, last: None }));
             }
             let Some(last) = self.last(stream).await? else {
-                // The stream has changed meanwhile.
+                // The stream has changed between the requests.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             };
@@ -331,7 +332,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// A replica without a leader answers from what it has, and that may be less than the stream
+    /// A replica without a leader answers from its own state, which may be less than the stream
     /// has.
     #[test]
     fn an_answer_without_a_leader_does_not_count() {

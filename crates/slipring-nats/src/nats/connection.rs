@@ -1,8 +1,8 @@
-//! The connection to a server, which is replaced while the server is away.
+//! The connection to a server.
 //!
 //! Invariants
-//! - I1: the client library reconnects by itself, and may send afterwards what it had buffered
-//!   before. Nothing here rests on the contrary: each message carries its condition.
+//! - I1: the client library reconnects by itself, and may then send messages that it has buffered.
+//!   Nothing relies on the contrary, because each message carries its condition.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,26 +19,26 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::server::{Login, Server};
 use crate::errors::Error;
 
-/// Time that one request may take.
+/// Time limit of a request.
 pub const REQUEST: Duration = Duration::from_secs(2);
-/// Time between two pings while the server sends nothing. The client library gives a connection up
-/// after three pings without an answer, and tries the next server.
+/// Interval of pings while the server sends nothing. After three unanswered pings, the client
+/// library gives up the connection and tries the next server.
 const PING: Duration = Duration::from_secs(2);
-/// Time that a connection attempt may take.
+/// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time that a stream may be without a leader before a sink or source begins. The servers elect one
-/// in 4 to 9 s.
+/// Time that an opening sink or source waits for a stream's leader. The servers elect one in 4 to 9
+/// s.
 const ELECTION: Duration = Duration::from_secs(15);
-/// Time without success after which a client leaves a server that is there. It may have lost the
-/// others of its cluster, and then it has no stream.
+/// Time without success after which a client leaves a connected server, which may be cut off from
+/// its cluster and then has no stream.
 const LEAVE: Duration = Duration::from_secs(4);
 
-/// Begin of the text of a fault or an error that says that the stream has no leader.
+/// First words of faults and errors about a stream without a leader.
 pub const LEADERLESS: &str = "the stream has no leader at present";
 
-/// How long a call waits for a server that is not there yet.
+/// The time for which a call waits for a server that does not answer yet.
 pub struct Patience {
-    /// `None`: for ever.
+    /// End of the wait. `None`: never.
     until: Option<Instant>,
     pause: Duration,
 }
@@ -48,15 +48,15 @@ impl Patience {
         Patience { until: Instant::now().checked_add(time), pause: Duration::from_millis(10) }
     }
 
-    /// Returns the time that is left.
+    /// Returns the remaining time.
     pub fn left(&self) -> Duration {
         self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits a little if a later attempt may do without `error`. Returns whether to try again.
+    /// Waits a little if a later attempt may not meet `error`. Returns whether to try again.
     pub async fn lasts(&mut self, error: &Error) -> bool {
         let may_pass = match error {
-            // A server that starts, or that reaches its cluster only now, has no JetStream yet.
+            // A server that is starting, or has just reached its cluster, has no JetStream yet.
             Error::Unreachable { .. } | Error::NoJetStream { .. } | Error::Away { .. } => true,
             Error::Server { why } => why.starts_with(LEADERLESS),
             _ => false,
@@ -71,52 +71,53 @@ impl Patience {
     }
 }
 
-/// What the client library tells of the connection.
+/// A notice of the client library about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The connection is gone; the library tries to get another one.
+    /// The connection is lost, and the library is trying to replace it.
     Disconnected,
-    /// There is a connection again.
+    /// The client is connected again.
     Connected,
     /// The library has given up.
     Closed,
 }
 
-/// A connection to a server, which is replaced while it is away.
+/// A connection to a server, which the client library replaces after a loss.
 pub struct Connection {
     pub(super) client: async_nats::Client,
-    /// What happened to the connection since it was made.
+    /// Notices since the connection was made.
     pub notices: UnboundedReceiver<Notice>,
     /// Prefix of the subjects of JetStream's requests.
     pub(super) prefix: String,
     pub(super) address: String,
-    /// The last thing that the server said the user may not do.
+    /// Last permission that the server has denied the user.
     denied: Arc<Mutex<Option<String>>>,
-    /// The server that the client's next attempt goes to.
+    /// Server for the client's next connection attempt.
     next: Arc<Mutex<Option<ServerAddr>>>,
-    /// When the client came, or last left a server.
+    /// Time at which the client first connected, or last left a server.
     left: Instant,
 }
 
-/// Why a request has no answer that it could use.
+/// The reason why a request has no usable answer.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// No answer came, or the connection is gone. A later request may succeed.
+    /// No answer came, or the connection is lost. A later request may succeed.
     Away(String),
     /// JetStream refuses the request.
     Refused {
-        /// Number of the error.
+        /// Error code.
         code: u64,
-        /// Whether it is the request's fault, so that the next one like it is refused as well.
+        /// Whether the request itself is at fault, so that the same request would be refused again.
         is_bad: bool,
-        /// The error's text.
+        /// Text of the error.
         why: String,
     },
 }
 
 impl Connection {
-    /// Connects to `server`. Fails at once if no server answers. Requests tell whether there is
-    /// JetStream: another server may have it, of the cluster or behind a leaf node.
+    /// Connects to `server`. Fails at once if no server answers. Only requests can tell whether
+    /// JetStream is available, because another server of the cluster or behind a leaf node may
+    /// provide it.
     pub async fn open(server: &Server) -> Result<Connection, Error> {
         if let Some(wrong) = server.wrong {
             let what = format!("{wrong}: give one name and password (Server::at, Server::user)");
@@ -186,7 +187,7 @@ impl Connection {
             }
         };
         let address = server.address();
-        // The client tries one address after the other.
+        // The client tries the addresses in turn.
         let time = CONNECT * (server.urls.len() as u32 + 1);
         let connected = tokio::time::timeout(time, options.connect(&server.urls)).await;
         let client = match connected {
@@ -204,7 +205,7 @@ impl Connection {
         Ok(Connection { client, notices, prefix, address, denied, next, left })
     }
 
-    /// Returns a handle of the same connection, which makes requests and has no notices.
+    /// Returns a handle for requests on the same connection, without notices.
     pub fn requests(&self) -> Connection {
         Connection {
             client: self.client.clone(),
@@ -217,23 +218,23 @@ impl Connection {
         }
     }
 
-    /// Whether the server belongs to a cluster.
+    /// Returns whether the server belongs to a cluster.
     pub fn is_in_cluster(&self) -> bool {
         self.client.server_info().cluster.is_some()
     }
 
-    /// Returns how often the client had to connect again.
+    /// Returns how often the client has reconnected.
     pub fn reconnects(&self) -> u64 {
         connects(&self.client).saturating_sub(1)
     }
 
-    /// Whether the client has no connection at present.
+    /// Returns whether the client has no connection at present.
     pub(super) fn is_away(&self) -> bool {
         self.client.connection_state() != State::Connected
     }
 
-    /// Whether it is time to [`leave`](Self::leave) the server, which was of no use since `since`.
-    /// It is not for a while after this has returned true.
+    /// Returns whether it is time to [`leave`](Self::leave) the server, which has been of no use
+    /// since `since`. After a true result, it takes some time until the next one.
     pub fn is_to_leave(&mut self, since: Instant) -> bool {
         let is_long = since.max(self.left).elapsed() >= LEAVE;
         if is_long {
@@ -249,8 +250,8 @@ impl Connection {
         }
     }
 
-    /// Goes to another server of the cluster, if the client knows of one. A client by itself leaves
-    /// only a server that is gone, and comes back to it rather than to one that was gone before.
+    /// Moves to another server of the cluster, if the client knows one. By itself, a client leaves
+    /// only a server that is gone, and prefers it over one that was gone earlier.
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {
@@ -260,26 +261,26 @@ impl Connection {
             }
             fastrand::shuffle(&mut pool);
             let left = client.server_info().server_id;
-            // Which of the addresses leads to the present server is not known.
+            // The client does not tell which address leads to the present server.
             for server in pool {
                 if self.is_away() || client.server_info().server_id != left {
-                    return; // it looks for a server by itself, or has found another one
+                    return; // the client is searching by itself, or has found another server
                 }
                 let before = connects(client);
                 *lock(&self.next) = Some(server.addr);
                 if client.force_reconnect().await.is_err() {
-                    return; // it has given up
+                    return; // the client has given up
                 }
                 while connects(client) == before {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await; // the client counts first
+                tokio::time::sleep(Duration::from_millis(5)).await; // the client counts before it is ready
             }
         };
         let _ = tokio::time::timeout(REQUEST, going).await;
     }
 
-    /// Returns what the server said that the user may not do, once. The server answers no request
+    /// Returns the last denied permission as an error, once. The server does not answer a request
     /// that it denies.
     pub fn denied(&self) -> Option<Error> {
         let why = lock(&self.denied).take()?;
@@ -288,7 +289,7 @@ impl Connection {
 
     /// Waits a little if a request failed because the stream has no leader, or none that this
     /// server knows. The replicas do not answer until they know that the leader is gone. Returns
-    /// whether to ask again: for [`ELECTION`] from `since` on.
+    /// whether to ask again, which is true for [`ELECTION`] from `since` on.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
         let is_leaderless = match failed {
             Some(Error::Server { why }) => why.starts_with(LEADERLESS),
@@ -303,14 +304,14 @@ impl Connection {
         true
     }
 
-    /// Returns the greatest message that the server takes, in bytes, headers included.
+    /// Returns the server's size limit for messages, in bytes, headers included.
     pub fn max_payload(&self) -> usize {
         self.client.max_payload()
     }
 
     /// Sends a request, and returns its answer.
     async fn ask(&self, subject: String, body: Bytes) -> Result<async_nats::Message, Fault> {
-        // The client's own limit does not cover the time that it waits for room in its buffer.
+        // The client's own time limit does not cover its wait for room in its buffer.
         match tokio::time::timeout(REQUEST * 2, self.client.request(subject, body)).await {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(error)) => Err(Fault::Away(error.to_string())),
@@ -335,8 +336,9 @@ fn connects(client: &async_nats::Client) -> u64 {
     client.statistics().connects.load(Relaxed)
 }
 
-/// Returns how long the library waits before its attempt `attempt`: at once, then twice as long
-/// each time, up to 2 s, and randomly up to a half more, so that not all clients come at once.
+/// Returns the delay before the client library's connection attempt `attempt`. The first attempt is
+/// immediate. Then the delay doubles up to 2 s, plus a random part of up to a half, so that clients
+/// do not come all at once.
 fn reconnect_delay(attempt: usize) -> Duration {
     if attempt <= 1 {
         return Duration::ZERO;
@@ -345,7 +347,7 @@ fn reconnect_delay(attempt: usize) -> Duration {
     base.mul_f64(1.0 + fastrand::f64() / 2.0)
 }
 
-/// Refuses a file without the PEM block `what`, which the option `call` names.
+/// Refuses a file without the PEM block `what`. `call` is the option that named the file.
 fn check_pem(file: &Path, what: &str, call: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let file = file.display();
@@ -358,9 +360,9 @@ fn check_pem(file: &Path, what: &str, call: &str) -> Result<(), Error> {
     }
 }
 
-/// Names the reason for which there is no connection.
+/// Returns the error for a failed connection attempt.
 fn refused(address: String, error: &async_nats::ConnectError) -> Error {
-    // The library's errors have their reasons as sources.
+    // The library's errors have their causes as sources.
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(reason) = source {
@@ -370,14 +372,14 @@ fn refused(address: String, error: &async_nats::ConnectError) -> Error {
         }
         source = reason.source();
     }
-    // The server's greeting may be anything, if it is none.
+    // If the peer is not a NATS server, its greeting may be anything.
     let why: String = why.chars().take(200).collect();
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             Error::Denied { address, why }
         }
         ConnectErrorKind::Tls => Error::Tls { address, why },
-        // The library counts most failures of TLS among those of input and output.
+        // The library reports most TLS failures as I/O errors.
         _ if ["certificate", "received fatal alert", "received corrupt message", "TLS"]
             .iter()
             .any(|word| why.contains(word)) =>

@@ -1,24 +1,24 @@
-//! Durable consumers of a stream that deliver nothing: their floor says what was acknowledged.
+//! Durable consumers that deliver nothing, and whose floor records the acknowledged messages.
 //!
 //! Invariants
-//! - I1: the server moves such a floor by a reset (nats-server 2.14). No message is delivered, so
-//!   that none is redelivered.
-//! - I2: a purge never removes the stream's last message: it alone tells a sink where to go on
-//!   (`resume`, I3).
+//! - I1: a reset moves such a floor (nats-server 2.14). No message is ever delivered, so none is
+//!   redelivered.
+//! - I2: a purge never removes the stream's last message, because only that message tells a sink
+//!   where to continue (`resume`, I3).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::connection::{Connection, Fault};
 
-/// The oldest server that can reset a consumer: major and minor number.
+/// Oldest server version that can reset a consumer: major and minor number.
 pub const OLDEST: (u64, u64) = (2, 14);
-/// There is no such consumer.
+/// The stream has no such consumer.
 const NO_CONSUMER: u64 = 10014;
-/// The key of the consumers' metadata that tells ours from others.
+/// Metadata key that marks the consumers of this library.
 const OURS: &str = "slipring";
 
-/// A consumer, as far as it is used.
+/// The used part of the answer to `CONSUMER.INFO`.
 #[derive(Deserialize)]
 pub struct Consumer {
     config: Value,
@@ -37,24 +37,24 @@ struct Purged {
 }
 
 impl Consumer {
-    /// Whether it was made by [`Connection::make_consumer`].
+    /// Returns whether [`Connection::make_consumer`] made the consumer.
     pub fn is_ours(&self) -> bool {
         self.config["metadata"][OURS].is_string()
     }
 
-    /// Whether its floor tells what was acknowledged.
+    /// Returns whether the consumer's floor records acknowledgements.
     pub fn acknowledges(&self) -> bool {
         self.config["ack_policy"].as_str().is_some_and(|policy| policy != "none")
     }
 
-    /// The sequence up to which all messages were acknowledged.
+    /// Returns the sequence up to which all messages were acknowledged.
     pub fn floor(&self) -> u64 {
         self.ack_floor.stream_seq
     }
 }
 
 impl Connection {
-    /// Returns the version of the server, as far as it has two numbers.
+    /// Returns the version of the server as text, and its major and minor number if it has them.
     pub fn version(&self) -> (String, Option<(u64, u64)>) {
         let text = self.client.server_info().version;
         let mut numbers = text.split('.').map(str::parse);
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Makes a consumer whose floor is in front of the stream's oldest message.
+    /// Creates a consumer whose floor is in front of the stream's oldest message.
     pub async fn make_consumer(&self, stream: &str, name: &str) -> Result<Consumer, Fault> {
         let config = json!({
             "stream_name": stream,
@@ -90,7 +90,7 @@ impl Connection {
         self.json(&format!("CONSUMER.CREATE.{stream}.{name}"), config).await
     }
 
-    /// Has the consumer acknowledge all messages before `sequence`, and none from there on (I1).
+    /// Lets the consumer acknowledge all messages before `sequence`, and none from there on (I1).
     pub async fn reset_consumer(
         &self,
         stream: &str,

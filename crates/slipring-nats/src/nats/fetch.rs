@@ -1,10 +1,10 @@
-//! Reading a stream in order.
+//! The fetch: it reads a stream in order.
 //!
 //! Invariants
 //! - I1: a fetch returns each message of the stream from its first sequence on, once and in order,
-//!   or an error. A message that the server counts and that did not arrive is an error.
-//! - I2: about [`AHEAD`] bytes are asked for and not yet read, by the length of the messages so
-//!   far. If longer ones follow, it is at most the bytes that [`PULLS`] requests may bring.
+//!   or an error. A message that the server has counted but that did not arrive is an error.
+//! - I2: about [`AHEAD`] bytes are requested and not yet read, estimated by the length of earlier
+//!   messages. If longer messages follow, the limit is what [`PULLS`] requests may bring.
 
 use std::time::{Duration, Instant};
 
@@ -16,46 +16,47 @@ use serde_json::{Value, json};
 use super::connection::{Connection, Fault, Notice};
 use crate::message::DESCRIPTION;
 
-/// Bytes that are asked for ahead of the source: four frames. The client reads all that has come
-/// before the source has its turn. With more on the way, it needs new memory for each message,
-/// because the source still has the one before.
+/// Bytes that are requested ahead of the source: four frames. The client reads everything that has
+/// arrived before the source gets its turn. With more bytes on the way, it would need new memory
+/// for each message, because the source still holds the previous one.
 const AHEAD: u64 = 2 << 20;
-/// Bytes that one request asks for: a frame. The server gathers what one request asks for before it
-/// sends it. So it is at work on one frame while another is on the way.
+/// Bytes of one request: a frame. The server gathers all messages of a request before it sends
+/// them, so with requests of this size it prepares one frame while another is on the way.
 const PULL: u64 = AHEAD / 4;
-/// Greatest number of messages that one request asks for.
+/// Greatest number of messages of one request.
 const PULL_MESSAGES: u64 = 1024;
 /// Greatest number of open requests.
 const PULLS: usize = 4;
-/// Time after which the server answers a request that found too few messages.
+/// Time after which the server ends a request for which it has too few messages.
 const EXPIRES: Duration = Duration::from_secs(20);
-/// Time between two signs of life while no message comes.
+/// Interval of the server's heartbeats while no message comes.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Time without a message after which the stream's leader is asked whether there are more: the
-/// server that has the consumer may have lost the others, and gives signs of life all the same.
+/// Time without a message after which the fetch asks the stream's leader whether there are more.
+/// The server that has the consumer may be cut off from the others, and sends heartbeats all the
+/// same.
 const QUIET: Duration = Duration::from_secs(10);
-/// Time after which the server forgets the consumer of a source that is gone.
+/// Time after which the server removes the consumer of a source that is gone.
 const INACTIVE: Duration = Duration::from_secs(60);
 
 /// A message of the stream.
 pub struct Fetched {
     pub sequence: u64,
-    /// The header [`DESCRIPTION`].
+    /// Value of the header [`DESCRIPTION`].
     pub description: Option<String>,
     pub payload: Bytes,
-    /// Number of messages behind it, when the server sent it.
+    /// Number of messages behind it when the server sent it.
     pub behind: u64,
 }
 
 /// An open request for messages.
 struct Pull {
     number: u64,
-    /// Messages that are still to come.
+    /// Number of messages that are still expected.
     messages: u64,
 }
 
-/// Returns how many messages another request should ask for, if messages have `length` bytes.
-/// `None`: enough is asked for (I2).
+/// Returns how many messages the next request should ask for, if messages have `length` bytes.
+/// `None`: enough are requested already (I2).
 fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     let messages = (PULL / length).clamp(1, PULL_MESSAGES);
     let asked: u64 = pulls.iter().map(|pull| pull.messages).sum();
@@ -63,18 +64,19 @@ fn another(pulls: &[Pull], length: u64) -> Option<u64> {
     (fits && pulls.len() < PULLS).then_some(messages)
 }
 
-/// Where a fetch begins.
+/// Options of a fetch.
 pub struct FetchStart<'a> {
     pub stream: &'a str,
-    /// Name of the consumer, which is made anew.
+    /// Name of the consumer, which the fetch creates.
     pub consumer: &'a str,
-    /// Sequence of the first message, or of the first that is left behind it.
+    /// Sequence of the first message. If that message is gone, the fetch begins behind it.
     pub sequence: u64,
-    /// Longest time for which the stream keeps an unused consumer. `None`: any.
+    /// Longest time for which the stream keeps an unused consumer. `None`: no limit.
     pub inactive_limit: Option<Duration>,
 }
 
-/// A consumer of a stream, without acknowledgements: the ring's position says how far it is.
+/// A consumer of a stream. It acknowledges nothing, because the ring's position records its
+/// progress.
 pub struct Fetch {
     inbox: String,
     answers: Subscriber,
@@ -84,16 +86,16 @@ pub struct Fetch {
     next_pull: u64,
     /// Number of messages that the consumer has delivered.
     delivered: u64,
-    /// Length of the messages so far, in bytes, of which the last count most.
+    /// Moving average of the messages' lengths, in bytes.
     length: u64,
     heard: Instant,
-    /// Sequence of the last message, or of that before the first one. Behind it the stream may have
-    /// more.
+    /// Sequence of the last message, or the one in front of the first. The stream may have more
+    /// behind it.
     last: u64,
 }
 
 impl Fetch {
-    /// Begins with a new consumer.
+    /// Creates the consumer, and begins to fetch.
     pub async fn new(connection: &Connection, start: FetchStart<'_>) -> Result<Fetch, Fault> {
         let FetchStart { stream, consumer, sequence, inactive_limit } = start;
         let inbox = connection.client.new_inbox();
@@ -126,20 +128,20 @@ impl Fetch {
             pulls,
             next_pull: 0,
             delivered: 0,
-            length: PULL, // until one has come, each request is for one
+            length: PULL, // until one has come, each request asks for one message
             heard,
             last: sequence.max(1) - 1,
         })
     }
 
-    /// Returns the next message. Waits for one as long as it takes, unless the stream `ends`: then
-    /// it has one that is still to come.
+    /// Returns the next message. Waits for it as long as it takes. `ends`: the caller stops at the
+    /// stream's end, so the stream must still have a message for it.
     pub async fn next(
         &mut self,
         connection: &mut Connection,
         ends: bool,
     ) -> Result<Fetched, Fault> {
-        // While the ring was full, no one listened.
+        // While the ring was full, the fetch did not listen.
         self.heard = Instant::now();
         let (mut checked, mut quiet, mut undelivered) = (self.heard, QUIET, None);
         loop {
@@ -160,7 +162,7 @@ impl Fetch {
                     }
                     _ => {}
                 }
-                // A message that has just been stored may be on its way.
+                // A message that was just stored may be on its way.
                 quiet = if next.is_some() { HEARTBEAT } else { QUIET };
                 (checked, undelivered) = (Instant::now(), next);
             }
@@ -187,7 +189,7 @@ impl Fetch {
         }
     }
 
-    /// Opens requests until enough is asked for (I2).
+    /// Opens requests until enough messages are requested (I2).
     async fn ask(&mut self, connection: &Connection) -> Result<(), Fault> {
         while let Some(messages) = another(&self.pulls, self.length) {
             self.pull(connection, messages).await?;
@@ -195,11 +197,11 @@ impl Fetch {
         Ok(())
     }
 
-    /// Opens a request for so many messages.
+    /// Opens a request for `messages` messages.
     async fn pull(&mut self, connection: &Connection, messages: u64) -> Result<(), Fault> {
         let body = json!({
             "batch": messages,
-            // A message that does not fit would never come.
+            // A message that exceeds this would never come.
             "max_bytes": PULL.max(2 * connection.max_payload() as u64),
             "expires": EXPIRES.as_nanos() as u64,
             "idle_heartbeat": HEARTBEAT.as_nanos() as u64,
@@ -215,14 +217,14 @@ impl Fetch {
         Ok(())
     }
 
-    /// Reads what came for a request. `None`: no message of the stream.
+    /// Reads an answer to a request. `None`: it is no message of the stream.
     fn read(&mut self, message: Message) -> Result<Option<Fetched>, Fault> {
         let number = message.subject.as_str().rsplit('.').next().and_then(|n| n.parse().ok());
         let pull = self.pulls.iter_mut().find(|pull| Some(pull.number) == number);
         if let Some(status) = message.status {
             match status.as_u16() {
                 100 => {}
-                // The request has ended: by its time, its bytes or its messages.
+                // The request has reached its limit of time, bytes or messages.
                 404 | 408 => self.pulls.retain(|pull| Some(pull.number) != number),
                 409 => {
                     let why = message.description.unwrap_or_default();
@@ -261,12 +263,13 @@ impl Fetch {
     }
 }
 
-/// Returns a message's sequence in its stream, its number among the consumer's messages, and the
-/// number of messages behind it, which its reply subject has.
+/// Returns the numbers in a message's reply subject: its sequence in the stream, its number among
+/// the consumer's messages, and the number of messages behind it.
 fn place(reply: &str) -> Option<(u64, u64, u64)> {
     let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-    // stream.consumer.deliveries.sequence.number.time.pending, with domain and account in front in
-    // the newer form.
+    // stream.consumer.deliveries.sequence.number.time.pending; the newer form has domain and
+    // account
+    // in front.
     let front = if words.len() == 7 { 0 } else { 2 };
     let number = |at: usize| words.get(front + at)?.parse().ok();
     Some((number(3)?, number(4)?, number(6)?))
@@ -276,7 +279,7 @@ fn place(reply: &str) -> Option<(u64, u64, u64)> {
 mod tests {
     use super::{AHEAD, PULL_MESSAGES, PULLS, Pull, another, place};
 
-    /// Returns the messages that each open request asks for, of messages of `length` bytes.
+    /// Returns how many messages of `length` bytes each open request asks for.
     fn asked(length: u64) -> Vec<u64> {
         let mut pulls = Vec::new();
         while let Some(messages) = another(&pulls, length) {
@@ -301,7 +304,7 @@ mod tests {
         assert_eq!(another(&open, 100 * 1024), None);
         let open = [5, 5, 5].map(|messages| Pull { number: 0, messages });
         assert_eq!(another(&open, 100 * 1024), Some(5));
-        // Longer messages than those so far: what is asked for is enough already.
+        // The messages have become longer, so enough bytes are requested already.
         assert_eq!(another(&open, 500 * 1024), None);
         assert_eq!(another(&[], 500 * 1024), Some(1));
     }

@@ -1,11 +1,11 @@
-//! The engine: all that is particular to NATS.
+//! The engine: everything that is particular to NATS.
 //!
-//! No other module names the client library, so that another engine takes the place of this one.
+//! No other module names the client library, so that another engine can replace this one.
 //!
 //! Invariants
 //! - I1: requests for the end of a stream go to the stream's leader (`STREAM.INFO`,
 //!   `STREAM.MSG.GET`), and never to a replica (no direct get). A replica without a leader answers
-//!   the first, and such an answer does not count.
+//!   `STREAM.INFO`, and such an answer does not count.
 
 pub mod api;
 mod connection;

@@ -1,4 +1,4 @@
-//! Whether the servers sync to disk before they acknowledge.
+//! The check whether servers sync to disk before they acknowledge.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::connection::Connection;
 use super::server::Server;
 use crate::errors::Error;
 
-/// Time for which answers of servers are collected.
+/// Time for which the servers' answers are collected.
 const COLLECT: Duration = Duration::from_millis(500);
 
-/// Asks all servers, by a user of their system account. Returns whether each server with JetStream
-/// that answers syncs always.
+/// Asks all servers as a user of their system account. Returns whether each answering server with
+/// JetStream syncs always.
 pub async fn syncs_always(system: &Server) -> Result<bool, Error> {
     let connection = Connection::open(system).await?;
     let client = &connection.client;

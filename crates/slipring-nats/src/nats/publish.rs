@@ -1,8 +1,8 @@
 //! Conditional appends, and their acknowledgements.
 //!
 //! Invariants
-//! - I1: an acknowledgement counts only for the attempt in which its message was sent: the reply
-//!   subject has the attempt's number. What comes for an earlier attempt is passed over.
+//! - I1: an acknowledgement counts only for the attempt that sent its message, whose number is in
+//!   the reply subject. Answers to an earlier attempt are skipped.
 //! - I2: the first message of an append names the stream's last sequence as the condition.
 
 use async_nats::{HeaderMap, Message, Subscriber};
@@ -17,26 +17,27 @@ use super::api::{
 use super::connection::{Connection, Fault};
 use crate::message::{DESCRIPTION, POSITION};
 
-/// Why a sink is in doubt whose oldest append was neither acknowledged nor refused. A server whose
-/// disk is full sends no answer to a message, and refuses a batch as incomplete. It stores nothing
-/// until it is started again (nats-server 2.15.1).
+/// Reason of a doubt about an append that was neither acknowledged nor refused. A server whose disk
+/// is full sends no answer to a message, and refuses a batch as incomplete. It stores nothing until
+/// it is restarted (nats-server 2.15.1).
 pub const UNACKNOWLEDGED: &str = "an acknowledgement is missing; if the server's disk is full, as \
                                   its log then says, make room there and restart it";
 
-/// What one append carries.
+/// The content of an append.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// One message: a frame.
     Frame(Bytes),
-    /// One message for each event, which the server stores together or not at all.
+    /// Messages that the server stores together or not at all: one for each event, or messages
+    /// without events.
     Batch(Vec<Single>),
 }
 
-/// A message of a batch: one with a single event, or one without events that begins.
+/// A message of a batch, with a single event or without events.
 #[derive(Clone, Debug)]
 pub struct Single {
     pub subject: String,
-    /// The headers [`DESCRIPTION`] and [`POSITION`]. `None`: the payload is a frame.
+    /// Values of the headers [`DESCRIPTION`] and [`POSITION`]. `None`: the payload is a frame.
     pub description: Option<(String, u64)>,
     pub payload: Bytes,
 }
@@ -59,19 +60,19 @@ impl Body {
     }
 }
 
-/// What the server says of an append.
+/// The server's answer to an append.
 #[derive(Clone, Debug)]
 pub enum AppendAnswer {
-    /// It is stored. `sequence`: that of its last message.
+    /// The append is stored.
     Stored {
-        /// The sequence of its last message.
+        /// Sequence of its last message.
         sequence: u64,
     },
     /// The condition does not hold.
     WrongLastSequence,
     /// The stream or the server has no room.
     Full(String),
-    /// No later attempt will succeed.
+    /// No later attempt can succeed.
     Never(String),
     /// A later attempt may succeed.
     Later(String),
@@ -88,11 +89,11 @@ struct AnswerBody {
 pub struct Publisher {
     inbox: String,
     answers: Subscriber,
-    /// Number of the attempt: each doubt begins another.
+    /// Number of the attempt, which rises with each doubt.
     attempt: u64,
     stream: String,
     subject: String,
-    /// Random number in the names of batches.
+    /// Random number of the sink, for the names of batches.
     writer: u64,
 }
 
@@ -111,18 +112,18 @@ impl Publisher {
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
 
-    /// Counts its attempts on from those of `before`, so that no name of a batch comes twice.
+    /// Continues the numbers of attempts of `before`, so that no batch's name is used twice.
     pub fn after(mut self, before: &Publisher) -> Publisher {
         self.attempt = before.attempt;
         self
     }
 
-    /// Passes over the answers to all that was sent before (I1).
+    /// Begins an attempt, which skips the answers to all earlier messages (I1).
     pub fn begin_attempt(&mut self) {
         self.attempt += 1;
     }
 
-    /// Hands an append to the client library. `number`: that under which its answer comes.
+    /// Hands an append to the client library. `number` comes back with its answer.
     pub async fn send(
         &self,
         connection: &Connection,
@@ -161,7 +162,7 @@ impl Publisher {
                             headers.insert("Nats-Batch-Commit", "1");
                         }
                     }
-                    // The server answers the first message, too: with nothing, or with an error.
+                    // The server also answers the first message, with an empty body or an error.
                     let reply = (first || last).then(reply);
                     let payload = single.payload.clone();
                     publish(connection, single.subject.clone(), reply, headers, payload).await?;
@@ -172,8 +173,8 @@ impl Publisher {
         }
     }
 
-    /// Waits for the next answer of this attempt, and returns the number of its append. `None`: the
-    /// connection's end.
+    /// Waits for the next answer of this attempt, and returns it with its append's number. `None`:
+    /// the connection has ended.
     pub async fn answer(&mut self) -> Option<(u64, AppendAnswer)> {
         loop {
             let message = self.answers.next().await?;

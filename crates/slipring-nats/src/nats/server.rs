@@ -1,13 +1,13 @@
-//! Where the server is, and how a user logs in.
+//! The addresses of servers, and the login.
 
 use std::path::PathBuf;
 
-/// The servers of one cluster, and how to log in there.
+/// The servers of one cluster, with the login.
 ///
-/// An address may have the login in front of its host, as the `nats` program takes it:
-/// `nats://user:password@host`, or `nats://token@host`. Characters that have a meaning in a URL are
-/// percent-encoded (`%40` for `@`). [`user`](Server::user) and the other logins take the place of
-/// that in an address. Errors and logs show no password.
+/// An address may have the login in front of its host, as for the `nats` program:
+/// `nats://user:password@host` or `nats://token@host`. Characters with a meaning in URLs are
+/// percent-encoded (`%40` for `@`). [`user`](Server::user) and the other logins replace the one in
+/// an address. Errors and logs show no password.
 ///
 /// ```
 /// let server = slipring_nats::Server::at("nats://one:4222")
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// ```
 #[derive(Clone)]
 pub struct Server {
-    /// Without logins.
+    /// Addresses, without logins.
     pub(super) urls: Vec<String>,
     pub(super) login: Login,
     pub(super) root_certificates: Vec<PathBuf>,
@@ -29,11 +29,11 @@ pub struct Server {
     pub(super) name: Option<String>,
     /// Whether the login comes from a call, and not from an address.
     chosen: bool,
-    /// What is wrong with the logins in the addresses.
+    /// Mistake in the logins of the addresses.
     pub(super) wrong: Option<&'static str>,
 }
 
-/// How a user logs in.
+/// A login.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Login {
     None,
@@ -64,9 +64,9 @@ impl Server {
         none.or_at(url)
     }
 
-    /// Adds another server of the same cluster. The connection goes to any of them, and to the next
-    /// one where that one is gone, or of no use for 4 s. One login serves all: addresses that have
-    /// different ones are refused.
+    /// Adds another server of the same cluster. The connection goes to any of the servers, and
+    /// moves to the next one if that server is gone, or of no use for 4 s. All servers share one
+    /// login: addresses with different logins are refused.
     ///
     /// Example: [`Server`].
     pub fn or_at(mut self, url: impl Into<String>) -> Server {
@@ -82,36 +82,36 @@ impl Server {
         self
     }
 
-    /// Logs in by a name and a password.
+    /// Logs in with a name and a password.
     ///
     /// Example: [`Server`].
     pub fn user(self, user: impl Into<String>, password: impl Into<String>) -> Server {
         self.log_in(Login::User { user: user.into(), password: password.into() })
     }
 
-    /// Logs in by a token.
+    /// Logs in with a token.
     ///
     /// Example: [`Server::user`] of [`Server`].
     pub fn token(self, token: impl Into<String>) -> Server {
         self.log_in(Login::Token(token.into()))
     }
 
-    /// Logs in by the seed of an nkey.
+    /// Logs in with the seed of an nkey.
     ///
     /// Example: [`Server::user`] of [`Server`].
     pub fn nkey(self, seed: impl Into<String>) -> Server {
         self.log_in(Login::Nkey(seed.into()))
     }
 
-    /// Logs in by a credentials file (a user's JWT and seed), which is read at each new connection
-    /// that the sink or source makes.
+    /// Logs in with a credentials file (a user's JWT and seed). The file is read for each new
+    /// connection that a sink or a source makes.
     ///
     /// Example: [`Server::user`] of [`Server`].
     pub fn credentials(self, file: impl Into<PathBuf>) -> Server {
         self.log_in(Login::Credentials(file.into()))
     }
 
-    /// Trusts the certificate authorities in a PEM file, beside those of the system.
+    /// Trusts the certificate authorities of a PEM file, in addition to those of the system.
     ///
     /// Example: [`Server`].
     pub fn root_certificates(mut self, file: impl Into<PathBuf>) -> Server {
@@ -147,7 +147,7 @@ impl Server {
         self
     }
 
-    /// Uses the JetStream of a domain, behind a leaf node for instance.
+    /// Uses the JetStream of a domain, for instance behind a leaf node.
     ///
     /// Example: [`Server::user`] of [`Server`].
     pub fn domain(mut self, domain: impl Into<String>) -> Server {
@@ -155,7 +155,7 @@ impl Server {
         self
     }
 
-    /// Names this program in the server's list of connections.
+    /// Sets the name of this program in the server's list of connections.
     ///
     /// Example: [`Server::user`] of [`Server`].
     pub fn name(mut self, name: impl Into<String>) -> Server {
@@ -163,14 +163,14 @@ impl Server {
         self
     }
 
-    /// Returns the addresses, as errors show them: without a password.
+    /// Returns the addresses as errors show them, without passwords.
     ///
     /// Example: [`Server`].
     pub fn address(&self) -> String {
         self.urls.join(", ")
     }
 
-    /// Takes `login` in place of those in the addresses.
+    /// Replaces the login of the addresses.
     fn log_in(mut self, login: Login) -> Server {
         (self.login, self.chosen, self.wrong) = (login, true, None);
         self
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Takes the login out of an address.
+/// Splits an address from its login.
 fn split(url: &str) -> (String, Result<Login, &'static str>) {
     // A password may have a :// of its own.
     let scheme = url.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(0);
@@ -206,7 +206,7 @@ fn split(url: &str) -> (String, Result<Login, &'static str>) {
     (format!("{}{}", &url[..start], &url[at + 1..]), login)
 }
 
-/// Decodes what a URL encodes by a percent sign and two hexadecimal digits.
+/// Decodes the percent-encoded characters of a URL.
 fn decode(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Streams: their settings as a journal needs them, and making one.
+//! Streams: the settings that a journal needs, and the creation of a stream.
 
 use std::cmp::Ordering;
 
@@ -11,14 +11,13 @@ use crate::errors::Error;
 
 /// A stream that the sink creates if it does not exist.
 ///
-/// The stream keeps all messages until a limit is reached, and then refuses new ones
-/// ([`Error::Full`]). Files hold it.
+/// The stream is stored in files. It keeps all messages until a limit is reached, and then refuses
+/// new ones ([`Error::Full`]).
 ///
-/// A stream that exists keeps its own settings. The sink refuses one that has less than was asked
-/// for: a subject that is missing, fewer replicas, or a limit that is reached sooner
-/// ([`Error::WrongStream`]). Other differences it tells
-/// ([`OpenSink::remarks`](crate::OpenSink::remarks)). Settings that were not asked for are not
-/// compared.
+/// An existing stream keeps its own settings. The sink refuses a stream that has less than was
+/// asked for: a missing subject, fewer replicas, or a lower limit ([`Error::WrongStream`]). It
+/// reports other differences ([`OpenSink::remarks`](crate::OpenSink::remarks)). Settings that were
+/// not asked for are not compared.
 ///
 /// ```
 /// use slipring_nats::StreamSettings;
@@ -36,7 +35,7 @@ pub struct StreamSettings {
 }
 
 impl StreamSettings {
-    /// A stream of one replica without limits, which holds the messages of `subject`.
+    /// Describes a stream of one replica without limits, for the messages of `subject`.
     ///
     /// Example: [`StreamSettings`].
     pub fn new(subject: impl Into<String>) -> StreamSettings {
@@ -58,7 +57,7 @@ impl StreamSettings {
         self
     }
 
-    /// Number of servers that each have all messages: 1, 3 or 5.
+    /// Sets the number of servers that each have all messages: 1, 3 or 5.
     ///
     /// Example: [`StreamSettings`].
     pub fn replicas(mut self, replicas: usize) -> StreamSettings {
@@ -66,7 +65,7 @@ impl StreamSettings {
         self
     }
 
-    /// Holds the messages in the servers' memory.
+    /// Keeps the messages in the servers' memory.
     ///
     /// Example: [`StreamSettings`].
     pub fn in_memory(mut self) -> StreamSettings {
@@ -74,7 +73,7 @@ impl StreamSettings {
         self
     }
 
-    /// Greatest size of the stream, in bytes.
+    /// Sets the greatest size of the stream, in bytes.
     ///
     /// Example: [`StreamSettings`].
     pub fn max_bytes(mut self, bytes: u64) -> StreamSettings {
@@ -82,7 +81,7 @@ impl StreamSettings {
         self
     }
 
-    /// Removes messages that are older, in seconds. 0: none for their age.
+    /// Sets the greatest age of messages, in seconds. Older ones are removed. 0: no limit.
     ///
     /// Example: [`StreamSettings`].
     pub fn max_age(mut self, seconds: u64) -> StreamSettings {
@@ -90,8 +89,8 @@ impl StreamSettings {
         self
     }
 
-    /// Removes the oldest messages at the limit, instead of refusing new ones. A source that is
-    /// further behind than the limit ends with [`Error::Trimmed`].
+    /// Removes the oldest messages at a limit, instead of refusing new ones. A source that lags
+    /// further than the limit ends with [`Error::Trimmed`].
     ///
     /// Example: [`StreamSettings`].
     pub fn discard_old(mut self) -> StreamSettings {
@@ -99,7 +98,7 @@ impl StreamSettings {
         self
     }
 
-    /// Refuses settings without a meaning.
+    /// Refuses settings that make no sense.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refused = |what: String| Err(Error::Option { what });
         let blank = |subject: &&String| subject.is_empty() || subject.contains(char::is_whitespace);
@@ -116,7 +115,7 @@ impl StreamSettings {
             ));
         }
         if self.max_bytes == Some(0) {
-            // The server would take it for no limit.
+            // For the server, 0 means no limit.
             return refused(
                 "a stream of no bytes takes no event: choose a size, or none \
                  (StreamSettings::max_bytes)"
@@ -145,8 +144,8 @@ impl StreamSettings {
         })
     }
 
-    /// Compares the settings that were asked for with those of a stream that exists. Returns those
-    /// of which the stream has less, and the other differences.
+    /// Compares the settings that were asked for with those of an existing stream. Returns the
+    /// settings of which the stream has less, and the other differences.
     fn compare(&self, config: &Value) -> (Vec<String>, Vec<String>) {
         let (mut less, mut other) = (Vec::new(), Vec::new());
         let has = subjects(config);
@@ -155,7 +154,7 @@ impl StreamSettings {
                 less.push(format!("its subjects are {}, and lack {subject}", has.join(", ")));
             }
         }
-        // 0 or less: no limit, or no such setting.
+        // 0 and less mean no limit, or no such setting.
         let number = |name: &str| config[name].as_i64().and_then(|n| u64::try_from(n).ok());
         let replicas = number("num_replicas").unwrap_or(1).max(1);
         match self.replicas.map(|asked| asked as u64) {
@@ -196,35 +195,35 @@ impl StreamSettings {
     }
 }
 
-/// Nanoseconds, in which the server counts, of a second.
+/// Nanoseconds of a second, the server's unit of time.
 const SECOND: u64 = 1_000_000_000;
 
-/// What a sink writes to its stream.
+/// What a sink needs from its stream.
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
-    /// The subject that the user has chosen. Empty: none.
+    /// Subject that the user has chosen. Empty: none.
     pub subject: &'a str,
     /// Whether the sink needs atomic batches.
     pub batches: bool,
 }
 
-/// A stream as the sink and the source use it.
+/// A stream, with the settings that matter to a sink or a source.
 pub struct Stream {
     pub name: String,
-    /// Greatest message, in bytes (0: as the server).
+    /// Size limit for messages, in bytes (0: that of the server).
     pub max_message: u64,
     pub in_memory: bool,
     pub asynchronous: bool,
-    /// Whether it takes atomic batches.
+    /// Whether the stream takes atomic batches.
     pub atomic: bool,
     pub subjects: Vec<String>,
-    /// In what it differs from the settings that were asked for.
+    /// Differences from the settings that were asked for.
     pub remarks: Vec<String>,
 }
 
 impl Connection {
-    /// Returns the stream, after checking it, or creates it if it is missing and `create` says so.
-    /// `None` in place of `writes`: the caller only reads.
+    /// Returns the stream after a check. Creates it with the settings `create` if it is missing.
+    /// `writes`: the needs of a sink; `None` for a reader.
     pub async fn stream(
         &self,
         name: &str,
@@ -264,7 +263,7 @@ impl Connection {
         })
     }
 
-    /// Names a fault of a request about the stream `name`.
+    /// Returns the error for a fault of a request about the stream `name`.
     pub fn failed(&self, name: &str, fault: Fault) -> Error {
         match fault {
             Fault::Refused { code: NO_STREAM, .. } => Error::NoStream { stream: name.into() },
@@ -272,7 +271,7 @@ impl Connection {
                 Error::NoJetStream { address: self.address.clone() }
             }
             Fault::Refused { why, .. } => Error::Server { why },
-            // An account without JetStream has no party that answers its requests.
+            // Without JetStream, nothing answers the account's requests.
             Fault::Away(why) if why.contains("no responders") => {
                 Error::NoJetStream { address: self.address.clone() }
             }
@@ -289,7 +288,7 @@ fn subjects(config: &Value) -> Vec<String> {
     list.into_iter().flatten().filter_map(|s| Some(s.as_str()?.to_string())).collect()
 }
 
-/// Returns each setting that does not suit a journal.
+/// Returns the settings that do not suit a journal.
 fn wrong(config: &Value, writes: Option<Writes<'_>>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |fits: bool, text: String| {

@@ -1,12 +1,12 @@
-//! Names and subjects: which ones a server takes.
+//! The rules for names and subjects.
 
 use crate::errors::Error;
 
 /// Greatest length of a subject, in bytes. The server ends a connection whose command has more than
-/// 4,096 bytes (`max_control_line`), and the command has two subjects.
+/// 4,096 bytes (`max_control_line`), and a command has two subjects.
 pub const MAX_SUBJECT: usize = 1024;
 
-/// Refuses a name that no stream and no consumer can have. `of`: which of them it is.
+/// Refuses an invalid name of a stream or a consumer. `of`: the word for the named thing.
 pub fn check_name(of: &str, name: &str) -> Result<(), Error> {
     let bad = |c: char| c.is_whitespace() || ".*>/\\".contains(c) || c.is_control();
     if name.is_empty() || name.len() > 255 || name.contains(bad) {
@@ -27,7 +27,8 @@ pub fn is_subject(subject: &str) -> bool {
         && subject.split('.').all(|token| !matches!(token, "" | "*" | ">"))
 }
 
-/// Returns whether `pattern` covers all subjects that `subject`, maybe itself a pattern, covers.
+/// Returns whether `pattern` covers every subject that `subject` covers, which may be a pattern as
+/// well.
 pub fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {

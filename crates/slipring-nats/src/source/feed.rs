@@ -2,14 +2,14 @@
 
 use slipring::{ClaimError, Layout, Many, Producer, Single};
 
-/// A producer's handle that a source can own: that of a graph, with one producer or several, or of
-/// a segment with one producer (`slipring_shm::Producer`).
+/// A producer's handle that a source can own. It belongs to a graph with one or several producers,
+/// or to a segment with one producer (`slipring_shm::Producer`).
 ///
-/// The source is the ring's only producer, whatever the ring has room for: the ring's positions are
-/// those of the stream.
+/// The source must be the ring's only producer, even if the ring allows several, because the ring's
+/// positions are those of the stream.
 ///
-/// A segment with room for several producers passes over what a killed one has claimed. The events
-/// of those positions would be missing behind the next source, so such a ring is refused:
+/// A segment that allows several producers skips the positions that a killed one has claimed. Their
+/// events would be missing for the next source, so such a ring does not compile:
 ///
 /// ```compile_fail,E0277
 /// use slipring::{Apart, Interleaved, Producer};
@@ -28,14 +28,14 @@ pub trait Feed: sealed::Sealed + Send + 'static {
     #[doc(hidden)]
     fn end_failed(&self);
     /// Fills `len` slots by calls of `fill`, and publishes all of them, or none if a call fails.
-    /// Returns the position of the first, or what the last call returned.
+    /// Returns the position of the first slot, or the error of the failed call.
     #[doc(hidden)]
     fn fill<R>(
         &mut self,
         len: usize,
         fill: impl FnMut(&mut Self::Event) -> Result<(), R>,
     ) -> impl Future<Output = Result<Result<u64, R>, ClaimError>>;
-    /// Leaves out `len` positions. `false`: this ring cannot.
+    /// Leaves out `len` positions. Returns whether the ring can do so.
     #[doc(hidden)]
     fn skip(&mut self, len: usize) -> impl Future<Output = Result<bool, ClaimError>>;
 }

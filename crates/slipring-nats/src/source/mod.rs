@@ -25,9 +25,9 @@ use crate::runtime::{Background, RunThread, panic_text};
 
 /// A producer that fills a ring from a JetStream stream which a [`Sink`](crate::Sink) writes.
 ///
-/// The ring has the sink's positions. The ring's own next position is where the source goes on, so
-/// each event comes once, whichever process was killed: a surviving ring (`slipring_shm`) goes on
-/// behind its last event, and a new ring begins where its user says.
+/// The ring has the same positions as the sink's ring. The source continues at the ring's next
+/// position, so each event comes once, whichever process was killed: a surviving ring
+/// (`slipring_shm`) continues behind its last event, and a new ring begins where its user says.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }
@@ -58,42 +58,43 @@ use crate::runtime::{Background, RunThread, panic_text};
 ///
 /// # Holes
 ///
-/// Where the sink's ring had no events, the stream tells a hole. A ring with room for several
-/// producers ([`Graph::shared`](slipring::Graph::shared)) leaves these positions out, too. A ring
-/// with a single producer cannot, and the source ends with [`Error::Hole`]. A segment that a source
-/// fills has a single producer.
+/// Where the sink's ring had no events, the stream declares a hole. A ring that allows several
+/// producers ([`Graph::shared`](slipring::Graph::shared)) leaves these positions out as well. A
+/// ring with a single producer cannot, and its source ends with [`Error::Hole`]. A segment that a
+/// source fills always has a single producer.
 ///
 /// # A stream that lost events
 ///
-/// A ring that has more than the stream ends its source with [`Error::LostAcknowledged`], after
-/// some seconds. So does a stream whose last messages are gone, by the server's own word, if the
-/// source [ends](Source::until_end) there; another source waits for the next message, and says so
-/// ([`Progress::last_doubt`]).
+/// If the ring has more than the stream, the source ends with [`Error::LostAcknowledged`] after
+/// some seconds. If the server itself reports that the stream's last messages are gone, a source
+/// that [ends](Source::until_end) with the stream also ends with that error. Any other source waits
+/// for the next message, and reports the loss in [`Progress::last_doubt`].
 ///
-/// A new ring that goes on where the end was lost ([`Sink::accept_loss`](crate::Sink::accept_loss))
-/// begins another journal in the same stream: its events may have positions that lost ones had. A
-/// source ends with [`Error::OtherJournal`] where the number changes, with all events before in the
-/// ring. Another source goes on there, with the same ring or a new one. If the ring has positions
-/// behind the change, it may have events that were lost and replaced. Only
-/// [`expect_journal`](Source::expect_journal) finds that: a source without it, opened behind the
-/// change, does not know which journal the ring's events are of.
+/// A new ring that continues where the end was lost
+/// ([`Sink::accept_loss`](crate::Sink::accept_loss)) begins another journal in the same stream,
+/// because its events may take positions of lost ones. Where the journal's number changes, a source
+/// puts all earlier events into its ring, and ends with [`Error::OtherJournal`]. Another source can
+/// continue there, with the same ring or a new one. If the ring has positions behind the change, it
+/// may have events that were lost and replaced. Only [`expect_journal`](Source::expect_journal)
+/// detects that: without it, a source that is opened behind the change does not know the journal of
+/// the ring's events.
 ///
-/// If the server lowers its last sequence, too, no message tells that events were replaced. The
-/// losses that each level allows are at [`Durability`](crate::Durability).
+/// If the server's last sequence falls as well, no message shows that events were replaced.
+/// [`Durability`](crate::Durability) lists the losses that each level allows.
 ///
 /// # The end
 ///
 /// A source that ends with an error halts its ring, so that no stage takes a part of the stream for
-/// the whole. One that reaches the end, or is stopped, closes it.
+/// the whole. A source that reaches the end or is stopped closes the ring.
 #[derive(Clone)]
 pub struct Source {
     settings: SourceSettings,
 }
 
 impl Source {
-    /// A source that reads the stream `stream` of `server`. The stream may be a mirror of the one
-    /// that the sink writes. A mirror is behind, so a ring that was filled from its original may
-    /// have more than it.
+    /// Describes a source that reads the stream `stream` of `server`. The stream may be a mirror of
+    /// the sink's stream. A mirror lags, so a ring that was filled from the original may have more
+    /// than the mirror.
     ///
     /// Example: [`Source`].
     pub fn of(server: Server, stream: impl Into<String>) -> Source {
@@ -102,9 +103,9 @@ impl Source {
         Source { settings: SourceSettings { server, stream, until_end, fail_after, journal, wait } }
     }
 
-    /// Ends behind the last event that the stream has when the source is opened. Unless called, the
-    /// source follows the stream until it is stopped. A stream that was emptied before does not say
-    /// where that is ([`Error::Emptied`]).
+    /// Makes the source end behind the last event that the stream has when the source is opened. By
+    /// default the source follows the stream until it is stopped. The end of a stream that was
+    /// already emptied is unknown ([`Error::Emptied`]).
     ///
     /// Example: [`Source`].
     pub fn until_end(mut self) -> Source {
@@ -112,9 +113,9 @@ impl Source {
         self
     }
 
-    /// Ends with [`Error::Away`] when the server has not answered for this long. Unless called, the
-    /// source waits. The time begins when the source notices: at once if the connection ends, and
-    /// after 6 s of silence if it does not.
+    /// Makes the source end with [`Error::Away`] when the server has not answered for this long. By
+    /// default the source waits. The time starts when the source notices the outage: at once if the
+    /// connection ends, and otherwise after 6 s of silence.
     ///
     /// Example: [`Source`].
     pub fn fail_after(mut self, time: Duration) -> Source {
@@ -122,11 +123,11 @@ impl Source {
         self
     }
 
-    /// Refuses messages of another journal than `number`: if the stream was removed and made again,
-    /// or lost its end and went on, with other events at the same positions.
-    /// [`OpenSource::journal`], [`Progress::journal`] and
-    /// [`OpenSink::journal`](crate::OpenSink::journal) tell the number. A stream that never had a
-    /// message is refused, too, if the ring has a position ([`Error::LostAcknowledged`]).
+    /// Refuses messages of any journal but `number`. Their stream was recreated, or lost its end
+    /// and continued, with other events at the same positions. [`OpenSource::journal`],
+    /// [`Progress::journal`] and [`OpenSink::journal`](crate::OpenSink::journal) return the number.
+    /// A stream that never had a message is refused as well if the ring has a position
+    /// ([`Error::LostAcknowledged`]).
     ///
     /// Example: [`Source`].
     pub fn expect_journal(mut self, number: [u8; 16]) -> Source {
@@ -134,11 +135,11 @@ impl Source {
         self
     }
 
-    /// Waits this long for a server when the source begins: while none answers, or the one that
-    /// does has no JetStream yet. Unless called, [`open`](Source::open) ends at once, with what is
-    /// wrong. `Duration::MAX`: as long as it takes.
+    /// Waits up to this long for a server when the source begins, while none answers or none has
+    /// JetStream yet. By default [`open`](Source::open) fails at once with the error.
+    /// `Duration::MAX`: waits as long as it takes.
     ///
-    /// [`Source::fail_after`] concerns a source that has begun.
+    /// [`Source::fail_after`] applies to a source that has begun.
     ///
     /// Example: [`Sink::wait_for_server`](crate::Sink::wait_for_server).
     pub fn wait_for_server(mut self, time: Duration) -> Source {
@@ -146,13 +147,13 @@ impl Source {
         self
     }
 
-    /// Connects, and looks which positions the stream has. While the servers of a cluster elect a
-    /// leader, it waits for up to 15 s.
+    /// Connects, and reads which positions the stream has. While the servers of a cluster elect a
+    /// leader, the call waits for up to 15 s.
     ///
     /// Example: [`Source`].
     ///
     /// # Errors
-    /// Each of [`Error`]'s that tells of the server, the stream, or its messages.
+    /// Every [`Error`] about the server, the stream, or its messages.
     pub fn open(self) -> Result<OpenSource, Error> {
         let runtime = Background::new()?;
         let opened = runtime.run(async {
@@ -172,26 +173,26 @@ impl Source {
     }
 }
 
-/// Connects, and looks at the stream.
+/// Connects, and reads the stream's extent.
 async fn connect(settings: &SourceSettings) -> Result<(Connection, Extent), Error> {
     let mut connection = Connection::open(&settings.server).await?;
     let asking = Instant::now();
     loop {
-        let found = look(&connection, &settings.stream).await;
+        let found = extent(&connection, &settings.stream).await;
         if !connection.waits_for_leader(found.as_ref().err(), asking).await {
             return found.map(|extent| (connection, extent));
         }
     }
 }
 
-/// Returns what the stream has.
-async fn look(connection: &Connection, stream: &str) -> Result<Extent, Error> {
+/// Checks the stream, and returns its extent.
+async fn extent(connection: &Connection, stream: &str) -> Result<Extent, Error> {
     connection.stream(stream, None, None).await?;
     let extent = find::extent(connection, stream).await;
     extent.map_err(|fault| connection.failed(stream, fault))?
 }
 
-/// A source that is connected, and waits for its ring.
+/// A source that is connected and waits for its ring.
 ///
 /// Example: [`Source`].
 pub struct OpenSource {
@@ -202,39 +203,39 @@ pub struct OpenSource {
 }
 
 impl OpenSource {
-    /// Returns the oldest position that the stream has. `None`: it has no message. Retention may
-    /// remove it at any time.
+    /// Returns the stream's oldest position, which retention may remove at any time. `None`: the
+    /// stream has no message.
     ///
     /// Example: [`Source`].
     pub fn oldest(&self) -> Option<u64> {
         self.extent.positions.map(|(first, _)| first)
     }
 
-    /// Returns the position behind the stream's last event, when the source was opened. `None`: it
-    /// has no message.
+    /// Returns the position behind the stream's last event at the time when the source was opened.
+    /// `None`: the stream has no message.
     ///
     /// Example: [`Source`].
     pub fn end(&self) -> Option<u64> {
         self.extent.positions.map(|(_, end)| end)
     }
 
-    /// Returns the number of the journal, which all rings that follow each other on a stream share:
-    /// that of the last message. `None`: the stream has no message. A source that was opened before
-    /// the first one learns the number while it runs ([`Progress::journal`]).
+    /// Returns the journal's number, which all rings of a stream's series share. It is taken from
+    /// the last message. `None`: the stream has no message, and the source learns the number while
+    /// it runs ([`Progress::journal`]).
     ///
     /// Example: [`Source`].
     pub fn journal(&self) -> Option<[u8; 16]> {
         self.extent.journals.map(|(_, last)| last.0)
     }
 
-    /// Fills the ring of `producer`, from its next position on, on a thread of its own
+    /// Fills the ring of `producer` from its next position on, on a thread of its own
     /// (`slipring-source`).
     ///
     /// Example: [`Source`].
     ///
     /// # Errors
-    /// [`Error::System`]: the system refuses the thread. What the stream holds is looked at by the
-    /// thread, and [`RunningSource::join`] tells it.
+    /// [`Error::System`]: the system refuses the thread. Only the thread reads the stream, so
+    /// errors of the stream come from [`RunningSource::join`].
     pub fn start<P: Feed>(
         self,
         decoding: Decoding<P::Event>,
@@ -245,7 +246,7 @@ impl OpenSource {
         let stream = settings.stream.clone();
         shared.change(|progress| progress.end = extent.positions.map_or(0, |(_, end)| end));
         let for_thread = shared.clone();
-        // What it knows is told as soon as this call returns.
+        // The progress is up to date when this call returns.
         let mut run =
             SourceRun::new(producer, decoding, connection, settings, &extent, shared.clone());
         let body = move || {
@@ -256,7 +257,7 @@ impl OpenSource {
                         biased;
                         () = shared.is_to_stop() => Ok(()),
                         ended = run.run() => ended,
-                        () = shared.look_at_end(&stream) => Ok(()),
+                        () = shared.follow_end(&stream) => Ok(()),
                     }
                 })
             }));

@@ -1,9 +1,9 @@
-//! The loop of a source, on its own thread.
+//! The loop of a source.
 //!
 //! Invariants
-//! - I1: the ring's next position alone says where the source goes on. It keeps no other note.
+//! - I1: the source continues at the ring's next position, and keeps no other record.
 //! - I2: an event is published at its own position, or not at all.
-//! - I3: positions are left out only where a message says that the ring had no events there.
+//! - I3: positions are left out only where a message declares a hole.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,32 +26,32 @@ use crate::resume::Losses;
 /// Longest time between two attempts to reach the engine.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time that a consumer's removal may take. The server removes it by itself later.
+/// Time limit of a consumer's removal. The server removes it by itself later.
 const FORGET: Duration = Duration::from_millis(500);
 
-/// A running source.
+/// A running source, which owns its ring's producer.
 pub struct SourceRun<P: Feed> {
     /// `None` once the source has ended.
     producer: Option<P>,
     decoding: Decoding<P::Event>,
     connection: Connection,
     settings: SourceSettings,
-    /// The position at which the source ends.
+    /// Position at which the source ends.
     until: Option<u64>,
     /// Number of the journal, once it is known.
     journal: Option<Id>,
-    /// Greatest sequence of a message that the stream was seen to have.
+    /// Greatest sequence of a message that was seen in the stream.
     seen: u64,
     shared: Arc<SourceStatus>,
     /// Greatest number of slots that are claimed at once.
     chunk: usize,
-    /// The consumer at the server.
+    /// Name of the consumer at the server.
     consumer: Option<String>,
-    /// Whether the user may remove a consumer.
+    /// Whether the server allows the user to remove a consumer.
     may_delete: bool,
 }
 
-/// What a message does to the loop.
+/// Effect of a message on the loop.
 enum Step {
     Next,
     /// Positions are missing in front of this message.
@@ -72,7 +72,7 @@ impl<P: Feed> SourceRun<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.connected(&connection);
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
-        // A stream of several journals is read as far as one of them goes.
+        // A stream with several journals is read to the end of one of them.
         let one = extent.journals.filter(|(first, last)| first == last);
         let journal = settings.journal.or(one.map(|(number, _)| number));
         shared.change(|progress| {
@@ -103,7 +103,7 @@ impl<P: Feed> SourceRun<P> {
         self.producer.as_ref().map_or(0, |producer| producer.next())
     }
 
-    /// Ends the ring: at once if the source failed, else by closing it.
+    /// Ends the ring: halts it if the source failed, and otherwise closes it.
     pub fn end(&mut self, failed: bool) {
         if let Some(producer) = self.producer.take()
             && failed
@@ -116,7 +116,7 @@ impl<P: Feed> SourceRun<P> {
         self.until.is_some_and(|until| self.next() >= until)
     }
 
-    /// Removes the consumer at the server, which would otherwise do so later.
+    /// Removes the consumer at the server, which would otherwise remove it later.
     pub async fn forget(&mut self) {
         if let Some(consumer) = self.consumer.take()
             && self.may_delete
@@ -127,8 +127,8 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Fills the ring until the end that was asked for. Looks at the stream even if there is
-    /// nothing to fill: the stream may have lost what the ring has.
+    /// Fills the ring until the end that was asked for. Reads the stream even if there is nothing
+    /// to fill, because the stream may have lost events that the ring has.
     pub async fn run(&mut self) -> Result<(), Error> {
         let (mut away, mut pause) = (None::<Away>, Duration::ZERO);
         let mut losses = Losses::default();
@@ -150,7 +150,7 @@ impl<P: Feed> SourceRun<P> {
             };
             let stopped = match begun {
                 Ok(fetch) => {
-                    // The server has answered, maybe without an event.
+                    // The server has answered, even if without an event.
                     (away, losses) = (None, Losses::default());
                     let reconnects = self.connection.reconnects();
                     self.shared.change(|progress| {
@@ -185,7 +185,7 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Finds the ring's position again, after a pause.
+    /// Searches for the ring's position again, after a pause.
     async fn begin_anew(&mut self, since: Instant, pause: Duration) -> Result<Fetch, Stopped> {
         self.shared.change(|progress| progress.restarts += 1);
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -194,7 +194,7 @@ impl<P: Feed> SourceRun<P> {
         self.fetch().await
     }
 
-    /// Makes a new connection if the client library has given up the one that was.
+    /// Makes a new connection if the client library has given up the old one.
     async fn reconnect(&mut self) -> Result<(), Error> {
         while self.connection.notices.try_recv().is_ok() {}
         if self.connection.notices.is_closed() {
@@ -204,13 +204,13 @@ impl<P: Feed> SourceRun<P> {
                     self.connection = connection;
                 }
                 Err(error @ Error::Option { .. }) => return Err(error),
-                Err(_) => {} // the next attempt
+                Err(_) => {} // the next attempt tries again
             }
         }
         Ok(())
     }
 
-    /// Reads what `fetch` brings, until the end that was asked for.
+    /// Reads messages from `fetch` until the end that was asked for.
     async fn follow(&mut self, mut fetch: Fetch) -> Result<(), Stopped> {
         step!("source-fetching");
         let mut asked_again = None;
@@ -231,7 +231,7 @@ impl<P: Feed> SourceRun<P> {
             });
             match taken {
                 Step::Next => {}
-                // What is missing here may have been lost on the way: the search asks the leader.
+                // The positions may only be lost on the way, so the search asks the leader first.
                 Step::Missing { found } if asked_again == Some(sequence) => {
                     return Err(Stopped::Failed(Error::Gap { expected, found, sequence }));
                 }
@@ -244,7 +244,7 @@ impl<P: Feed> SourceRun<P> {
         Ok(())
     }
 
-    /// Finds the ring's position in the stream, and returns a fetch that begins there.
+    /// Searches for the ring's position in the stream, and begins to fetch there.
     async fn fetch(&mut self) -> Result<Fetch, Stopped> {
         let stream = self.settings.stream.clone();
         let (next, until, journal, seen) = (self.next(), self.until, self.journal, self.seen);
@@ -272,7 +272,7 @@ impl<P: Feed> SourceRun<P> {
         fetch.map_err(|fault| self.stopped(fault))
     }
 
-    /// Says whether a later attempt may succeed after `fault`.
+    /// Decides whether a later attempt may succeed after `fault`.
     fn stopped(&self, fault: Fault) -> Stopped {
         if let Some(denied) = self.connection.denied() {
             return Stopped::Failed(denied);
@@ -288,7 +288,7 @@ impl<P: Feed> SourceRun<P> {
         }
     }
 
-    /// Publishes the events of a message that the ring does not have.
+    /// Publishes those events of a message that the ring does not have.
     async fn take(&mut self, fetched: Fetched) -> Result<Step, Stopped> {
         let sequence = fetched.sequence;
         let bad = |bad| Stopped::Failed(Error::of_message(bad, sequence));
@@ -310,13 +310,13 @@ impl<P: Feed> SourceRun<P> {
         }
         self.leave_out(header.first).await?;
         for _ in header.first..self.next() {
-            events.next().transpose().map_err(bad)?; // the ring has it
+            events.next().transpose().map_err(bad)?; // the ring has this one
         }
         self.publish(&header, events, sequence).await?;
         Ok(Step::Next)
     }
 
-    /// Refuses a message of another type, or of another journal.
+    /// Refuses a message of another type or another journal.
     fn check(&mut self, header: &Header) -> Result<(), Stopped> {
         let (ours, theirs) = (self.decoding.fingerprint(), header.fingerprint);
         if ours != theirs {
@@ -326,7 +326,7 @@ impl<P: Feed> SourceRun<P> {
         find::check_journal(expected, header.ring).map_err(Stopped::Failed)
     }
 
-    /// Leaves out the positions up to `first`, at which the sink's ring had no events (I3).
+    /// Leaves out the positions up to `first`, which are a hole (I3).
     async fn leave_out(&mut self, first: u64) -> Result<(), Stopped> {
         while self.next() < first {
             let (from, left) = (self.next(), first - self.next());
@@ -344,7 +344,7 @@ impl<P: Feed> SourceRun<P> {
         Ok(())
     }
 
-    /// Decodes the rest of the events into the ring's slots.
+    /// Decodes the remaining events into the ring's slots.
     async fn publish(
         &mut self,
         header: &Header,
@@ -375,7 +375,7 @@ impl<P: Feed> SourceRun<P> {
                         progress.next = first + len;
                     });
                 }
-                // Another producer of the ring has claimed a position.
+                // Another producer of the ring has claimed positions.
                 Ok(Ok(published)) => {
                     let error = Error::WrongEpoch { ring: published, stream: first };
                     return Err(Stopped::Failed(error));
@@ -394,14 +394,14 @@ impl<P: Feed> SourceRun<P> {
     }
 }
 
-/// A time without an answer of the server.
+/// An outage of the server.
 struct Away {
     since: Instant,
-    /// What the last attempt came back with.
+    /// Reason why the last attempt failed.
     why: String,
 }
 
-/// Waits for `attempt`, but no longer than `left`. `None`: it took longer.
+/// Waits for `attempt`, but at most for `left`. `None`: it took longer.
 async fn at_most<T>(left: Option<Duration>, attempt: impl Future<Output = T>) -> Option<T> {
     match left {
         Some(left) => tokio::time::timeout(left, attempt).await.ok(),
@@ -409,13 +409,13 @@ async fn at_most<T>(left: Option<Duration>, attempt: impl Future<Output = T>) ->
     }
 }
 
-/// Why the source stopped reading.
+/// The reason why the source stopped reading.
 enum Stopped {
     Failed(Error),
     Away(String),
 }
 
-/// Why an event was not decoded.
+/// The reason why an event was not decoded.
 enum Refused {
     By(String),
     Bad(Bad),

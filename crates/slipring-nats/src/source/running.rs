@@ -1,4 +1,4 @@
-//! A source at work, as other threads see it.
+//! The handle through which other threads observe and end a running source.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,12 @@ use crate::errors::Error;
 use crate::nats::Connection;
 use crate::runtime::RunThread;
 
-/// Time between two looks at the end of a stream.
-const LOOK: Duration = Duration::from_secs(2);
+/// Interval at which a source that is behind asks for the stream's end.
+const END_INTERVAL: Duration = Duration::from_secs(2);
 /// Name of the source's thread.
 pub const THREAD: &str = "slipring-source";
 
-/// What the source's thread and its handle share.
+/// The state that the source's thread and its handle share.
 #[derive(Default)]
 pub struct SourceStatus {
     stop: Notify,
@@ -45,7 +45,7 @@ impl SourceStatus {
         Progress { lag: progress.end.saturating_sub(progress.next), ..progress }
     }
 
-    /// Takes note of the source's connection.
+    /// Stores a handle of the source's connection.
     pub fn connected(&self, connection: &Connection) {
         let requests = connection.requests();
         *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests);
@@ -57,16 +57,16 @@ impl SourceStatus {
         requests.as_ref().map(Connection::requests)
     }
 
-    /// Looks where the stream ends, now and then, while the source is behind. A source that waits
-    /// for a message is at the end.
-    pub async fn look_at_end(&self, stream: &str) {
+    /// Asks for the stream's end at intervals while the source is behind. A source that waits for a
+    /// message is at the end.
+    pub async fn follow_end(&self, stream: &str) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(END_INTERVAL).await;
             if !self.progress().is_behind {
                 continue;
             }
             let Some(requests) = self.requests() else { continue };
-            // What is wrong with the last message is told when it has its turn.
+            // A fault of the last message is reported when the source reads it.
             if let Ok(Some(last)) = requests.last(stream).await
                 && let Ok(header) = last.header()
             {
@@ -76,51 +76,50 @@ impl SourceStatus {
     }
 }
 
-/// What a source has done so far.
+/// A snapshot of a source's progress.
 ///
 /// Example: [`Source`](crate::Source).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What the source is doing.
+    /// Current activity of the source.
     pub state: State,
-    /// The position behind the last event that the source has published.
+    /// Position behind the last event that the source has published.
     pub next: u64,
-    /// Number of positions from there to the end of the stream, as far as the source knows: a
-    /// source that is behind asks for the end every two seconds. While the server is away, it does
-    /// not grow.
+    /// Number of positions from `next` to the end of the stream, as far as the source knows: a
+    /// source that is behind asks for the end every two seconds. The lag does not grow while the
+    /// server is away.
     pub lag: u64,
-    /// Events that it has published.
+    /// Number of published events.
     pub events: u64,
-    /// Messages that it has read.
+    /// Number of messages that were read.
     pub messages: u64,
-    /// Bytes of these messages: payloads with frames' headers.
+    /// Bytes of these messages: payloads, with the headers of frames.
     pub bytes: u64,
-    /// Messages that it has passed over, because the ring had their events.
+    /// Number of messages that were skipped because the ring had their events.
     pub passed_over: u64,
-    /// Positions without events.
+    /// Number of positions without events.
     pub holes: u64,
-    /// Times that the connection was lost, or left for another server, and there is one again.
+    /// Number of times that the source has connected again after it had lost or left a server.
     pub reconnects: u64,
-    /// Times that it had to begin anew at the server.
+    /// Number of times that the source had to start over at the server.
     pub restarts: u64,
-    /// Why it did so the last time, or what is gone at the stream's end. Empty if it never did, and
-    /// the stream has its end.
+    /// Reason of the last restart, or the loss at the stream's end. Empty: there was neither.
     pub last_doubt: String,
-    /// Number of the journal: that of the messages that it has read, or of all that the stream had
-    /// when the source was opened. The first message of a journal is written by a sink that opens,
-    /// in front of the first event.
+    /// Number of the journal: that of the messages that were read, or the only one in the stream
+    /// when the source was opened. A sink that opens writes the first message of a journal, in
+    /// front of the first event.
     pub journal: Option<[u8; 16]>,
-    /// The position behind the stream's last event, as far as it is known.
+    /// Known position behind the stream's last event.
     pub(crate) end: u64,
-    /// Whether there is a message that the source has not published.
+    /// Whether the stream has a message that the source has not published.
     pub(crate) is_behind: bool,
 }
 
-/// A source that fills its ring.
+/// A running source.
 ///
-/// Dropping it lets the source go on: it ends with its ring, or at the stream's end if it was asked
-/// to.
+/// Dropping the handle does not stop the source, which ends with its ring, or at the stream's end
+/// if it was asked to.
 ///
 /// Example: [`Source`](crate::Source).
 pub struct RunningSource {
@@ -129,7 +128,7 @@ pub struct RunningSource {
 }
 
 impl RunningSource {
-    /// Returns what the source has done so far.
+    /// Returns the source's current progress.
     ///
     /// Example: [`Source`](crate::Source).
     pub fn progress(&self) -> Progress {
@@ -143,30 +142,30 @@ impl RunningSource {
         self.thread.is_finished()
     }
 
-    /// Ends the source between two events, and closes the ring.
+    /// Asks the source to end between two events and to close the ring.
     ///
     /// Example: [`Source`](crate::Source).
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Waits for the source's end.
+    /// Waits until the source ends, and returns its last progress.
     ///
     /// Example: [`Source`](crate::Source).
     ///
     /// # Errors
-    /// What the source ended with.
+    /// The error that the source ended with.
     pub fn join(mut self) -> Result<Progress, Error> {
         self.ended().map(|()| self.progress())
     }
 
-    /// Waits as [`RunningSource::join`] does, but at most until `deadline`. `None`: the source
-    /// still runs.
+    /// Waits like [`RunningSource::join`], but at most until `deadline`. `None`: the source still
+    /// runs.
     ///
     /// Example: [`Source`](crate::Source).
     ///
     /// # Errors
-    /// What the source ended with. A later call returns no error.
+    /// The error that the source ended with. A later call returns no error.
     pub fn join_by(&mut self, deadline: Instant) -> Result<Option<Progress>, Error> {
         if !self.thread.is_finished_by(deadline) {
             return Ok(None);
@@ -174,7 +173,7 @@ impl RunningSource {
         self.ended().map(|()| Some(self.progress()))
     }
 
-    /// Waits for the thread, if no call has done so.
+    /// Waits for the thread, unless an earlier call has done so.
     fn ended(&mut self) -> Result<(), Error> {
         self.thread.join(|| self.shared.progress().next)
     }
