@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Without an address, the program starts a nats-server, which it finds or installs (`cargo xtask
-//! nats`), and prints its address. The server runs on when the program ends; the program says how
-//! to end it. The options:
+//! nats`), and prints its address. The server keeps running when the program ends, and the program
+//! prints how to end it. The options:
 //!
-//! - `--events N`: ends after N events. Unless given, it goes on until it is killed.
-//! - `--rate N`: events a second, at least 1, 100,000 unless given.
+//! - `--events N`: ends after N events. Default: runs until it is killed.
+//! - `--rate N`: events per second, at least 1. Default: 100,000.
 //!
-//! Kill it and start it again with the same address: it goes on where the stream ends. While the
-//! server is away, the program waits.
+//! Kill the program and start it again with the same address, and it continues where the stream
+//! ends. While the server is away, the program waits.
 
 #[path = "orders/mod.rs"]
 mod orders;
@@ -59,7 +59,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
     let (started, mut shown) = (Instant::now(), Shown::new());
     while tx.next_seq() < end {
-        // The pace is that of the clock, whatever the server does.
+        // The clock sets the pace, whatever the server does.
         let due = (started.elapsed().as_secs_f64() * arguments.rate as f64) as u64;
         let due = first.saturating_add(due);
         while tx.next_seq() < due.min(end) {
@@ -93,7 +93,7 @@ fn start_server() -> std::io::Result<String> {
     Ok(server.url())
 }
 
-/// Returns what the sink ended with. The ring only tells that a stage failed.
+/// Returns the sink's error. The ring only reports that a stage failed.
 fn failed(sink: RunningSink, ended: WaitError) -> Box<dyn std::error::Error> {
     sink.join().map_or_else(Into::into, |_| ended.into())
 }

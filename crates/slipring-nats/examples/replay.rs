@@ -5,9 +5,9 @@
 //! cargo run --release -p slipring-nats --example replay -- URL
 //! ```
 //!
-//! It follows the stream until it is killed, and waits while the server is away. With `--until-end`
-//! it ends behind the last order that the stream has when it starts; with `--events N` after N
-//! orders.
+//! The program follows the stream until it is killed, and waits while the server is away. With
+//! `--until-end` it ends behind the last order that the stream has at the start, and with `--events
+//! N` after N orders.
 
 #[path = "orders/mod.rs"]
 mod orders;
@@ -50,7 +50,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             Ok(batch) => batch,
             Err(BatchError::Wait(ended)) => break ended,
             Err(_) => {
-                std::thread::sleep(Duration::from_millis(1)); // no order has come
+                std::thread::sleep(Duration::from_millis(1)); // no order is available
                 continue;
             }
         };

@@ -47,7 +47,7 @@ struct Layout {
     header_length: U16,
     /// Size of each event, in bytes. 0: each event has its length in front, as a `u32`.
     event_size: U32,
-    /// Number of the journal: the epoch of its first ring.
+    /// Number of the journal, drawn at random when the journal begins.
     ring: [u8; 16],
     /// Number of the ring, drawn at random when the ring is made.
     epoch: [u8; 16],

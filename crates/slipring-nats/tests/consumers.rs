@@ -1,4 +1,4 @@
-//! Named consumers: what they have acknowledged, and the removal of it.
+//! Named consumers: their acknowledgements, and the removal of acknowledged events.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -10,7 +10,7 @@ use serde_json::json;
 use slipring_nats::{Decoding, Error, NamedConsumer, Server as At, Source, StreamSettings, trim};
 use slipring_nats_server::{Cluster, Purge, Server, free_port};
 
-/// Stores the events up to position `end`, at most ten in a message.
+/// Stores the events up to position `end`, at most ten per message.
 fn store_small(server: &Server, end: u64) {
     let open = sink(&server.url()).max_frame(HEADER + 10 * 8).open(numbers()).unwrap();
     let (mut tx, running) = start(open, 64);
@@ -23,7 +23,7 @@ fn named(server: &Server, name: &str) -> NamedConsumer {
     NamedConsumer::open(At::at(server.url()), STREAM, name).unwrap()
 }
 
-/// The position at which a consumer goes on that is opened now.
+/// Returns the position at which a newly opened consumer continues.
 fn next(server: &Server, name: &str) -> u64 {
     named(server, name).next_seq().unwrap()
 }
@@ -41,7 +41,7 @@ fn read(server: &Server, first: u64) -> Result<u64, Error> {
     source.join().map(|progress| progress.events)
 }
 
-/// The position in front of the message that has this one.
+/// Returns the first position of the message that has this one.
 fn message_of(frames: &[Frame], seq: u64) -> u64 {
     frames.iter().find(|frame| frame.end() > seq).map_or(seq, |frame| frame.after)
 }
@@ -59,7 +59,7 @@ fn a_consumer_goes_on_where_it_has_acknowledged() {
     for seq in [1, 10, 11, 400, 999, 1000] {
         billing.acknowledge(seq).unwrap();
         assert_eq!(billing.next_seq(), Some(seq));
-        // A message of which a part was acknowledged comes again.
+        // A message that was acknowledged in part comes again.
         assert_eq!(next(&server, "billing"), message_of(&frames, seq), "{seq}");
     }
     // The note can be moved back.
@@ -74,14 +74,14 @@ fn a_consumer_goes_on_where_it_has_acknowledged() {
     store_small(&server, 1100);
     assert_eq!(next(&server, "billing"), 1000);
     billing.acknowledge(1100).unwrap();
-    // The note is the stream's, and is gone with it.
+    // The note belongs to the stream, and is gone with it.
     client(&server).delete_stream(STREAM).unwrap();
     sink(&server.url()).open(numbers()).unwrap();
     assert_eq!(next(&server, "other"), 0);
     refused!(billing.acknowledge(0).unwrap_err(), Error::NoConsumer { .. }, STREAM, "billing");
 }
 
-/// A handle of a stream that was made anew says so, and the other handle's note stays.
+/// A handle of a stream that was recreated fails, and the other handle's note stays.
 #[test]
 fn a_consumer_does_not_outlive_its_stream() {
     let _watched = watched();
@@ -104,7 +104,7 @@ fn a_consumer_does_not_outlive_its_stream() {
     billing.acknowledge(100).unwrap();
 }
 
-/// A handle that has acknowledged all of the stream, and one whose stream has lost its end.
+/// One handle has acknowledged the whole stream, and the stream of the other has lost its end.
 #[test]
 fn what_the_stream_does_not_have_is_not_acknowledged() {
     let _watched = watched();
@@ -159,7 +159,7 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     let frames = scan(&mut client(&server));
     let (mut billing, mut audit) = (named(&server, "billing"), named(&server, "audit"));
     billing.acknowledge(700).unwrap();
-    // A consumer that has acknowledged nothing holds all.
+    // A consumer that has acknowledged nothing keeps all messages.
     let trim = trimmed(&server, &["billing", "audit"]).unwrap();
     assert_eq!((trim.messages, trim.oldest, trim.held_by.as_str()), (0, Some(0), "audit"));
     audit.acknowledge(405).unwrap();
@@ -171,15 +171,15 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     );
     let held = message_of(&frames, 405);
     assert_eq!((trim.oldest, left[0].after), (Some(held), held));
-    // Who needs what is left, has it all. Who needs more, is told.
+    // A source that needs the remaining events gets them all. One that needs more fails.
     assert_eq!(next(&server, "audit"), held);
     assert_eq!(read(&server, 405).unwrap(), 595);
     refused!(read(&server, held - 1).unwrap_err(), Error::Trimmed { .. }, held.to_string());
     refused!(audit.acknowledge(held - 1).unwrap_err(), Error::Trimmed { .. }, held.to_string());
-    // A new name begins with what is left.
+    // A new name begins with the remaining events.
     assert_eq!(next(&server, "late"), held);
 
-    // The last message stays, and a sink goes on behind it.
+    // The last message stays, and a sink continues behind it.
     for consumer in [&mut billing, &mut audit] {
         consumer.acknowledge(1000).unwrap();
     }
@@ -193,7 +193,7 @@ fn what_all_named_consumers_have_acknowledged_is_removed_and_no_more() {
     assert_eq!(read(&server, 1000).unwrap(), 200);
 }
 
-/// A program that is killed has acknowledged less than it has done.
+/// A killed program has done more than it has acknowledged.
 #[test]
 fn a_crash_before_the_acknowledgement_only_keeps_more() {
     let _watched = watched();
@@ -208,7 +208,7 @@ fn a_crash_before_the_acknowledgement_only_keeps_more() {
     while done < 600 {
         done += rx.poll(64, |value, at| assert_eq!(*value, event(at.seq))).unwrap() as u64;
     }
-    // All of it was released to the ring, and nothing is said to the server.
+    // All events were released to the ring, but the server knows nothing of that.
     drop((billing, source, rx));
     server.kill().unwrap();
     server.restart().unwrap();
@@ -266,7 +266,7 @@ fn names_that_say_nothing_are_refused() {
     let error = trimmed(&server, &["billing", "biling"]).unwrap_err();
     refused!(error, Error::NoConsumer { .. }, STREAM, "biling", "NamedConsumer::open");
 
-    // Consumers of other programs: one that acknowledges counts, and is not taken over.
+    // A consumer of another program counts if it acknowledges, and is not taken over.
     let mut client = client(&server);
     for (name, policy) in [("go", "explicit"), ("tail", "none")] {
         let config = json!({ "name": name, "durable_name": name, "ack_policy": policy });
@@ -280,13 +280,13 @@ fn names_that_say_nothing_are_refused() {
     refused!(error, Error::Option { .. }, "tail", "acknowledges nothing");
     assert_eq!(read(&server, 0).unwrap(), 100, "nothing was removed");
 
-    // What the server refuses.
+    // Calls that the server refuses.
     let mut config = client.stream_info(STREAM).unwrap()["config"].clone();
     config["deny_purge"] = json!(true);
     client.api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
     refused!(trimmed(&server, &["billing"]).unwrap_err(), Error::Server { .. }, "purge");
 
-    // A name that is removed is unknown, and begins anew.
+    // A removed name is unknown, and can be opened again from the start.
     billing.remove().unwrap();
     refused!(trimmed(&server, &["billing"]).unwrap_err(), Error::NoConsumer { .. }, "billing");
     assert_eq!(next(&server, "billing"), 0);

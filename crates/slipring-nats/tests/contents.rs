@@ -22,7 +22,7 @@ fn small(url: &str) -> Sink {
     sink.max_frame(HEADER + 64 * 8)
 }
 
-/// Whether the stream's positions follow each other, whatever was removed.
+/// Checks that the stream's positions are contiguous, whatever was removed, and returns their end.
 fn checked_end(client: &mut Client) -> u64 {
     scan(client).last().unwrap().end()
 }
@@ -73,7 +73,7 @@ fn a_sink_fails_on_request_when_the_stream_stays_full() {
     let error = running.join().unwrap_err();
     refused!(error, Error::Full { .. }, "maximum bytes exceeded", "raise its limits", "remove");
     let end = checked_end(&mut client(&server));
-    // So does the next one, if it has no room to begin.
+    // The next sink does so as well, if there is no room for its begin messages.
     let mut config = client(&server).stream_info(STREAM).unwrap()["config"].clone();
     let state = client(&server).stream_info(STREAM).unwrap()["state"].clone();
     config["max_bytes"] = state["bytes"].clone();
@@ -131,7 +131,7 @@ fn a_stream_that_discards_the_oldest_is_never_full() {
     tx.close();
     assert_eq!(running.join().unwrap().doubts, 0);
     assert_eq!(checked_end(&mut client(&server)), 20_000);
-    // A source that needs what was removed says where it can begin.
+    // A source that needs removed events says where it can begin.
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     let oldest = open.oldest().unwrap();
     assert!(oldest > 0);
@@ -167,8 +167,8 @@ fn an_emptied_stream_needs_a_position() {
     assert_eq!((frames[0].after, frames.last().unwrap().end()), (100, 200));
 }
 
-/// A stream that was emptied does not say what it had. So no source may end there as if it had read
-/// all, and one that waits says why.
+/// An emptied stream does not tell which events it had. So no source may end there as if it had
+/// read all, and a waiting source reports why it waits.
 #[test]
 fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
     let _watched = watched();
@@ -192,7 +192,7 @@ fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
     }
 }
 
-/// Returns what a source that reads to the end ends with, if `change` happens behind its opening.
+/// Returns the result of a source that reads to the end, if `change` happens after its opening.
 fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Error {
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     change(&mut client(server));
@@ -221,7 +221,7 @@ fn a_source_does_not_wait_for_an_end_that_is_gone() {
     refused!(purged, Error::Emptied { .. }, "first_seq");
 }
 
-/// A source that has read all of a stream which is then made anew, and has no message yet.
+/// The stream is recreated after a source has read all of it, and has no message yet.
 #[test]
 fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     let _watched = watched();
@@ -239,7 +239,7 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     let mut client = client(&server);
     let config = client.stream_info(STREAM).unwrap()["config"].clone();
     client.delete_stream(STREAM).unwrap();
-    // The server (2.15.1) may not be done with the removal.
+    // The server (2.15.1) may still be removing the stream.
     until("another stream", || client.create_stream(config.clone()).is_ok());
     let lost = |error: Error| {
         refused!(
@@ -256,7 +256,7 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     lost(start(source().until_end().expect_journal(journal), 100).0.join().unwrap_err());
     lost(start(source().expect_journal(journal), 100).0.join().unwrap_err());
 
-    // A ring without a position has lost nothing, and one of which nothing is known waits.
+    // A ring without a position has lost nothing, and a source without any knowledge waits.
     start(source().until_end().expect_journal(journal), 0).0.join().unwrap();
     let (waiting, _of) = start(source(), 100);
     let open = sink(&server.url()).resume_at(100).open(numbers()).unwrap();
@@ -264,8 +264,8 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     assert!(!waiting.is_finished());
 }
 
-/// The server comes back with less than a source has read, and with other events at the positions
-/// that are lost.
+/// The server comes back with less than a source has read, and with other events at the lost
+/// positions.
 #[test]
 fn a_source_that_has_read_later_messages_than_the_stream_has_says_so() {
     let _watched = watched();
@@ -309,7 +309,7 @@ fn a_sink_in_doubt_goes_on_behind_frames_that_retention_removed() {
     door.swallow(Direction::ToClient, true);
     feed(&mut tx, 500).unwrap();
     let mut client = client(&server);
-    // The window's frames are stored, and the first of them are gone.
+    // The window's frames are stored, and then the first of them are removed.
     until("frames", || scan(&mut client).first().is_some_and(|frame| frame.after > 10));
     door.swallow(Direction::ToClient, false);
     door.cut_now();
@@ -438,7 +438,7 @@ fn a_stream_that_is_made_anew_without_a_message_ends_its_sink() {
     );
 }
 
-/// Writes a message that looks like a frame, and returns what the sink and the source say of it.
+/// Writes a message that looks like a frame, and returns the errors of the sink and the source.
 fn strange(server: &Server, payload: &[u8], headers: Option<&[(&str, &str)]>) -> [Error; 2] {
     let (seq, _) = client(server).publish_acknowledged(SUBJECT, headers, payload).unwrap();
     let errors = [
@@ -478,7 +478,7 @@ fn messages_of_others_and_damaged_ones_are_refused() {
     for error in strange(&server, b"x", Some(&[("Slipring", "1 2 3")])) {
         refused!(error, Error::Damaged { .. }, "damaged");
     }
-    // The sink cannot know that what is gone had no events.
+    // The sink cannot know that the lost messages had no events.
     refused!(
         sink(&server.url()).open(numbers()).unwrap_err(),
         Error::LostAcknowledged { acknowledged: None, found: 10, gone: Some((3, 10)) },

@@ -1,4 +1,4 @@
-//! The numbers of sinks and sources.
+//! The counts of sinks and sources.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -81,7 +81,7 @@ fn a_source_tells_how_far_it_is_behind_the_stream() {
             progress.next + progress.lag == end
         });
     };
-    // The ring is full up to the next run of positions, and the source cannot go on.
+    // The ring has no room for the next run of positions, so the source waits.
     until("a full ring", || source.progress().next > 64 - 16);
     until_end_known(1000);
     assert_eq!(source.progress().state, State::Publishing);
@@ -94,7 +94,7 @@ fn a_source_tells_how_far_it_is_behind_the_stream() {
     }
     until_end_known(2000);
     assert_eq!(source.progress().lag, 0);
-    // It follows the stream.
+    // The source follows the stream.
     store(&server, 2030);
     until("the last events", || source.progress().next == 2030);
     until_end_known(2030);

@@ -1,4 +1,4 @@
-//! What the sink says that acknowledged events survive, and what it refuses for it.
+//! The durability that sinks report, and the streams that they refuse because of it.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -15,12 +15,12 @@ fn server_with_system(options: Options) -> Option<Server> {
     has_server().then(|| Server::start(options.system_account()).unwrap())
 }
 
-/// The system account's user.
+/// A user of the system account.
 fn system(server: &Server) -> At {
     At::at(server.url()).user("sys", "sys")
 }
 
-/// What holds of a new stream with these settings.
+/// Returns the durability of a new stream with these settings.
 #[track_caller]
 fn durability(sink: Sink) -> Durability {
     let open = sink.open(numbers()).unwrap();
@@ -81,7 +81,7 @@ fn a_server_that_always_syncs_is_found_by_the_check() {
     let checked = sink(&server.url()).check_power(system(&server));
     assert_eq!(durability(checked.clone()), Durability::Power);
     assert_eq!(durability(checked.require(Durability::Power)), Durability::Power);
-    // Without the check the sink knows less.
+    // Without the check, the sink knows less.
     assert_eq!(durability(sink(&server.url())), Durability::Process);
 }
 

@@ -1,4 +1,4 @@
-//! How sinks and sources end: by a function of the user's, by their ring, and on request.
+//! The ends of sinks and sources: by a function of the user, by their ring, and on request.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -18,13 +18,13 @@ fn by_market(server: &Server, encoding: Encoding<u64>) -> Sink2 {
     Sink2 { sink, encoding }
 }
 
-/// A sink, and how its events become bytes.
+/// A sink with its encoding.
 struct Sink2 {
     sink: Sink,
     encoding: Encoding<u64>,
 }
 
-/// Runs a sink whose function fails at position 20, beside a stage that reads all.
+/// Runs a sink whose function fails at position 20, beside a stage that reads everything.
 #[track_caller]
 fn fails_at_20(sink: Sink2) -> Error {
     let open = sink.sink.open(sink.encoding).unwrap();
@@ -42,7 +42,8 @@ fn fails_at_20(sink: Sink2) -> Error {
     running.join().unwrap_err()
 }
 
-/// Slots of a ring that a source fills one by one: it claims a quarter of the slots at once.
+/// Number of slots of a ring that a source fills one by one: it claims a quarter of the slots at
+/// once.
 const ONE_AT_A_TIME: usize = 4;
 
 #[test]
@@ -62,7 +63,7 @@ fn an_encoder_that_panics_fails_the_graph() {
         let sink = sink(&server.url());
         let error = fails_at_20(Sink2 { sink, encoding });
         refused!(error, Error::Function { seq: 20, .. }, name[0], name[1], name[2]);
-        // What came before may be stored or not, and nothing behind it.
+        // Earlier events may be stored or not, but no later one.
         let end = client(&server).messages(STREAM).unwrap().last().map(|last| frame(last).end());
         assert!(end.unwrap() <= 20);
         client(&server).delete_stream(STREAM).unwrap();
@@ -78,7 +79,7 @@ fn functions_of_single_messages_that_panic_fail_the_graph() {
     let market = |_: &u64| "orders.a".to_string();
     let named = move |number: &u64| {
         if is(number, 20) {
-            std::panic::panic_any(7); // no text
+            std::panic::panic_any(7); // a panic without a text
         }
         market(number)
     };
@@ -101,7 +102,7 @@ fn subjects_that_the_stream_does_not_have_fail_the_graph() {
     let _watched = watched();
     let Some(server) = server() else { return };
     let bytes = |number: &u64, bytes: &mut Vec<u8>| bytes.extend(number.to_le_bytes());
-    let long = format!("orders.{}", "a".repeat(1024 - 6)); // the server would end the connection
+    let long = format!("orders.{}", "a".repeat(1024 - 6)); // for this length the server would end the connection
     for subject in [
         &long,
         "",
@@ -316,7 +317,7 @@ fn a_source_follows_a_stream_that_has_no_message_yet() {
     let Some(server) = server() else { return };
     let config = serde_json::json!({ "name": STREAM, "subjects": [SUBJECT] });
     client(&server).create_stream(config).unwrap();
-    // One that goes to the end of nothing has nothing to do.
+    // A source that reads to the end of an unused stream has nothing to do.
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     assert_eq!((open.oldest(), open.end(), open.journal()), (None, None, None));
     let (tx, mut rx) = ring(0, 64);

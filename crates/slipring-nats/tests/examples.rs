@@ -1,4 +1,4 @@
-//! The two sides of the example, as a user starts them.
+//! The two sides of the example, started as a user starts them.
 
 mod common;
 
@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use common::*;
 
-/// Returns an example's program, as the sources now say it. `cargo test` builds all examples, but
-/// not for a single test file: the programs of an earlier build may be missing or old then.
+/// Returns an example's program, built from the current sources. `cargo test` builds the examples,
+/// but not if it is called for a single test file, so the programs may be missing or old.
 fn example(name: &str) -> Command {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
@@ -21,7 +21,7 @@ fn example(name: &str) -> Command {
             build.args(["build", "--quiet", "--package", "slipring-nats", "--examples"]);
             build.arg("--target-dir").arg(profile.parent().unwrap());
             if cfg!(feature = "metrics") {
-                build.arg("--all-features"); // as this test, whose library is built then
+                build.arg("--all-features"); // as for this test, so that the library is already built
             }
             if profile.ends_with("release") {
                 build.arg("--release");
@@ -33,8 +33,8 @@ fn example(name: &str) -> Command {
     Command::new(FOLDER.join(name))
 }
 
-/// Whether a program is there, and no older than its sources in this checkout. Cargo lists them
-/// beside it in a file of make's form: `program: source source`.
+/// Returns whether a program exists and is no older than its sources in this checkout. Beside the
+/// program, cargo lists them in a file of make's form: `program: source source`.
 fn is_current(program: &Path) -> bool {
     let modified = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
     let (Some(built), Ok(listed)) =
@@ -67,7 +67,7 @@ fn what_the_journal_publishes_comes_out_of_the_replay() {
     assert_eq!(last(&written), last(&text(&replayed)));
     assert!(last(&written).starts_with("20000 events up to 20000, sum "), "{written}");
 
-    // The next run goes on behind the first.
+    // The next run continues behind the first.
     let written = text(&example("journal").args(&arguments).output().unwrap());
     assert!(written.contains("begins at 20000"), "{written}");
     let first = [server.url(), "--events".into(), "40000".into()];
@@ -123,7 +123,7 @@ impl Lines {
     }
 }
 
-/// The server that `journal` has started: ended with its folder when the test ends.
+/// The server that `journal` has started. The test ends it, and removes its folder.
 struct Left {
     pid: Option<String>,
     folder: String,

@@ -1,4 +1,4 @@
-//! Faults: whatever is killed, cut, held back or removed, each position is stored once and in
+//! Faults. Whatever is killed, cut, held back or removed, each position is stored once and in
 //! order.
 
 mod common;
@@ -26,7 +26,7 @@ mod singles;
 #[path = "faults/takeovers.rs"]
 mod takeovers;
 
-/// The child processes of these tests run this one alone. Elsewhere it does nothing.
+/// The child processes of these tests run only this test. Elsewhere it does nothing.
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
 fn plays_a_role() {

@@ -1,4 +1,4 @@
-//! The plain life of a journal: a sink, a restart, a source.
+//! The normal life of a journal: a sink, a restart, a source.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -27,10 +27,10 @@ fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
     }
     let frames = scan(&mut client(&server));
     assert_eq!(frames.last().unwrap().end(), 30_000);
-    // A sink begins with as many messages as the one before may have in flight: 8, or none.
+    // A sink begins with as many messages as its predecessor may have in flight: 8, or none.
     let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
     assert_eq!(begun, 1 + 8 + 8);
-    // Each ring has an epoch of its own, and all are of one journal.
+    // Each ring has its own epoch, and all belong to one journal.
     assert!(frames.iter().all(|frame| frame.ring == frames[0].ring));
     assert!(frames[0].epoch != frames.last().unwrap().epoch);
 }
@@ -98,17 +98,17 @@ fn a_stream_may_begin_at_any_sequence() {
     running.join().unwrap();
     assert_eq!(scan(&mut client)[0].sequence, 1000);
     assert_eq!(read_all(&server, STREAM, 5), 505);
-    store(&server, 600); // a second sink goes on behind the first
+    store(&server, 600); // a second sink continues behind the first
     assert_eq!(scan(&mut client).last().unwrap().end(), 600);
 
-    // A sink goes on at 0 in an unused one, and a source waits for the first event.
+    // In an unused stream, a sink begins at 0, and a source waits for the first event.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": [SUBJECT], "first_seq": 7 })).unwrap();
     assert_eq!(read_all(&server, STREAM, 0), 0);
     store(&server, 10);
     assert_eq!(read_all(&server, STREAM, 0), 10);
 
-    // It was used, so that its emptiness is a loss, even where its first sequence is moved.
+    // A used stream that is empty has lost events, even if its first sequence was moved.
     client.purge(STREAM, Purge::All).unwrap();
     let last = client.stream_info(STREAM).unwrap()["state"]["last_seq"].as_u64().unwrap();
     let mut config = client.stream_info(STREAM).unwrap()["config"].clone();
@@ -235,7 +235,7 @@ fn a_journal_keeps_its_number_by_its_users_word() {
         store_by(to().resume_at(end - 100).journal(journal), end);
         until_next(&following, end);
     }
-    // So does the stream's own word.
+    // While the stream has messages, the number alone is enough.
     store_by(to().journal(journal), 400);
     until_next(&following, 400);
     assert_eq!(following.progress().journal, Some(journal));
@@ -245,7 +245,7 @@ fn a_journal_keeps_its_number_by_its_users_word() {
         "07".repeat(16),
         "Sink::journal"
     );
-    // Without a word the number is another one.
+    // Without a number from the user, the journal gets a new one.
     client.purge(STREAM, Purge::All).unwrap();
     store_by(to().resume_at(400), 500);
     until("the end", || following.is_finished());
@@ -270,7 +270,7 @@ fn a_source_that_is_opened_before_the_first_event_learns_the_journals_number() {
     let open = sink(&server.url()).open(numbers()).unwrap();
     until("the number", || early.progress().journal.is_some());
     assert_eq!(early.progress().journal, Some(open.journal()));
-    // A sink has begun, and there is no event yet.
+    // A sink has begun, but there is no event yet.
     let (later, number, _rx) = start();
     assert_eq!(number, Some(open.journal()));
     until("the same number", || later.progress().journal == number);

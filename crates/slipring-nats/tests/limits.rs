@@ -1,4 +1,4 @@
-//! The server or the stream takes less than before, while a sink has frames in flight.
+//! The server or the stream lowers its size limit while a sink has frames in flight.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -15,7 +15,7 @@ use slipring_nats::{
 };
 use slipring_nats_server::{Client, Direction, Options, Proxy, Server};
 
-/// Bytes that the server takes after it took a megabyte.
+/// Size limit of the server, in bytes, after it was a megabyte.
 const SMALL: u64 = 4096;
 
 /// Numbers as events of varying size.
@@ -23,16 +23,7 @@ fn varied() -> Encoding<u64> {
     Encoding::by("text", 1, |number: &u64, bytes| bytes.extend(number.to_le_bytes()))
 }
 
-/// Publishes without waiting, until the ring is full.
-fn fill(tx: &mut Producer<u64>) {
-    let event = |tx: &Producer<u64>| event(tx.next_seq());
-    let mut next = event(tx);
-    while tx.try_publish(|slot| *slot = next).is_ok() {
-        next = event(tx);
-    }
-}
-
-/// Starts a server that takes little, in the folder and at the port of a killed one.
+/// Starts a server with the lower limit, in the folder and at the port of a killed one.
 fn small(server: &Server) -> Server {
     let options = Options::new().max_payload(SMALL);
     Server::start(options.dir(server.dir()).port(server.port())).unwrap()
@@ -59,7 +50,7 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
         let (mut tx, running) = start(sink.open(encoding).unwrap(), 1 << 14);
         feed(&mut tx, 100).unwrap();
         until("the first events", || running.counters().acknowledged == 100);
-        // Frames of 16 kilobytes are in flight, and the server has them, or not.
+        // Frames of 16 kilobytes are in flight, and the server has stored them or not.
         match stored {
             true => door.swallow(Direction::ToClient, true),
             false => door.hold(Direction::ToServer, true),
@@ -81,7 +72,8 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
         assert_eq!((counters.acknowledged, counters.events), (40_000, 40_000), "{counters:?}");
         let frames = check_all(&mut client(&server), 40_000);
         let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
-        // It begins anew by as many as it may have in flight. What was never sent is just divided.
+        // The sink begins anew with as many messages as it may have in flight. Unsent frames are
+        // divided without that.
         let expected = if stored { (1, 1) } else { (2, 1 + 3) };
         assert_eq!((counters.incarnation, begun), expected, "{counters:?}");
     }
@@ -128,7 +120,7 @@ fn an_event_that_does_not_fit_any_more_is_named() {
     refused!(running.join().unwrap_err(), Error::TooLarge { .. }, "112 bytes", "max_msg_size");
 }
 
-/// The server takes less, and of the events in flight one does not fit.
+/// The server lowers its limit, and one of the events in flight does not fit.
 #[test]
 fn a_single_event_that_the_server_does_not_take_any_more_is_named() {
     let _watched = watched();
@@ -154,12 +146,12 @@ fn a_single_event_that_the_server_does_not_take_any_more_is_named() {
     }
 }
 
-/// Whether each message of the stream can be read.
+/// Checks that each message of the stream can be read.
 fn check_is_whole(server: &Server) -> bool {
     Source::of(At::at(server.url()), STREAM).open().is_ok()
 }
 
-/// A source follows all the while.
+/// A source follows the stream all the time.
 #[test]
 fn a_source_reads_on_across_frames_that_were_divided() {
     let _watched = watched();

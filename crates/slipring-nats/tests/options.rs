@@ -1,4 +1,4 @@
-//! Options without a meaning are refused by one line, and those with one hold at their extremes.
+//! Senseless options are refused with one line, and all others work at their extremes.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -112,7 +112,7 @@ fn a_stream_that_has_less_than_the_sink_would_create_is_refused_and_one_that_has
         assert!(remark.contains(word), "{word}: {remark}");
     }
     assert_eq!(remarks.len(), 4, "{remarks:?}");
-    // The sink that runs tells them, too.
+    // The running sink returns them as well.
     let (tx, running) = start(open, 64);
     assert_eq!(running.remarks(), remarks);
     tx.close();
@@ -162,7 +162,7 @@ fn an_event_that_no_message_can_hold_is_refused_at_the_start() {
     client(&server).create_stream(config).unwrap();
     let error = Sink::to(At::at(server.url()), "SMALL").open(big()).unwrap_err();
     refused!(error, Error::TooLarge { .. }, needs, "max_msg_size");
-    // Numbers fit.
+    // Numbers still fit.
     Sink::to(At::at(server.url()), "SMALL").open(numbers()).unwrap();
 }
 
@@ -207,7 +207,7 @@ fn a_sink_holds_at_the_extremes_of_its_options() {
         to().max_frame(usize::MAX),
         to().outage(Outage::FailAfter(Duration::MAX)),
         to().outage(Outage::DropAfter(Duration::MAX)),
-        // Each acknowledgement is late: the sink asks for the stream's end again and again.
+        // Each acknowledgement is late, so the sink keeps asking for the stream's end.
         to().ack_timeout(Duration::from_micros(300)),
     ] {
         let (mut tx, running) = start(sink.open(numbers()).unwrap(), 256);
@@ -231,7 +231,7 @@ fn a_source_of_another_journal_is_refused() {
     let (other, ours) = ("07".repeat(16), journal.map(|byte| format!("{byte:02x}")).concat());
     let error = source().expect_journal([7; 16]).open().unwrap_err();
     refused!(error, Error::OtherJournal { .. }, other, ours, "Source::expect_journal");
-    // The stream is made anew while a source reads it.
+    // The stream is recreated while a source reads it.
     let open = source().open().unwrap();
     let (tx, mut rx) = ring(0, 64);
     let source = open.start(Decoding::<u64>::plain("number", 1), tx).unwrap();

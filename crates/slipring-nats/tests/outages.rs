@@ -1,4 +1,4 @@
-//! The server is away: the ring waits, the sink fails or drops on request, and goes on afterwards.
+//! Outages: the ring waits, the sink fails or drops events on request, and continues afterwards.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -18,16 +18,6 @@ use slipring_nats_server::{Options, Proxy, Server, free_port, has_namespaces};
 
 /// A short time without an acknowledgement.
 const SHORT: Duration = Duration::from_millis(200);
-
-/// Publishes without waiting, until the ring is full.
-fn fill(tx: &mut Producer<u64>) -> u64 {
-    loop {
-        let seq = tx.next_seq();
-        if tx.try_publish(|slot| *slot = event(seq)).is_err() {
-            return seq;
-        }
-    }
-}
 
 /// Closes the ring of a sink, ends the source, and checks that both have all events before `end`.
 fn finish(
@@ -54,7 +44,7 @@ fn the_ring_fills_while_the_server_is_away_and_drains_when_it_is_back() {
     until("the first events", || running.counters().acknowledged == 100);
     server.kill().unwrap();
     until_state(&running, State::Away);
-    // The ring has what is not acknowledged, so it is full behind 64 more events.
+    // The ring keeps events that are not acknowledged, so it is full behind 64 more events.
     assert_eq!(fill(&mut tx), 164);
     until("the lag", || running.counters().lag == 64);
     std::thread::sleep(Duration::from_millis(100));
@@ -76,7 +66,7 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     }
     let port = free_port().unwrap();
     let url = format!("nats://127.0.0.1:{port}");
-    // Without a request, and when the time is over, they end with what is wrong.
+    // Without a time to wait, and when the time is over, they end with the error.
     for wait in [Duration::ZERO, SHORT] {
         let begun = Instant::now();
         let error = sink(&url).wait_for_server(wait).open(numbers()).unwrap_err();
@@ -100,7 +90,7 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     assert!(opening.iter().all(|thread| !thread.is_finished()) && !attached.is_finished());
     let _server = Server::start(Options::new().port(port)).unwrap();
     for thread in opening {
-        // One takes the stream over from the other.
+        // One sink takes the stream over from the other.
         thread.join().unwrap().unwrap();
     }
     let _ = attached.join().unwrap();
@@ -133,7 +123,7 @@ fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full()
     let sink = || sink(&server.url()).ack_timeout(SHORT);
     let open = sink().outage(Outage::FailAfter(Duration::from_secs(2))).open(numbers()).unwrap();
     let (mut tx, running) = start(open, 1 << 16);
-    // A megabyte more than the disk has.
+    // This is a megabyte more than the disk has.
     let fed = feed(&mut tx, 5 << 17);
     assert!(fed.is_err() || running.counters().acknowledged < 5 << 17);
     assert!(server.log().contains("no space left on device"), "{}", server.log());
@@ -141,7 +131,7 @@ fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full()
     let error = running.join().unwrap_err();
     assert!(matches!(error, Error::Away { .. }), "{error:?}");
     says(&error, &words);
-    // A sink that begins then finds no other words. Takes 15 s, the time limit of a takeover.
+    // A sink that begins now reports the same. Takes 15 s, the time limit of a takeover.
     let error = sink().open(numbers()).unwrap_err();
     assert!(matches!(error, Error::Away { .. }), "{error:?}");
     says(&error, &words);
@@ -181,7 +171,7 @@ fn a_sink_drops_on_request_and_the_stream_tells_the_hole() {
         until("all that was fed", || running.counters().acknowledged == end);
         server.kill().unwrap();
         let before = running.counters().dropped;
-        // Producers do not wait any more once the sink drops.
+        // Producers no longer wait once the sink drops events.
         end += 5_000;
         feed(&mut tx, end).unwrap();
         until("dropped events", || running.counters().dropped > before + 4_500);
@@ -200,7 +190,7 @@ fn a_sink_drops_on_request_and_the_stream_tells_the_hole() {
     let holes: Vec<u64> = frames.iter().map(|frame| frame.first - frame.after).collect();
     assert_eq!(holes.iter().filter(|hole| **hole > 0).count(), 2, "{holes:?}");
     assert_eq!(holes.iter().sum::<u64>(), counters.dropped);
-    // A source leaves the same positions out.
+    // A source leaves out the same positions.
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     let graph = slipring::Graph::new(64, || 0u64).shared();
     let key = graph.reader("replay");
@@ -257,7 +247,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
     let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0, 64);
     let cut = |count: u64| {
-        // A source that is not back from the last outage takes this one for the same.
+        // A source that is not back from the last outage would count this one as the same.
         until("both connections", || door.counts().open == 2);
         let before = (running.counters().reconnects, source.progress().restarts);
         door.cut_now();
@@ -269,7 +259,7 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
         assert!(!running.is_finished() && !source.is_finished(), "outage {count}");
     };
     cut(1);
-    // Longer than one outage may take, without an event.
+    // The pause is longer than an outage may take, and no event comes.
     std::thread::sleep(limit + Duration::from_millis(200));
     cut(2);
     feed(&mut tx, 100).unwrap();

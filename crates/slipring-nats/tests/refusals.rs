@@ -1,4 +1,4 @@
-//! Servers, users and streams that a sink or a source cannot use: one line each says what to do.
+//! Servers, users and streams that a sink or a source cannot use. One line each says what to do.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use slipring_nats::{Decoding, Encoding, Error, Server as At, Sink, Source, StreamSettings};
 use slipring_nats_server::{Client, Options, Server, free_port};
 
-/// What a sink to the tests' stream ends with when it opens.
+/// Returns the error of a sink to the tests' stream, as it opens.
 #[track_caller]
 fn sink_error(at: At) -> Error {
     Sink::to(at, STREAM).create(StreamSettings::new(SUBJECT)).open(numbers()).unwrap_err()
 }
 
-/// What a source ends with when it opens.
+/// Returns the error of a source, as it opens.
 #[track_caller]
 fn source_error(at: At) -> Error {
     Source::of(at, STREAM).open().unwrap_err()
 }
 
-/// A port at which each client meets `behaviour`. Ends with the first client.
+/// Returns a port at which the first client meets `behaviour`.
 fn port(behaviour: impl FnOnce(TcpStream) + Send + 'static) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("nats://{}", listener.local_addr().unwrap());
@@ -90,7 +90,7 @@ fn a_login_in_an_address() {
     let error = open(format!("nats://writer:gu%ss@{host}")).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("gu%ss"), "{error:?}");
     refused!(error, Error::Option { .. }, "%", "Server::user");
-    // A login that was chosen counts, and not that of the address.
+    // A chosen login counts, and not that of the address.
     let chosen = At::at(format!("nats://writer:guess@{host}")).user("writer", "se:cr@t/%");
     Source::of(chosen, STREAM).open().unwrap();
     let two = At::at(format!("nats://a:b@{host}")).or_at(format!("nats://c:d@{host}"));
@@ -105,7 +105,7 @@ fn a_login_in_an_address() {
 fn a_port_that_is_silent() {
     let _watched = watched();
     let (url, silent) = port(|mut client| {
-        let _ = client.read(&mut [0]); // until the sink goes
+        let _ = client.read(&mut [0]); // until the sink gives up
     });
     refused!(sink_error(At::at(&url)), Error::Unreachable { .. }, url, "check the address");
     silent.join().unwrap();
@@ -225,7 +225,7 @@ fn seeds_and_credentials_that_are_none() {
     refused!(error, Error::Denied { .. }, server.url(), "check the credentials");
 }
 
-/// A server whose user may do all but what `denied` names.
+/// A server whose user may use all subjects except for `denied`.
 fn restricted(denied: &str) -> Server {
     let users = format!(
         "authorization {{ users: [{{ user: w, password: w, permissions: {{ {denied} }} }},\n\
@@ -258,7 +258,7 @@ fn a_user_who_may_not_publish() {
     refused!(error, Error::Denied { .. }, server.url(), "orders", "permissions");
 }
 
-/// What a source that `denied` holds up ends with, and the server.
+/// Returns the error of a source that `denied` stops, and the server.
 fn source_denied(denied: &str) -> (Error, Server) {
     let server = restricted(denied);
     let at = |user: &str| At::at(server.url()).user(user, user);
@@ -300,7 +300,7 @@ fn a_server_without_jetstream_leads_to_one_with_it() {
     let leaf = Server::start(Options::new().jetstream(false).extra(&leaf)).unwrap();
     let at = || At::at(leaf.url()).domain("hub");
     let sink = || Sink::to(at(), STREAM).create(StreamSettings::new(SUBJECT)).open(numbers());
-    // The leaf node connects by itself, soon.
+    // The leaf node soon connects by itself.
     let deadline = Instant::now() + SOON;
     let open = loop {
         match sink() {
@@ -335,7 +335,7 @@ fn a_stream_is_created_only_on_request() {
     sink().open(numbers()).unwrap();
 }
 
-/// What a sink says of a stream with these settings.
+/// Returns the error of a sink to a stream with these settings.
 #[track_caller]
 fn shaped(client: &mut Client, url: &str, settings: Value) -> Error {
     let mut config = json!({ "name": STREAM, "subjects": [SUBJECT] });
@@ -350,7 +350,7 @@ fn shaped(client: &mut Client, url: &str, settings: Value) -> Error {
     Sink::to(At::at(url), STREAM).open(numbers()).unwrap_err()
 }
 
-/// The settings of a stream that stores a marker where the last message of a subject is removed.
+/// Settings of a stream that stores a marker where the last message of a subject is removed.
 fn marking() -> Value {
     let second = 1_000_000_000;
     json!({ "allow_msg_ttl": true, "subject_delete_marker_ttl": second, "max_age": second })
@@ -384,7 +384,7 @@ fn a_stream_of_another_shape() {
         let error = shaped(&mut client, &server.url(), settings);
         refused!(error, Error::WrongStream { .. }, STREAM, what, "use another stream");
     }
-    // All that is wrong is said at once.
+    // All mistakes are reported at once.
     let both = json!({ "retention": "interest", "max_msgs_per_subject": 3, "no_ack": true });
     let error = shaped(&mut client, &server.url(), both);
     refused!(error, Error::WrongStream { .. }, "interest", "3 messages", "no_ack");
@@ -401,7 +401,7 @@ fn a_sealed_stream() {
     client.api(&format!("STREAM.UPDATE.{STREAM}"), config).unwrap();
     let error = sink_error(At::at(server.url()));
     refused!(error, Error::WrongStream { .. }, STREAM, "sealed", "use another stream");
-    // It can be read.
+    // The stream can still be read.
     let open = Source::of(At::at(server.url()), STREAM).open().unwrap();
     assert_eq!(open.end(), Some(0));
 }
@@ -451,7 +451,7 @@ fn subjects_that_the_stream_does_not_have() {
     let subjects: Vec<_> =
         client.messages(STREAM).unwrap().into_iter().map(|message| message.subject).collect();
     assert_eq!(subjects, ["a.frames", "b"]);
-    // A pattern has no one subject for frames.
+    // A pattern does not give frames one subject.
     client.delete_stream(STREAM).unwrap();
     client.create_stream(json!({ "name": STREAM, "subjects": ["a.>"] })).unwrap();
     refused!(sink().open(numbers()).unwrap_err(), Error::Option { .. }, "a.>", "Sink::subject");

@@ -1,4 +1,4 @@
-//! Streams whose end is gone, by the server's own word.
+//! Streams that have lost their end, according to the server itself.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -32,7 +32,7 @@ fn last_sequence(client: &mut Client) -> u64 {
 }
 
 type Way = fn(&mut Server);
-/// Ways in which the last messages go.
+/// Ways in which a stream loses its last messages.
 const WAYS: [(&str, Way); 3] = [
     ("an administrator deletes the last message", |server| {
         let mut client = client(server);
@@ -56,8 +56,8 @@ const WAYS: [(&str, Way); 3] = [
     }),
 ];
 
-/// Returns the position behind the last event that can be read, and the first and the last sequence
-/// of what is gone behind it.
+/// Returns the position behind the last readable event, and the first and the last sequence of the
+/// lost messages.
 fn end(server: &Server) -> (u64, u64, u64) {
     let mut client = client(server);
     let last = last_sequence(&mut client);
@@ -71,7 +71,7 @@ fn source(server: &Server) -> Source {
     Source::of(At::at(server.url()), STREAM)
 }
 
-/// Returns what a source into a ring that begins at `first` ends with.
+/// Returns the result of a source whose ring begins at `first`.
 fn ends(source: Source, first: u64) -> Result<Progress, Error> {
     let (running, reading) = follow(source, first, 1024);
     let ended = running.join();
@@ -87,7 +87,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         println!("{name}");
         store_1000(&server);
         let journal = source(&server).open().unwrap().journal().unwrap();
-        // A consumer has read all, and goes on later.
+        // A consumer has read all, and continues later.
         assert_eq!(ends(source(&server).until_end(), 0).unwrap().next, 1000);
         way(&mut server);
         let (end, first, last) = end(&server);
@@ -142,7 +142,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
     }
 }
 
-/// Takes ten seconds, after which a source that gets nothing asks whether there is more.
+/// Takes ten seconds, after which a source without messages asks whether there are more.
 #[test]
 fn a_source_that_has_read_what_is_left_says_what_is_gone() {
     let _watched = watched();
@@ -175,7 +175,7 @@ fn a_ring_keeps_the_journal_by_its_users_word() {
     feed(&mut tx, 1100).unwrap();
     tx.close();
     running.join().unwrap();
-    // The consumer that has read all goes on, and the stream tells the hole to others.
+    // The consumer that has read all continues, and the stream declares the hole to others.
     let progress = ends(source(&server).until_end().expect_journal(journal), 1000).unwrap();
     assert_eq!((progress.events, progress.holes), (100, 0));
     let behind = ends(source(&server).until_end(), 0).unwrap_err();
@@ -199,7 +199,8 @@ fn a_sink_in_doubt_names_an_end_that_is_gone() {
     );
 }
 
-/// What is gone was there when the sink had its last acknowledgement, so it knows what it was.
+/// The lost messages were there at the sink's last acknowledgement, so it knows that they had no
+/// events.
 #[test]
 fn a_sink_goes_on_behind_begin_messages_that_are_gone() {
     let _watched = watched();
@@ -220,8 +221,8 @@ fn a_sink_goes_on_behind_begin_messages_that_are_gone() {
     assert_eq!(scan(&mut client).last().unwrap().end(), 1100);
 }
 
-/// A sink that begins looks at as many messages as the sink before may have had in flight at once.
-/// The first of them follows the one in front of it, too.
+/// A new sink checks as many messages as its predecessor may have had in flight at once. The first
+/// of them must follow its own predecessor as well.
 #[test]
 fn a_gap_in_the_window_of_the_sink_before_is_named() {
     let _watched = watched();

@@ -1,4 +1,4 @@
-//! What the two sides of the journal share.
+//! The code that both sides of the journal share.
 #![allow(dead_code, reason = "each side uses a part")]
 
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Makes the order of a position, so that the other side can tell a wrong one.
+    /// Makes the order of a position, so that the other side can detect a wrong one.
     pub fn at(seq: u64) -> Order {
         let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let instrument = [mixed, 0, 0, 0, 0];
@@ -35,7 +35,7 @@ impl Order {
         }
     }
 
-    /// Adds the order to a sum that depends on the orders' sequence.
+    /// Adds the order to a sum that depends on the sequence of the orders.
     pub fn add_to(&self, sum: u64) -> u64 {
         let words =
             self.number ^ (self.price as u64).rotate_left(17) ^ self.quantity.rotate_left(41);
@@ -43,7 +43,7 @@ impl Order {
     }
 }
 
-/// Says on stderr what a side ended with.
+/// Prints the error that a side ended with to stderr.
 pub fn ended(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,7 +90,7 @@ pub fn arguments() -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Ends a line: with the reason, if a side does not get on.
+/// Returns the end of a line, with the reason if a side makes no progress.
 pub fn end_line(state: State, why: &str) {
     match state {
         State::Publishing | State::Ended => println!(),
@@ -98,7 +98,7 @@ pub fn end_line(state: State, why: &str) {
     }
 }
 
-/// Says once a second that it is time for a line.
+/// Tells once a second that a line is due.
 pub struct Shown(Instant);
 
 impl Shown {

@@ -1,12 +1,12 @@
 use super::*;
 
-/// FNV-1a of `order`, 0, 1 and 8, by another program.
+/// FNV-1a of `order`, 0, 1 and 8, computed by another program.
 const FINGERPRINT: u64 = 0x62fd_1a77_e923_11bc;
 
 /// Number of random frames of each test.
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 400 };
 
-/// A header with random fields that are in order.
+/// Returns a header with random fields that contradict nothing.
 fn header(event_size: u32, count: u32) -> Header {
     let after = fastrand::u64(..u64::MAX / 2);
     Header {
@@ -23,7 +23,7 @@ fn header(event_size: u32, count: u32) -> Header {
     }
 }
 
-/// Random events: of `size` bytes each, or of random sizes if it is 0.
+/// Returns random events of `size` bytes each, or of random sizes if it is 0.
 fn events(size: usize, count: u32) -> Vec<Vec<u8>> {
     let event = |_| {
         let length = if size == 0 { fastrand::usize(..40) } else { size };
@@ -32,7 +32,7 @@ fn events(size: usize, count: u32) -> Vec<Vec<u8>> {
     (0..count).map(event).collect()
 }
 
-/// The bytes of a frame with these events.
+/// Returns the bytes of a frame with these events.
 fn frame(header: &Header, events: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     for event in events {
@@ -45,7 +45,7 @@ fn frame(header: &Header, events: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A random frame, of events of one size or of varying sizes.
+/// Returns a random frame with events of one size or of varying sizes.
 fn any_frame() -> (Header, Vec<Vec<u8>>, Vec<u8>) {
     let (size, count) = (fastrand::u32(..20) * fastrand::u32(..2), fastrand::u32(..12));
     let (header, events) = (header(size, count), events(size as usize, count));
@@ -53,7 +53,7 @@ fn any_frame() -> (Header, Vec<Vec<u8>>, Vec<u8>) {
     (header, events, bytes)
 }
 
-/// Writes `number` at `at`, and makes the checksum right again.
+/// Writes `number` at offset `at`, and corrects the checksum.
 fn forge(bytes: &mut [u8], at: usize, number: &[u8]) {
     bytes[at..at + number.len()].copy_from_slice(number);
     let (head, payload) = bytes.split_at(HEADER);
@@ -139,7 +139,7 @@ fn a_frame_that_is_cut_or_goes_on_is_refused() {
     }
 }
 
-/// The checksum protects against accidents only: a reader stays within the payload, whatever a
+/// The checksum protects only against accidents. A reader stays within the payload, whatever a
 /// frame with a right checksum says.
 #[test]
 fn forged_numbers_lead_nowhere_beyond_the_payload() {
@@ -171,7 +171,7 @@ fn forged_lengths_of_events_are_refused() {
         let count = fastrand::u32(1..8);
         let (header, events) = (header(0, count), events(0, count));
         let mut bytes = frame(&header, &events);
-        // The length of a random event becomes another one.
+        // A random event gets another length.
         let victim = fastrand::usize(..events.len());
         let before: usize = events[..victim].iter().map(|event| LENGTH + event.len()).sum();
         let length =

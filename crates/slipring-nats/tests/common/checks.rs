@@ -1,4 +1,4 @@
-//! What each error's text is to be, and waits for what another thread does.
+//! Checks of errors' texts, and waits for other threads.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test file uses a part")]
 
 use std::fmt::Display;
@@ -31,7 +31,7 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
-/// Waits until `reached` is true. `what` is shown as it is when the time has passed.
+/// Waits until `reached` is true. `what` is formatted only if the time runs out.
 #[track_caller]
 pub fn until(what: impl Display, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
@@ -41,7 +41,7 @@ pub fn until(what: impl Display, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the sink says that it does this.
+/// Waits until the sink has this state.
 #[track_caller]
 pub fn until_state(sink: &RunningSink, state: State) {
     until(format_args!("{state:?}: {sink:?}"), || sink.counters().state == state);
@@ -54,8 +54,8 @@ pub fn until_next(source: &RunningSource, next: u64) {
     until(what, || source.progress().next == next);
 }
 
-/// A sink whose frame with the events of positions 10 to 19 is stored, and whose acknowledgement
-/// does not arrive.
+/// A sink that has stored a frame with the events of positions 10 to 19, and does not get the
+/// acknowledgement.
 pub struct Unanswered {
     door: Proxy,
     running: RunningSink,

@@ -18,7 +18,7 @@ use slipring_nats_server::{Client, Options, Server, Stored, binary, wait_for};
 
 pub use watchdog::watched;
 
-/// Time limit of a wait for something that happens at once, as a rule.
+/// Time limit of a wait for something that usually happens at once.
 pub const SOON: Duration = Duration::from_secs(30);
 /// Name of the stream in these tests.
 pub const STREAM: &str = "ORDERS";
@@ -27,7 +27,8 @@ pub const SUBJECT: &str = "orders";
 /// Length of a frame's header, in bytes.
 pub const HEADER: usize = 104;
 
-/// Whether there is a server program. Without one the test does not run, and says so on stderr.
+/// Returns whether there is a server program. Without one the test does not run, and says so on
+/// stderr.
 pub fn has_server() -> bool {
     let found = binary::find();
     if let Err(error) = &found {
@@ -41,7 +42,7 @@ pub fn server() -> Option<Server> {
     has_server().then(|| Server::start(Options::new()).unwrap())
 }
 
-/// Returns a client of the oracle's own.
+/// Returns a separate client for the oracle.
 pub fn client(server: &Server) -> Client {
     Client::connect(server.port(), None).unwrap()
 }
@@ -67,7 +68,7 @@ pub fn start(open: OpenSink<u64>, capacity: usize) -> (Producer<u64>, RunningSin
     (tx, open.start(journal).unwrap())
 }
 
-/// Stores the events up to position `end` by a sink of its own.
+/// Stores the events up to position `end` with a separate sink.
 pub fn store(server: &Server, end: u64) {
     let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     feed(&mut tx, end).unwrap();
@@ -90,6 +91,16 @@ pub fn feed(tx: &mut Producer<u64>, end: u64) -> Result<(), slipring::WaitError>
         tx.publish(|slot| *slot = event(seq))?;
     }
     Ok(())
+}
+
+/// Publishes without waiting until the ring is full, and returns the next position.
+pub fn fill(tx: &mut Producer<u64>) -> u64 {
+    loop {
+        let seq = tx.next_seq();
+        if tx.try_publish(|slot| *slot = event(seq)).is_err() {
+            return seq;
+        }
+    }
 }
 
 /// Fills a ring from position `first` on, and checks each event on a thread, which returns the
@@ -163,7 +174,7 @@ pub fn frame(message: &Stored) -> Frame {
     }
 }
 
-/// A message's own sequence, whatever the oracle's client calls it.
+/// The sequence of a message, whatever the oracle's client calls it.
 trait Sequence {
     fn sequence(&self) -> u64;
 }
@@ -174,8 +185,8 @@ impl Sequence for Stored {
     }
 }
 
-/// Reads all frames of the stream, and checks that their positions are contiguous, each once, and
-/// that each event is the one of its position. Returns the frames.
+/// Reads and returns all frames of the stream. Checks that their positions are contiguous, and that
+/// each event is the one of its position.
 pub fn scan(client: &mut Client) -> Vec<Frame> {
     // After an election, JetStream may refuse a request for a moment.
     let messages = wait_for("the stream's messages", SOON, || client.messages(STREAM)).unwrap();
@@ -184,7 +195,7 @@ pub fn scan(client: &mut Client) -> Vec<Frame> {
     frames
 }
 
-/// Checks frames as [`scan`] does.
+/// Checks frames like [`scan`].
 pub fn check(frames: &[Frame]) {
     let (mut next, mut incarnation) = (frames.first().map_or(0, |frame| frame.after), 0);
     for frame in frames {

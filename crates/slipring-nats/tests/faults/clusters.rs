@@ -1,4 +1,4 @@
-//! Three servers, of which the leader of the stream is killed, or cut off, while a sink publishes.
+//! Clusters of three servers. The stream's leader is killed or cut off while a sink publishes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use slipring_nats_server::{Cluster, Proxy};
 use crate::common::*;
 use crate::support::*;
 
-/// Returns where the servers of a cluster are. The first one differs from call to call.
+/// Returns the addresses of a cluster's servers. The first one differs from call to call.
 fn at(cluster: &Cluster, first: usize) -> At {
     let urls = cluster.urls();
     (1..urls.len())
@@ -24,7 +24,7 @@ fn the_leader_of_three_replicas_is_killed() {
     });
 }
 
-/// A leader that is stopped and goes on takes itself for the leader for a while.
+/// A leader that was stopped and resumed takes itself for the leader for a while.
 #[test]
 fn the_leader_of_three_replicas_is_stopped() {
     let _watched = watched();
@@ -34,7 +34,7 @@ fn the_leader_of_three_replicas_is_stopped() {
     });
 }
 
-/// What the leader and the others send each other is held up, and comes late or never.
+/// Traffic between the leader and the others is held up, and comes late or never.
 #[test]
 fn the_leader_of_three_replicas_is_isolated() {
     let _watched = watched();
@@ -48,8 +48,8 @@ fn the_leader_of_three_replicas_is_isolated() {
     });
 }
 
-/// A sink and a source have a connection to a server that has none to the others. They go to one of
-/// those.
+/// A sink and a source are connected to a server that is cut off from the others. They move to
+/// another one.
 #[test]
 fn a_sink_and_a_source_leave_an_isolated_server() {
     let _watched = watched();
@@ -75,7 +75,7 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
             acknowledged(&running, tx.next_seq());
             follower.wait_for(tx.next_seq());
             if round % 2 == 0 {
-                // Both others are gone until the sink has tried to go to them.
+                // Both others are gone until the sink has tried to move to them.
                 let others = [1, 2].map(|n| (number + n) % 3);
                 others.iter().for_each(|other| cluster.kill(*other).unwrap());
                 feed_some(&mut tx, rng, 500);
@@ -102,7 +102,7 @@ fn a_sink_and_a_source_leave_an_isolated_server() {
     });
 }
 
-/// The replicas answer no question about the stream until they know that its leader is gone.
+/// The replicas answer no request about the stream until they know that its leader is gone.
 #[test]
 fn a_sink_and_a_source_open_while_a_leader_is_elected() {
     let _watched = watched();
@@ -125,8 +125,8 @@ fn a_sink_and_a_source_open_while_a_leader_is_elected() {
     opened.1.unwrap();
 }
 
-/// A leader that was replaced may tell of a loss that is none, so a loss counts only after some
-/// seconds. Then it has its own error, for a sink that runs and for one that takes over.
+/// A replaced leader may report a loss that is none, so a loss counts only after some seconds.
+/// After that a running sink and a new one each end with the error of a loss.
 #[test]
 fn a_message_removed_from_three_replicas_is_a_loss() {
     let _watched = watched();
@@ -147,7 +147,7 @@ fn a_message_removed_from_three_replicas_is_a_loss() {
     let [.., before, last] = frames.as_slice() else { panic!("few frames: {frames:?}") };
     client.delete_message(STREAM, last.sequence).unwrap();
     proxy.cut_now();
-    // A ring whose last event was acknowledged, and that has outlived its sink.
+    // The ring's last event was acknowledged, and the ring has outlived its sink.
     let surviving = ring(100, 256).1;
     let error = sink(at(&cluster, 1)).attach(numbers(), surviving, epoch).unwrap_err();
     for error in [error, failure(running)] {
@@ -156,7 +156,7 @@ fn a_message_removed_from_three_replicas_is_a_loss() {
     }
 }
 
-/// Takes the leader away `number` times, and gives it back, while a sink publishes and a source
+/// Takes the leader away and gives it back `number` times, while a sink publishes and a source
 /// reads.
 fn leaders(
     make: fn() -> std::io::Result<Cluster>,
@@ -177,7 +177,7 @@ fn leaders(
         for _ in 0..number {
             feed_some(&mut tx, rng, 500);
             let leader = cluster.wait_for_leader(STREAM).unwrap();
-            // Before, in the middle of or behind the next frames.
+            // This happens before, during or after the next frames.
             feed_some(&mut tx, rng, 300);
             spin(rng, 3_000);
             change(&mut cluster, leader, false);

@@ -8,18 +8,18 @@ use slipring_nats_server::{ApiError, Client, Proxy, Purge, Server};
 use crate::common::*;
 use crate::support::*;
 
-/// The server's number of "error creating store for stream".
+/// The server's code of "error creating store for stream".
 const NO_STORE: u64 = 10_049;
 
-/// A server whose stream is made anew for each scenario.
+/// A server whose stream is recreated for each scenario.
 struct World {
     server: Server,
     client: Client,
-    /// The way of the sink to the server.
+    /// The proxy between the sink and the server.
     proxy: Proxy,
 }
 
-/// A stream with a running sink, and what was published.
+/// A stream with a running sink and the producer of its ring.
 struct Stream {
     tx: Producer<u64>,
     sink: RunningSink,
@@ -33,7 +33,7 @@ impl World {
         Some(World { server, client, proxy })
     }
 
-    /// Makes the stream anew, with at least 20 messages, all acknowledged.
+    /// Recreates the stream with at least 20 messages, all of them acknowledged.
     fn stream(&mut self, rng: &mut Rng) -> Stream {
         self.make_anew();
         let first = rng.u64(..1000);
@@ -44,8 +44,8 @@ impl World {
         Stream { tx, sink, first }
     }
 
-    /// Removes the stream if there is one, and makes it. Once in some hundred times the server
-    /// (2.15.1) is not done with the removal when it says so: it brings the old messages back, or
+    /// Removes the stream if there is one, and creates it. Once in some hundred times, the server
+    /// (2.15.1) reports the removal before it is complete: it then brings the old messages back, or
     /// cannot create the store.
     fn make_anew(&mut self) {
         let config = serde_json::json!({
@@ -79,7 +79,7 @@ impl World {
         self.client.publish_acknowledged(SUBJECT, None, b"{\"order\": 7}").unwrap().0
     }
 
-    /// Puts the sink in doubt, and returns the error that it ends with.
+    /// Puts the sink in doubt, and returns its error.
     fn doubt(&mut self, stream: Stream) -> Error {
         self.proxy.cut_now();
         failure(stream.sink)
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// A purge of what each source has read disturbs neither the sink nor the source.
+/// A purge of events that each source has read disturbs neither the sink nor the source.
 fn purged_while_healthy(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let follower = Follower::start(world.at(), stream.first);
@@ -132,7 +132,7 @@ fn trimmed(world: &mut World, rng: &mut Rng) {
     Follower::start(world.at(), oldest).finish(stream.tx.next_seq());
 }
 
-/// A source that reads finds that all was removed, and more was appended.
+/// A reading source finds that all messages were removed and others were appended.
 fn trimmed_before_a_reading_source(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let theirs = Proxy::to(world.server.port()).unwrap();
@@ -171,11 +171,11 @@ fn gap(world: &mut World, rng: &mut Rng) {
         "{error:?} {missing:?}"
     );
     assert_numbers(&error, &[from, to - 1, sequence]);
-    // A ring that is halted does not hand out all that it has.
+    // A halted ring does not hand out all of its events.
     assert!(end <= from);
 }
 
-/// A foreign message is behind, or in place of, the sink's.
+/// A foreign message stands behind the sink's messages, or in place of one.
 fn foreign(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let follower = Follower::start(world.at(), stream.first);
@@ -197,8 +197,8 @@ fn foreign(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// No message is left that says where to go on. A sink that runs knows it nevertheless, unless the
-/// stream's last sequence is another one than the sink left.
+/// No message is left that tells where to continue. A running sink knows the place nevertheless,
+/// unless the stream's last sequence is not the one that the sink left.
 fn emptied(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     world.client.purge(STREAM, Purge::All).unwrap();
@@ -230,7 +230,7 @@ fn emptied(world: &mut World, rng: &mut Rng) {
     scan(&mut world.client);
 }
 
-/// The last messages are gone, though they were acknowledged.
+/// The last messages are gone although they were acknowledged.
 fn tail_removed(world: &mut World, rng: &mut Rng) {
     let stream = world.stream(rng);
     let (last, end) = (world.last(), stream.tx.next_seq());
@@ -244,7 +244,7 @@ fn tail_removed(world: &mut World, rng: &mut Rng) {
     assert_numbers(&error, &[end - 1, found]);
 }
 
-/// The stream is removed, and made again by another ring.
+/// The stream is removed, and recreated by another ring.
 fn made_anew(world: &mut World, rng: &mut Rng) {
     let mut stream = world.stream(rng);
     let follower = Follower::start(world.at(), stream.first);
@@ -259,7 +259,7 @@ fn made_anew(world: &mut World, rng: &mut Rng) {
     let (mut tx, running) = start(open, 64);
     feed_some(&mut tx, rng, 100);
     if tx.next_seq() == ours {
-        feed_some(&mut tx, rng, 1); // else the source learns nothing before the next message
+        feed_some(&mut tx, rng, 1); // otherwise the source learns nothing before the next message
     }
     let end = tx.next_seq();
     tx.close();

@@ -13,7 +13,7 @@ use crate::roles::*;
 use crate::singles;
 use crate::support::*;
 
-/// Steps of a sink that each run passes, in their order. Those of taking over come once.
+/// Steps of a sink that each run passes, in their order. The steps of the takeover come once.
 const ONCE: [&str; 5] =
     ["sink-connected", "sink-checked", "sink-tail-read", "sink-begin-sent", "sink-begun"];
 const OFTEN: [&str; 6] = [
@@ -22,9 +22,9 @@ const OFTEN: [&str; 6] = [
     "sink-sent",
     "sink-acknowledged",
     "sink-released",
-    "sink-acknowledged", // and the next one passes over what is stored
+    "sink-acknowledged", // and the next sink skips the stored events
 ];
-/// Steps that a sink passes whose acknowledgements are too late.
+/// Steps of a sink whose acknowledgements are too late.
 const IN_DOUBT: [&str; 3] = ["sink-in-doubt", "sink-asked", "sink-resolved"];
 
 /// A ring of processes that outlives its sinks.
@@ -47,7 +47,7 @@ impl Journal {
         Role::start("sink", &values, None)
     }
 
-    /// Publishes what there is room for.
+    /// Publishes as many events as there is room for.
     fn feed(&mut self) {
         let room = self.tx.remaining() as u64;
         let end = self.tx.next_seq() + room.min(7);
@@ -79,7 +79,7 @@ impl Journal {
         assert!(released <= stored(&mut self.client), "released {released}");
     }
 
-    /// Has a last sink store the rest, and checks the stream.
+    /// Lets a last sink store the rest, and checks the stream.
     fn finish(mut self) -> Vec<Frame> {
         let mut role = self.sink();
         (0..100).for_each(|_| self.feed());
@@ -106,11 +106,11 @@ enum Network {
     Good,
     /// The answers come later than the sink waits for them.
     Slow,
-    /// Connections are cut now and then, once the sink has begun.
+    /// Connections are cut at intervals, once the sink has begun.
     Cut,
 }
 
-/// Calls `run` for each step of a sink, and the time at which it is killed.
+/// Calls `run` for each step of a sink, with the number of the pass at which it is killed.
 fn each_step(mut run: impl FnMut(&str, u32, Network)) {
     use Network::{Cut, Good, Slow};
     for step in ONCE {
@@ -165,7 +165,7 @@ impl Way {
         role
     }
 
-    /// Cuts the connection after a few hundred bytes to the server, now and then.
+    /// Cuts the connection after a few hundred bytes to the server, at intervals.
     fn disturb(&mut self) {
         if self.network == Network::Cut && self.cut.elapsed() > Duration::from_millis(10) {
             self.cut = Instant::now();
@@ -187,7 +187,7 @@ fn a_sink_of_a_ring_of_processes_is_killed_at_each_step() {
     journal.finish();
 }
 
-/// Steps of a sink whose frames in flight are larger than what the stream takes now.
+/// Steps of a sink whose frames in flight are larger than the stream's lowered limit.
 const ANEW: [&str; 3] = ["sink-begin-again-sent", "sink-begun-again", "sink-resolved"];
 
 #[test]
@@ -204,7 +204,7 @@ fn a_sink_that_begins_anew_to_divide_its_frames_is_killed() {
         let values = [("NAME", journal.ring.name.as_str()), ("URL", &journal.url), ("FRAME", "64")];
         let mut role = Role::start("sink", &values, Some((step, 1)));
         assert_eq!(role.hear(), "runs");
-        take(&mut journal.client, 400); // headers, and a frame of four events
+        take(&mut journal.client, 400); // room for headers and a frame of four events
         let way = Way::to(&server, Network::Good);
         journal.feed_until_killed(role, way, step);
         take(&mut journal.client, -1);
@@ -213,7 +213,7 @@ fn a_sink_that_begins_anew_to_divide_its_frames_is_killed() {
     assert!(frames.iter().any(|frame| frame.events.len() > 4));
 }
 
-/// Starts a sink's role that feeds its own ring up to position `end`.
+/// Starts the role of a sink that feeds its own ring up to position `end`.
 fn fed(role: &str, url: &str, end: u64, step: Option<(&str, u32)>) -> Role {
     Role::start(role, &[("URL", url), ("END", &end.to_string())], step)
 }
@@ -225,7 +225,7 @@ fn a_sink_of_a_ring_of_threads_is_killed_at_each_step() {
     let url = server.url();
     each_step(|step, time, network| {
         if step.contains("pass") {
-            return; // a new ring has nothing to pass over
+            return; // a new ring has nothing to skip
         }
         let mut way = Way::to(&server, network);
         let mut role = way.sink("sink-of-threads", ("END", "1000000000"), (step, time));
@@ -280,7 +280,7 @@ fn each_step_has_a_fault() {
     let _watched = watched();
     let sources = text_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
     let steps = sources.split("step!(\"").skip(1).map(|text| text.split('"').next().unwrap());
-    // Only rings of threads leave positions out, and they go with the process.
+    // Only rings of threads leave positions out, and they end with the process.
     let steps: Vec<&str> = steps.filter(|step| !step.ends_with("-leaving-out")).collect();
     assert!(steps.len() > 20, "{steps:?}");
     for step in steps {
@@ -296,7 +296,7 @@ fn the_sink_of_a_ring_of_processes_is_killed_at_random() {
         let mut journal = Journal::new(&server);
         for _ in 0..faults(10) {
             let mut role = journal.sink();
-            // Some are killed before they have begun.
+            // Some sinks are killed before they have begun.
             if rng.u8(..5) != 0 {
                 assert_eq!(role.hear(), "runs");
             }
@@ -354,7 +354,7 @@ impl Replay {
         }
     }
 
-    /// Has a last source fill the rest.
+    /// Lets a last source fill the rest.
     fn finish(mut self, end: u64) {
         let _role = self.source(None);
         until("the rest", || {
@@ -403,7 +403,7 @@ fn the_source_is_killed_at_random() {
     seeded(|rng| {
         let mut replay = Replay::new(&server);
         for _ in 0..faults(10) {
-            // Some are killed between filling and publishing.
+            // Some sources are killed between filling and publishing.
             let step = ("source-filled", rng.u32(1..4));
             let mut role = replay.source(rng.bool().then_some(step));
             if rng.u8(..5) != 0 {
@@ -423,7 +423,7 @@ fn the_source_is_killed_at_random() {
     });
 }
 
-/// A sink of another process is stopped, replaced, and goes on. What it had on the way is refused.
+/// A sink of another process is stopped, replaced, and resumed. Its frames in flight are refused.
 #[test]
 fn a_stopped_sink_is_replaced_and_goes_on() {
     let _watched = watched();
@@ -478,7 +478,7 @@ fn a_surviving_ring_finds_that_acknowledged_events_are_lost() {
         assert!(said.contains(&format!(" {number}")), "{number}: {said}");
     }
 
-    // The user accepts the loss, and the stream tells the hole.
+    // The user accepts the loss, and the stream declares the hole.
     let reader = journal.ring.me.reader("journal");
     let reader = reader.or_else(|_| {
         std::thread::sleep(Duration::from_millis(50));

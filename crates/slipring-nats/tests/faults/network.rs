@@ -12,12 +12,12 @@ use crate::support::*;
 
 const BOTH: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
 
-/// Small frames, and a short wait for acknowledgements.
+/// Sets small frames, and a short wait for acknowledgements.
 fn quick(sink: Sink) -> Sink {
     sink.max_frame(HEADER + 8 * 8).ack_timeout(Duration::from_millis(150))
 }
 
-/// Runs a sink and a source, each behind a proxy of its own, and makes faults meanwhile.
+/// Runs a sink and a source, each behind its own proxy, and makes faults meanwhile.
 fn faulty(number: u64, mut fault: impl FnMut(&Proxy, &mut Producer<u64>, &mut Rng)) {
     let Some(server) = server() else { return };
     seeded(|rng| {
@@ -77,7 +77,7 @@ fn frames_are_held_back_and_let_through_later() {
         feed_room(tx, rng, 100);
         spin(rng, 20_000);
         if rng.bool() {
-            // The client goes on by another connection, before or after the held frames arrive.
+            // The client continues with another connection, before or after the held frames arrive.
             proxy.cut_clients();
             spin(rng, 5_000);
         }
@@ -85,7 +85,7 @@ fn frames_are_held_back_and_let_through_later() {
     });
 }
 
-/// All faults, one directly after the other: doubts within doubts.
+/// All faults, one directly after the other, make doubts within doubts.
 #[test]
 fn faults_come_while_the_sink_is_in_doubt() {
     let _watched = watched();

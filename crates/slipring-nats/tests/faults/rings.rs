@@ -62,7 +62,7 @@ fn feed_more(tx: &mut slipring::Producer<u64>, count: u64) -> Result<(), WaitErr
     feed(tx, end)
 }
 
-/// Starts a sink whose server then goes away, with events in flight.
+/// Starts a sink whose server then goes away while events are in flight.
 fn away(proxy: &Proxy, outage: Outage) -> (slipring::Producer<u64>, RunningSink) {
     proxy.refuse(false);
     let open = sink(&proxy.url()).outage(outage).open(numbers()).unwrap();
@@ -148,7 +148,7 @@ fn dropped_events_leave_a_hole() {
     assert_eq!((holes, holes + events), (counters.dropped, last));
 }
 
-/// A source whose ring ends, or which is stopped, while its server is away.
+/// The ring of a source ends, or the source is stopped, while its server is away.
 #[test]
 fn a_source_ends_while_the_server_is_away() {
     let _watched = watched();

@@ -21,7 +21,7 @@ const STEP: &str = "SLIPRING_NATS_TEST_STEP";
 /// Slots of the rings of processes.
 pub const CAPACITY: u64 = 64;
 
-/// A segment with a ring, whose name goes with the value.
+/// A segment with a ring. Its name is removed when the value is dropped.
 pub struct Ring {
     pub name: String,
     pub me: Attached<u64>,
@@ -57,8 +57,8 @@ fn join(segment: &Segment<u64>) -> Attached<u64> {
     unsafe { segment.attach() }.unwrap()
 }
 
-/// Repeats a call while it finds a place taken: a killed process holds its places until the kernel
-/// has taken its memory down.
+/// Repeats a call while it finds a place taken, because a killed process holds its places until the
+/// kernel has taken down its memory.
 fn retry<T>(mut take: impl FnMut() -> Result<T, SegmentError>) -> T {
     loop {
         match take() {
@@ -77,8 +77,8 @@ pub struct Role {
 }
 
 impl Role {
-    /// Starts the role `name` with values that the role gets by [`value`]. `step`: the step at
-    /// which it is killed, and at its how manyth time.
+    /// Starts the role `name` with values that the role reads by [`value`]. `step`: the step at
+    /// which it is killed, and the number of that pass.
     pub fn start(name: &str, values: &[(&str, &str)], step: Option<(&str, u32)>) -> Role {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);
@@ -92,7 +92,7 @@ impl Role {
         Role { child, from }
     }
 
-    /// Waits for what the role says next.
+    /// Waits for the role's next line.
     pub fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
@@ -112,7 +112,7 @@ impl Role {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for the role's end, which is SIGKILL.
+    /// Waits for the role's end by SIGKILL.
     #[track_caller]
     pub fn assert_killed(mut self, why: impl Display) {
         let status = self.child.wait().unwrap();
@@ -132,25 +132,25 @@ fn value(key: &str) -> String {
     std::env::var(key).unwrap()
 }
 
-/// Says something to the parent.
+/// Prints a line for the parent.
 fn say(said: impl Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n@{said}").unwrap();
     out.flush().unwrap();
 }
 
-/// Plays the role that the environment names, if it names one.
+/// Plays the role that the environment names, if any.
 pub fn play() {
     static TIMES: AtomicU32 = AtomicU32::new(0);
     let Ok(name) = std::env::var(ROLE) else { return };
-    // The thread that started this process waits for it, or lets it be killed by dropping it.
+    // The thread that started this process waits for it, or kills it by dropping its handle.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     on_each_step(|step| {
         let Ok(wanted) = std::env::var(STEP) else { return };
         let (name, time) = wanted.split_once(' ').unwrap();
         if name == step && TIMES.fetch_add(1, Relaxed) + 1 == time.parse::<u32>().unwrap() {
             let _ = kill_process(getpid(), Signal::KILL);
-            // Other threads of the process may run on until the signal arrives; this one not.
+            // Until the signal arrives, other threads may run, but this one must not.
             loop {
                 std::thread::park();
             }

@@ -1,4 +1,4 @@
-//! What the tests of faults share: seeds, numbers of faults, and rings that are fed again.
+//! The helpers of the tests of faults: seeds, numbers of faults, followers and waits.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,7 +23,7 @@ pub fn faults(few: u64) -> u64 {
     stated.unwrap_or(if soaks { 200.max(few) } else { few })
 }
 
-/// Runs a test with random numbers, whose seed is that of `SLIPRING_SEED`, or another each time. A
+/// Runs a test with random numbers. The seed is that of `SLIPRING_SEED`, or a new one each time. A
 /// failure prints the seed.
 pub fn seeded(test: impl FnOnce(&mut Rng)) {
     let stated = std::env::var("SLIPRING_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -35,7 +35,7 @@ pub fn seeded(test: impl FnOnce(&mut Rng)) {
     }
 }
 
-/// Polls until `reached`, for at most a minute and a half: an election of leaders takes its time.
+/// Polls until `reached`, for at most a minute and a half, because elections of leaders take time.
 #[track_caller]
 pub fn until(what: impl std::fmt::Display, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON * 3;
@@ -54,8 +54,8 @@ pub fn assert_stored(client: &mut Client, first: u64, end: u64) -> Vec<Frame> {
     frames
 }
 
-/// A source that follows the stream into a ring of threads, and a reader that checks each event
-/// against the oracle: the events of all positions from the first on, each once and in order.
+/// A source that follows the stream into a ring of threads, and a reader that checks the events
+/// against the oracle: all positions from the first on, each once and in order.
 pub struct Follower {
     source: RunningSource,
     reader: Option<JoinHandle<u64>>,
@@ -107,7 +107,7 @@ impl Follower {
         self.source.join().unwrap()
     }
 
-    /// Waits for the source's failure. Returns it, and the position up to which the ring has
+    /// Waits for the source's failure. Returns it with the position up to which the ring has
     /// events.
     #[track_caller]
     pub fn failure(mut self) -> (Error, u64) {
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Follower {
     }
 }
 
-/// Waits until a sink has no event before `end` that is not acknowledged.
+/// Waits until all events before `end` are acknowledged.
 #[track_caller]
 pub fn acknowledged(sink: &RunningSink, end: u64) {
     let from = std::panic::Location::caller();
@@ -162,7 +162,8 @@ pub fn assert_numbers(error: &Error, numbers: &[u64]) {
     }
 }
 
-/// Works as [`feed_some`], and never waits for room: no acknowledgement may come meanwhile.
+/// Works like [`feed_some`] but never waits for room, because no acknowledgement may come
+/// meanwhile.
 pub fn feed_room(tx: &mut Producer<u64>, rng: &mut Rng, most: u64) {
     match tx.remaining() as u64 {
         0 => {}

@@ -9,9 +9,9 @@ use slipring_nats_server::{Direction, Proxy};
 use crate::common::*;
 use crate::support::*;
 
-/// The earlier sink has several frames on the way when the later one takes over. The condition of
-/// the first is false from then on; those of the others name sequences that the later sink's
-/// messages get.
+/// The earlier sink has several frames in flight when the later one takes over. From then on the
+/// condition of the first is false. The conditions of the others name sequences that the later
+/// sink's messages get.
 #[test]
 fn frames_on_the_way_are_refused_after_a_takeover() {
     let _watched = watched();
@@ -47,7 +47,7 @@ fn frames_on_the_way_are_refused_after_a_takeover() {
     assert_stored(&mut client(&server), 0, end);
 }
 
-/// Each sink takes over while the one before publishes as fast as it can.
+/// Each sink takes over while its predecessor publishes as fast as it can.
 #[test]
 fn one_of_two_sinks_is_fenced() {
     let _watched = watched();
