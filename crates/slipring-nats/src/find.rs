@@ -42,7 +42,7 @@ pub async fn extent(connection: &Connection, stream: &str) -> Result<Result<Exte
     Ok(Ok(Extent { positions, sequence, journals }))
 }
 
-/// What a source needs from a stream, and its knowledge of the stream.
+/// Needs of a source, and its knowledge of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Next position of the ring.

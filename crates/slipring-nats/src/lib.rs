@@ -44,7 +44,7 @@
 //! appends it on the condition that the stream's last sequence is the one that the sink expects. So
 //! a frame is stored once and directly behind its predecessor, or not at all, however often it is
 //! sent and however late it arrives. After any doubt the sink asks the stream's leader for the last
-//! frame, and goes on behind it. A new sink first appends empty frames of the next *incarnation*,
+//! frame, and continues behind it. A new sink first appends empty frames of the next *incarnation*,
 //! which make every condition of an earlier sink false.
 //!
 //! A sink has several frames in flight, and predicts the sequences that their conditions name. Its
@@ -55,9 +55,9 @@
 //!
 //! # Reading positions, and trimming
 //!
-//! A source keeps no record of its own: the ring's position says where it goes on, and [`Progress`]
-//! how far it lags. A [`NamedConsumer`] records at the server which events a program has finished
-//! with, and [`trim`] removes those that all named consumers have acknowledged.
+//! A source keeps no record of its own: the ring's position says where it continues, and
+//! [`Progress`] how far it lags. A [`NamedConsumer`] records at the server which events a program
+//! has finished with, and [`trim`] removes those that all named consumers have acknowledged.
 //!
 //! # Durability
 //!

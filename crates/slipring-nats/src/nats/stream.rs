@@ -198,7 +198,7 @@ impl StreamSettings {
 /// Nanoseconds of a second, the server's unit of time.
 const SECOND: u64 = 1_000_000_000;
 
-/// What a sink needs from its stream.
+/// Needs of a sink that writes to a stream.
 #[derive(Clone, Copy)]
 pub struct Writes<'a> {
     /// Subject that the user has chosen. Empty: none.

@@ -25,7 +25,7 @@
 //! - Frames that name the id of their predecessor (`Nats-Expected-Last-Msg-Id`): atomic batches
 //!   refuse that header, and a cluster may check it after its decision.
 //!
-//! # What is modelled
+//! # The model
 //!
 //! - The stream is a log. The server stores a message if its condition holds, and a batch of begin
 //!   messages as a whole.
@@ -57,7 +57,7 @@
 //! come late or never, and a lost message is held back for ever. So each sink is checked without
 //! regard to what the other still waits for.
 //!
-//! # What is checked
+//! # The checks
 //!
 //! - The events of the log are contiguous, and each position occurs once.
 //! - Behind a begin message there are only messages of its sink, up to the next begin message.
@@ -76,7 +76,7 @@
 //! Each run ends. A refusal means that the log has grown since the sink asked, and the log's length
 //! is limited. So the number of doubts is limited as well, and no state occurs twice in a run.
 //!
-//! # What is not modelled
+//! # Outside the model
 //!
 //! - Streams whose last sequence falls, holes, wrong types of events, and third sinks. A third sink
 //!   could have any window, which is why a sink behind a loss begins with as many messages as any
@@ -373,7 +373,7 @@ fn a_position_has_one_event_behind_a_loss() {
                 let found = Model { removals: 1, accepts_loss, says, timeouts, ..model }.holds();
                 let [[.., a_all, a_lost], [.., b_all, b_lost]] = found.ends;
                 assert!(a_all > 0 && b_all > 0 && a_lost > 0, "{found:?}");
-                // The last sink of a ring of processes goes on if it accepts the loss.
+                // The last sink of a ring of processes continues if it accepts the loss.
                 assert_eq!(b_lost == 0, one_ring && accepts_loss, "{found:?}");
             }
         }
