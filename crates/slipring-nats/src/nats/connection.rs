@@ -33,6 +33,9 @@ const ELECTION: Duration = Duration::from_secs(15);
 /// its cluster and then has no stream.
 const LEAVE: Duration = Duration::from_secs(4);
 
+/// Longest pause between two attempts to reach the engine.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// First words of faults and errors about a stream without a leader.
 pub const LEADERLESS: &str = "the stream has no leader at present";
 
@@ -66,7 +69,7 @@ impl Patience {
             return false;
         }
         tokio::time::sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left)).await;
-        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         true
     }
 }

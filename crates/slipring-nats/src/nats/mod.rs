@@ -17,5 +17,5 @@ mod server;
 pub mod stream;
 pub mod subject;
 
-pub use self::connection::{Connection, Fault, Notice, Patience, REQUEST};
+pub use self::connection::{Connection, Fault, LONGEST_PAUSE, Notice, Patience, REQUEST};
 pub use self::server::Server;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use self::open::Opened;
 use self::run::SinkRun;
 pub use self::running::{RunningSink, Watch};
-use self::running::{Stop, THREAD};
+use self::running::{SINK_THREAD, Stop};
 use self::settings::SinkSettings;
 pub use self::settings::{Durability, Outage};
 pub use self::stage::Stage;
@@ -501,7 +501,7 @@ impl<E: Send + 'static> OpenSink<E> {
                 Err(Error::Function { stage, seq: shared.counters().acknowledged, why })
             })
         };
-        let thread = RunThread::spawn(THREAD, body)?;
+        let thread = RunThread::spawn(SINK_THREAD, body)?;
         Ok(RunningSink { watch, thread, durability, remarks, journal })
     }
 }

@@ -270,10 +270,10 @@ impl<S: Stage> SinkRun<S> {
                     })
                 }));
                 match refused {
-                    Some(Refused::TooLarge(needs)) => {
+                    Some(EncodeError::TooLarge(needs)) => {
                         return Err(Taken::Failed(Error::TooLarge { needs, limit: limit as u64 }));
                     }
-                    Some(Refused::Subject(why)) => {
+                    Some(EncodeError::Subject(why)) => {
                         let error = Error::Function { stage: name(), seq: at, why };
                         return Err(Taken::Failed(error));
                     }
@@ -489,7 +489,7 @@ async fn in_time(sending: impl Future<Output = Result<(), Fault>>) -> Result<(),
 }
 
 /// The reason why an event was not encoded.
-enum Refused {
+enum EncodeError {
     /// The event needs a message of this length, in bytes.
     TooLarge(u64),
     /// The stream does not take the event's subject.
@@ -505,15 +505,15 @@ fn encode<E>(
     seq: u64,
     scratch: &mut Vec<u8>,
     limit: usize,
-) -> Result<(), Refused> {
+) -> Result<(), EncodeError> {
     encoding.append(event, scratch);
     let overhead = if encoding.is_messages() { MESSAGE_HEADERS } else { HEADER + LENGTH };
     let needs = scratch.len() + overhead;
     if needs > limit {
-        return Err(Refused::TooLarge(needs as u64));
+        return Err(EncodeError::TooLarge(needs as u64));
     }
     if encoding.is_messages() {
-        let subject = encoding.subject(event).map_err(Refused::Subject)?;
+        let subject = encoding.subject(event).map_err(EncodeError::Subject)?;
         if filling.is_full_for_single(needs) {
             ready.push_back(filling.seal());
         }

@@ -13,7 +13,7 @@ use crate::errors::Error;
 use crate::runtime::RunThread;
 
 /// Name of the sink's thread.
-pub const THREAD: &str = "slipring-sink";
+pub const SINK_THREAD: &str = "slipring-sink";
 
 /// How other threads end a sink.
 ///

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub use self::feed::Feed;
 use self::run::SourceRun;
 pub use self::running::{Progress, RunningSource};
-use self::running::{SourceStatus, THREAD};
+use self::running::{SOURCE_THREAD, SourceStatus};
 use self::settings::SourceSettings;
 use crate::counters::State;
 use crate::encoding::Decoding;
@@ -262,7 +262,7 @@ impl OpenSource {
                 })
             }));
             let ended = ended.unwrap_or_else(|panic| {
-                let (stage, seq) = (THREAD.into(), run.next());
+                let (stage, seq) = (SOURCE_THREAD.into(), run.next());
                 Err(Error::Function { stage, seq, why: panic_text(&*panic) })
             });
             run.end(ended.is_err());
@@ -271,7 +271,7 @@ impl OpenSource {
             drop(runtime);
             ended
         };
-        Ok(RunningSource { thread: RunThread::spawn(THREAD, body)?, shared })
+        Ok(RunningSource { thread: RunThread::spawn(SOURCE_THREAD, body)?, shared })
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use slipring::ClaimError;
 
 use super::feed::Feed;
-use super::running::{SourceStatus, THREAD};
+use super::running::{SOURCE_THREAD, SourceStatus};
 use super::settings::SourceSettings;
 use crate::counters::State;
 use crate::encoding::Decoding;
@@ -20,11 +20,8 @@ use crate::find::{self, Extent, Wanted};
 use crate::frame::{Bad, Events, Header, Id};
 use crate::message;
 use crate::nats::fetch::{Fetch, FetchStart, Fetched};
-use crate::nats::{Connection, Fault};
+use crate::nats::{Connection, Fault, LONGEST_PAUSE};
 use crate::resume::Losses;
-
-/// Longest time between two attempts to reach the engine.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time limit of a consumer's removal. The server removes it by itself later.
 const FORGET: Duration = Duration::from_millis(500);
@@ -52,7 +49,7 @@ pub struct SourceRun<P: Feed> {
 }
 
 /// Effect of a message on the loop.
-enum Step {
+enum MessageEffect {
     Next,
     /// Positions are missing in front of this message.
     Missing {
@@ -230,12 +227,12 @@ impl<P: Feed> SourceRun<P> {
                 progress.end = progress.end.max(progress.next);
             });
             match taken {
-                Step::Next => {}
+                MessageEffect::Next => {}
                 // The positions may only be lost on the way, so the search asks the leader first.
-                Step::Missing { found } if asked_again == Some(sequence) => {
+                MessageEffect::Missing { found } if asked_again == Some(sequence) => {
                     return Err(Stopped::Failed(Error::Gap { expected, found, sequence }));
                 }
-                Step::Missing { .. } => {
+                MessageEffect::Missing { .. } => {
                     asked_again = Some(sequence);
                     fetch = self.fetch().await?;
                 }
@@ -289,7 +286,7 @@ impl<P: Feed> SourceRun<P> {
     }
 
     /// Publishes those events of a message that the ring does not have.
-    async fn take(&mut self, fetched: Fetched) -> Result<Step, Stopped> {
+    async fn take(&mut self, fetched: Fetched) -> Result<MessageEffect, Stopped> {
         let sequence = fetched.sequence;
         let bad = |bad| Stopped::Failed(Error::of_message(bad, sequence));
         let description = fetched.description.as_deref();
@@ -303,17 +300,17 @@ impl<P: Feed> SourceRun<P> {
         let next = self.next();
         if header.end() <= next {
             self.shared.change(|progress| progress.passed_over += 1);
-            return Ok(Step::Next);
+            return Ok(MessageEffect::Next);
         }
         if header.after > next {
-            return Ok(Step::Missing { found: header.after });
+            return Ok(MessageEffect::Missing { found: header.after });
         }
         self.leave_out(header.first).await?;
         for _ in header.first..self.next() {
             events.next().transpose().map_err(bad)?; // the ring has this one
         }
         self.publish(&header, events, sequence).await?;
-        Ok(Step::Next)
+        Ok(MessageEffect::Next)
     }
 
     /// Refuses a message of another type or another journal.
@@ -359,9 +356,11 @@ impl<P: Feed> SourceRun<P> {
             let mut at = first;
             let filled = producer.fill(len, |slot| {
                 let decoded = match events.next() {
-                    Some(Ok(event)) => decoding.decode(event, slot).map_err(Refused::By),
-                    Some(Err(bad)) => Err(Refused::Bad(bad)),
-                    None => Err(Refused::Bad(Bad::Damaged("it has fewer events than it names"))),
+                    Some(Ok(event)) => decoding.decode(event, slot).map_err(DecodeError::By),
+                    Some(Err(bad)) => Err(DecodeError::Bad(bad)),
+                    None => {
+                        Err(DecodeError::Bad(Bad::Damaged("it has fewer events than it names")))
+                    }
                 };
                 at += 1;
                 decoded
@@ -380,11 +379,11 @@ impl<P: Feed> SourceRun<P> {
                     let error = Error::WrongEpoch { ring: published, stream: first };
                     return Err(Stopped::Failed(error));
                 }
-                Ok(Err(Refused::Bad(bad))) => {
+                Ok(Err(DecodeError::Bad(bad))) => {
                     return Err(Stopped::Failed(Error::of_message(bad, sequence)));
                 }
-                Ok(Err(Refused::By(why))) => {
-                    let (stage, seq) = (THREAD.into(), at - 1);
+                Ok(Err(DecodeError::By(why))) => {
+                    let (stage, seq) = (SOURCE_THREAD.into(), at - 1);
                     return Err(Stopped::Failed(Error::Function { stage, seq, why }));
                 }
                 Err(error) => return Err(claim_failed(error)),
@@ -416,7 +415,7 @@ enum Stopped {
 }
 
 /// The reason why an event was not decoded.
-enum Refused {
+enum DecodeError {
     By(String),
     Bad(Bad),
 }

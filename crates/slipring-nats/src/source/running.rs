@@ -14,7 +14,7 @@ use crate::runtime::RunThread;
 /// Interval at which a source that is behind asks for the stream's end.
 const END_INTERVAL: Duration = Duration::from_secs(2);
 /// Name of the source's thread.
-pub const THREAD: &str = "slipring-source";
+pub const SOURCE_THREAD: &str = "slipring-source";
 
 /// The state that the source's thread and its handle share.
 #[derive(Default)]

@@ -33,7 +33,7 @@ enum Phase {
 
 /// One sink, the messages on its connection, and its replies.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Sink {
+struct ModelSink {
     phase: Phase,
     /// First position that the ring had not released when the sink started.
     released: u8,
@@ -64,7 +64,7 @@ pub(super) struct World {
     gone: u32,
     /// Number of times that messages may still be removed.
     removals: u8,
-    sinks: [Sink; 2],
+    sinks: [ModelSink; 2],
     /// Messages of earlier attempts that may still be stored.
     held: Vec<Message>,
     /// Message ids that the server knows, one bit each. Only [`Twin::DuplicateWindow`] uses them.
@@ -80,7 +80,7 @@ pub(super) type Next = Vec<(Step, Result<World, String>)>;
 impl World {
     /// Returns the state in which sink A has sent its first begin message.
     pub(super) fn first(model: &Model) -> World {
-        let sink = |timeouts, anews| Sink {
+        let sink = |timeouts, anews| ModelSink {
             phase: Phase::Idle,
             anew: None,
             anews,

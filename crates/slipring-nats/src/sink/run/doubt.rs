@@ -16,14 +16,12 @@ use slipring::{BatchError, WaitError};
 use super::{Doubt, POLL, SinkRun, Taken, in_time};
 use crate::counters::State;
 use crate::errors::Error;
-use crate::nats::{Connection, Fault, Notice};
+use crate::nats::{Connection, Fault, LONGEST_PAUSE, Notice};
 use crate::resume::{self, Losses};
 use crate::sink::open::Opened;
 use crate::sink::settings::Outage;
 use crate::sink::stage::Stage;
 
-/// Longest time between two attempts to reach the engine.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the engine has to return the stream's end and the messages behind the last
 /// acknowledgement.
 const ASKING: Duration = Duration::from_secs(10);
