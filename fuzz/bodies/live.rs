@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slipring::segment::{
-    Areas, Declaration, Needs, OnDeath, Participant, Proof, SegmentProducer, SegmentReader,
-    SegmentRing, SegmentWriter, StageDeclaration, StageDelivery, begin,
+    Areas, Declaration, Needs, OnDeath, Participant, Proof, SegmentConsumer, SegmentProducer,
+    SegmentRing, StageDeclaration, StageDelivery, begin,
 };
-use slipring::{ClaimError, Wait, WaitError};
+use slipring::{ClaimError, Reading, Seated, Wait, WaitError, Writing};
 
 #[path = "contents.rs"]
 mod contents;
@@ -151,8 +151,8 @@ impl Proof for Dead {
 }
 
 enum Hand {
-    Reads(SegmentReader<u64>),
-    Writes(SegmentWriter<u64>),
+    Reads(SegmentConsumer<u64, Reading, Seated>),
+    Writes(SegmentConsumer<u64, Writing, Seated>),
 }
 
 struct World {
@@ -328,7 +328,7 @@ macro_rules! call {
     }};
 }
 
-fn write(hand: &mut SegmentWriter<u64>, call: u8, count: usize) {
+fn write(hand: &mut SegmentConsumer<u64, Writing, Seated>, call: u8, count: usize) {
     match call % 4 {
         0 => told(hand.pass_over_suspects().err()),
         1 => {

@@ -38,7 +38,6 @@ use crate::handles::attached::Attached;
 ///     .capacity(8)
 ///     .producers(2)
 ///     .reader("sum")
-///     .pool_reader("print", 2)
 ///     .shard_reader("by number", 2, |number| number)
 ///     .tap("viewers", 4)
 ///     .build()?;
@@ -50,17 +49,26 @@ use crate::handles::attached::Attached;
 /// one.publish_batch(&[30, 40])?;
 /// assert_eq!(viewer.next()?, (30, 2));
 ///
-/// let mut printer = copies.pool_reader("print")?;
-/// assert_eq!(printer.next()?, (10, 0));
-/// drop(printer); // not released
-/// let mut printer = copies.pool_reader("print")?;
-/// assert_eq!((printer.next()?, printer.redelivered().first_seq()), ((10, 0), 0));
-///
 /// drop((one, other)); // closes the ring
 /// let (mut total, mut count) = (0, 0);
 /// copies.reader("sum")?.for_each(|number, _| total += number)?;
 /// for shard in 0..2 { count += copies.shard_reader("by number", shard)?.for_each(|_, _| ())?; }
 /// assert_eq!((total, count), (100, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A worker of a pool that leaves in the middle of its events leaves these to the others:
+///
+/// ```
+/// use slipring_shm::Segment;
+/// let segment = Segment::<u64>::create_memfd("n").capacity(8).pool_reader("print", 2).build()?;
+/// let copies = segment.attach_copies()?;
+/// let (mut tx, mut one) = (copies.producer()?, copies.pool_reader("print")?);
+/// tx.publish(&7)?;
+/// assert_eq!(one.next()?, (7, 0));
+/// drop(one); // not released
+/// let mut other = copies.pool_reader("print")?;
+/// assert_eq!((other.next()?, other.redelivered()), ((7, 0), (0..1).into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

@@ -35,6 +35,8 @@ mod copying_producer;
 mod declaration;
 #[cfg(all(test, not(slipring_loom)))]
 mod for_tests;
+#[cfg(test)]
+mod handles_for_tests;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
 #[cfg(all(test, not(slipring_loom)))]
@@ -67,6 +69,8 @@ pub use blocks::{BlockClaim, BlockConsumer, BlockProducer};
 pub use copying::CopyingConsumer;
 pub use copying_producer::CopyingProducer;
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
+#[cfg(test)]
+pub(crate) use handles_for_tests::*;
 pub use messages::{
     CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
     MessageProducer,
@@ -74,11 +78,7 @@ pub use messages::{
 pub use participant::{Participant, register_for_barriers};
 pub use raw_blocks::{BlockStart, RawBlockConsumer, RawBlockProducer, Stretch};
 pub use request::SegmentRequest;
-pub use ring::{
-    SegmentConsumer, SegmentPoolReader, SegmentPoolWriter, SegmentProducer, SegmentReader,
-    SegmentRing, SegmentShardReader, SegmentShardWriter, SegmentSharedProducer,
-    SegmentSubscription, SegmentWriter,
-};
+pub use ring::{SegmentConsumer, SegmentProducer, SegmentRing};
 
 pub use crate::base::atomic_bytes::{AtomicBytes, PlainBytes};
 pub use crate::base::available_memory::{Bytes, check as check_memory};

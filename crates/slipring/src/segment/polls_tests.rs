@@ -11,13 +11,11 @@ use std::time::{Duration, Instant};
 use self::rows::*;
 use super::for_tests::{Segment, block_areas, stage};
 use super::*;
-use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Joined, Reading};
 use crate::live::tap::StartAt;
-use crate::processes::layout::InSegment;
 use crate::processes::markers::{Seated, SeatedShard, SeatedWorker};
 use crate::processes::producer::Apart;
-use crate::producer::{Producer, Single};
+use crate::producer::Single;
 use crate::wait::Wait;
 use crate::{Conflator, Sent};
 
@@ -109,7 +107,7 @@ impl Segment {
     fn single<E: Send + Sync + 'static, L: SegmentLayout>(
         &self,
         number: u32,
-    ) -> Producer<E, InSegment<L>> {
+    ) -> SegmentProducer<E, L> {
         self.seat(number, self.declaration.stages.len());
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).producer() }
@@ -118,7 +116,7 @@ impl Segment {
     fn claiming<E: Send + Sync + 'static, L: SegmentLayout>(
         &self,
         number: u32,
-    ) -> Producer<E, InSegment<L>, Apart> {
+    ) -> SegmentProducer<E, L, Apart> {
         let seat = self.seat(number, self.declaration.stages.len());
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).shared_producer(seat) }
@@ -129,7 +127,7 @@ impl Segment {
         &self,
         number: u32,
         stage: usize,
-    ) -> Consumer<E, Reading, Seated, InSegment<L>> {
+    ) -> SegmentConsumer<E, Reading, Seated, L> {
         self.seat(number, stage);
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).reader(stage) }
@@ -139,7 +137,7 @@ impl Segment {
         &self,
         number: u32,
         tap: usize,
-    ) -> Consumer<E, Reading, Joined, InSegment<L>> {
+    ) -> SegmentConsumer<E, Reading, Joined, L> {
         self.ring(number).subscribe(tap, StartAt::Oldest).unwrap()
     }
 
@@ -147,7 +145,7 @@ impl Segment {
         &self,
         number: u32,
         pool: usize,
-    ) -> Consumer<E, Reading, SeatedWorker, InSegment<L>> {
+    ) -> SegmentConsumer<E, Reading, SeatedWorker, L> {
         let seat = self.seat(number, pool);
         // SAFETY: the seat was taken.
         unsafe { self.ring(number).pool_reader(pool, seat) }

@@ -34,24 +34,6 @@ use crate::ring::spec::Delivery;
 pub type SegmentProducer<E, L = Interleaved, S = Single> = Producer<E, InSegment<L>, S>;
 /// A handle of a segment's stage.
 pub type SegmentConsumer<E, A, D, L = Interleaved> = Consumer<E, A, D, InSegment<L>>;
-/// One of several producers of a segment.
-pub type SegmentSharedProducer<E, L = Interleaved> = Producer<E, InSegment<L>, Apart>;
-/// The handle with which one worker of a segment's pool reads events.
-pub type SegmentPoolReader<E, L = Interleaved> = Consumer<E, Reading, SeatedWorker, InSegment<L>>;
-/// The handle with which one worker of a segment's pool reads, and may change, events.
-pub type SegmentPoolWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedWorker, InSegment<L>>;
-/// The handle with which one shard of a segment's stage reads the events of its own keys.
-pub type SegmentShardReader<E, L = Interleaved> = Consumer<E, Reading, SeatedShard, InSegment<L>>;
-/// The handle with which one shard of a segment's stage reads, and may change, the events of its
-/// own keys.
-pub type SegmentShardWriter<E, L = Interleaved> = Consumer<E, Writing, SeatedShard, InSegment<L>>;
-/// The handle with which a stage of a segment reads every event.
-pub type SegmentReader<E, L = Interleaved> = Consumer<E, Reading, Seated, InSegment<L>>;
-/// The handle with which a stage of a segment reads, and may change, every event.
-pub type SegmentWriter<E, L = Interleaved> = Consumer<E, Writing, Seated, InSegment<L>>;
-
-/// A reader that has joined a tap of a segment.
-pub type SegmentSubscription<E, L = Interleaved> = Consumer<E, Reading, Joined, InSegment<L>>;
 
 /// A ring over the areas of a segment. `E` is plain data: every bit pattern is a valid `E`.
 pub struct SegmentRing<E, L: SegmentLayout = Interleaved> {
@@ -269,7 +251,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// This process owns the seat, which is one of the producers', and has no other handle of it;
     /// or the ring is one of copies. The declaration has several producers.
-    pub unsafe fn shared_producer(&self, seat: usize) -> SegmentSharedProducer<E, L> {
+    pub unsafe fn shared_producer(&self, seat: usize) -> SegmentProducer<E, L, Apart> {
         let control = &self.core.control;
         let learned = control.learner(control.plan.producer_party());
         forget_deaths(control, control.plan.producer_party());
@@ -282,7 +264,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// This process owns the stage's seat, and has no other handle of the stage; or the ring is one
     /// of copies, where events then come twice or not at all.
-    pub unsafe fn reader(&self, stage: usize) -> SegmentReader<E, L> {
+    pub unsafe fn reader(&self, stage: usize) -> SegmentConsumer<E, Reading, Seated, L> {
         self.consumer(stage)
     }
 
@@ -291,7 +273,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// As for [`SegmentRing::reader`]. The stage was declared as one that writes, or the ring is
     /// one of copies.
-    pub unsafe fn writer(&self, stage: usize) -> SegmentWriter<E, L> {
+    pub unsafe fn writer(&self, stage: usize) -> SegmentConsumer<E, Writing, Seated, L> {
         self.consumer(stage)
     }
 
@@ -307,7 +289,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self,
         tap: usize,
         start: StartAt,
-    ) -> Result<SegmentSubscription<E, L>, SubscribeError> {
+    ) -> Result<SegmentConsumer<E, Reading, Joined, L>, SubscribeError> {
         assert!(matches!(self.core.control.plan.stages[tap].delivery, Delivery::Tap(_)));
         let core = self.core.observed().upgrade().ok_or(SubscribeError::NotRunning)?;
         tap::join(&core, tap, start)
@@ -318,7 +300,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// This process owns the seat with the index `seat`, which is one of the pool's, and has no
     /// other handle of it; or the ring is one of copies.
-    pub unsafe fn pool_reader(&self, pool: usize, seat: usize) -> SegmentPoolReader<E, L> {
+    pub unsafe fn pool_reader(
+        &self,
+        pool: usize,
+        seat: usize,
+    ) -> SegmentConsumer<E, Reading, SeatedWorker, L> {
         self.worker(pool, seat)
     }
 
@@ -327,7 +313,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// As for [`SegmentRing::pool_reader`]. The pool was declared as one that writes, or the ring
     /// is one of copies.
-    pub unsafe fn pool_writer(&self, pool: usize, seat: usize) -> SegmentPoolWriter<E, L> {
+    pub unsafe fn pool_writer(
+        &self,
+        pool: usize,
+        seat: usize,
+    ) -> SegmentConsumer<E, Writing, SeatedWorker, L> {
         self.worker(pool, seat)
     }
 
@@ -335,7 +325,7 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self,
         pool: usize,
         seat: usize,
-    ) -> Consumer<E, A, SeatedWorker, InSegment<L>> {
+    ) -> SegmentConsumer<E, A, SeatedWorker, L> {
         let control = &self.core.control;
         let (number, learned) = (seat - self.seats_of(pool).start, control.learner(pool));
         forget_deaths(control, pool);
@@ -347,7 +337,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// This process owns the seat of the shard with the number `shard`, and has no other handle of
     /// it; or the ring is one of copies.
-    pub unsafe fn shard_reader(&self, stage: usize, shard: usize) -> SegmentShardReader<E, L> {
+    pub unsafe fn shard_reader(
+        &self,
+        stage: usize,
+        shard: usize,
+    ) -> SegmentConsumer<E, Reading, SeatedShard, L> {
         self.shard(stage, shard)
     }
 
@@ -356,7 +350,11 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
     /// # Safety
     /// As for [`SegmentRing::shard_reader`]. The stage was declared as one that writes, or the ring
     /// is one of copies.
-    pub unsafe fn shard_writer(&self, stage: usize, shard: usize) -> SegmentShardWriter<E, L> {
+    pub unsafe fn shard_writer(
+        &self,
+        stage: usize,
+        shard: usize,
+    ) -> SegmentConsumer<E, Writing, SeatedShard, L> {
         self.shard(stage, shard)
     }
 
@@ -364,12 +362,12 @@ impl<E, L: SegmentLayout> SegmentRing<E, L> {
         &self,
         stage: usize,
         shard: usize,
-    ) -> Consumer<E, A, SeatedShard, InSegment<L>> {
+    ) -> SegmentConsumer<E, A, SeatedShard, L> {
         let position = successor::position(self.core.clone(), stage, shard, self.participant);
         Consumer::over(ShardPosition::over(position, shard))
     }
 
-    fn consumer<A: sealed::Access>(&self, stage: usize) -> Consumer<E, A, Seated, InSegment<L>> {
+    fn consumer<A: sealed::Access>(&self, stage: usize) -> SegmentConsumer<E, A, Seated, L> {
         Consumer::over(successor::position(self.core.clone(), stage, 0, self.participant))
     }
 }

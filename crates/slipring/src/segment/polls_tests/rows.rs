@@ -6,11 +6,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::super::*;
-use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Reading, sealed as delivery};
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::processes::layout::InSegment;
-use crate::producer::{Producer, sealed as sharing};
+use crate::producer::sealed as sharing;
 use crate::promise::Promise;
 use crate::{ConflateError, Conflator, Selector, Sent, Waitable};
 
@@ -107,8 +105,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-pub(super) fn producers<S: sharing::Sharing>()
--> Vec<Row<Producer<Event, InSegment<Interleaved>, S>>> {
+pub(super) fn producers<S: sharing::Sharing>() -> Vec<Row<SegmentProducer<Event, Interleaved, S>>> {
     vec![
         row!(Producer, try_publish, |tx| done(tx.try_publish(|_| ()))),
         row!(Producer, try_claim, |tx| done(tx.try_claim().map(|slot| slot.publish()))),
@@ -246,8 +243,7 @@ pub(super) fn copying_producers<S: sharing::Sharing>() -> Vec<Row<CopyingProduce
     ]
 }
 
-pub(super) fn consumers<C: delivery::Delivery>()
--> Vec<Row<Consumer<Event, Reading, C, InSegment<Interleaved>>>> {
+pub(super) fn consumers<C: delivery::Delivery>() -> Vec<Row<SegmentConsumer<Event, Reading, C>>> {
     vec![
         row!(Consumer, try_batch, |rx| done(rx.try_batch(1).map(|batch| batch.release()))),
         row!(Consumer, poll, |rx| some(rx.poll(1, |_, _| ()).map(|it| it as u64))),
