@@ -123,17 +123,17 @@ macro_rules! spinning {
 pub struct Spinning;
 
 impl<E: Event + SharedEvent> Link<E> for Spinning {
-    type Tx = Producer<E>;
+    type Tx = slipring_shm::Producer<E>;
     type Rx = Reader<E>;
     fn make(task: &Task, name: &str) -> RoleResult<()> {
         declare::<E>(task, name).build()?;
         Ok(())
     }
     fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
-        Ok(attach(task, name, Wait::BusySpin)?.producer()?)
+        Ok(attach::<E>(task, name, Wait::BusySpin)?.producer()?)
     }
     fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
-        Ok(attach(task, name, Wait::BusySpin)?.reader(STAGE)?)
+        Ok(attach::<E>(task, name, Wait::BusySpin)?.reader(STAGE)?)
     }
     spinning!();
 }
@@ -149,10 +149,10 @@ impl Link<u64> for Several {
         Ok(())
     }
     fn tx(task: &Task, name: &str) -> RoleResult<Self::Tx> {
-        Ok(attach(task, name, eager(task))?.shared_producer()?)
+        Ok(attach::<u64>(task, name, eager(task))?.shared_producer()?)
     }
     fn rx(task: &Task, name: &str) -> RoleResult<Self::Rx> {
-        Ok(attach(task, name, eager(task))?.reader(STAGE)?)
+        Ok(attach::<u64>(task, name, eager(task))?.reader(STAGE)?)
     }
     spinning!();
 }
@@ -262,7 +262,7 @@ macro_rules! polling {
 pub struct Polling;
 
 impl Link<u64> for Polling {
-    type Tx = Producer<u64>;
+    type Tx = slipring_shm::Producer<u64>;
     type Rx = Reader<u64>;
     polling!(Spinning);
 }
@@ -280,19 +280,19 @@ impl Link<u64> for PollingOnHeap {
 pub struct Blocking;
 
 impl Link<u64> for Blocking {
-    type Tx = Producer<u64>;
+    type Tx = slipring_shm::Producer<u64>;
     type Rx = Reader<u64>;
     const CLOSES: bool = true;
     fn make(task: &Task, name: &str) -> RoleResult<()> {
         <Spinning as Link<u64>>::make(task, name)
     }
-    fn tx(task: &Task, name: &str) -> RoleResult<Producer<u64>> {
-        Ok(attach(task, name, Wait::Blocking)?.producer()?)
+    fn tx(task: &Task, name: &str) -> RoleResult<slipring_shm::Producer<u64>> {
+        Ok(attach::<u64>(task, name, Wait::Blocking)?.producer()?)
     }
     fn rx(task: &Task, name: &str) -> RoleResult<Reader<u64>> {
-        Ok(attach(task, name, Wait::Blocking)?.reader(STAGE)?)
+        Ok(attach::<u64>(task, name, Wait::Blocking)?.reader(STAGE)?)
     }
-    fn send(tx: &mut Producer<u64>, number: u64) {
+    fn send(tx: &mut slipring_shm::Producer<u64>, number: u64) {
         tx.publish(|slot| *slot = number).expect("the ring is open");
     }
     fn stream(rx: &mut Reader<u64>, _events: u64, check: &mut Check) {
