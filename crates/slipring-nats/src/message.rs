@@ -7,6 +7,10 @@
 //! begin message), and a CRC-32. The CRC-32 covers the text in front of it without the separating
 //! blank, and the payload. The numbers of journal, ring, sink and type and the checksum are
 //! hexadecimal.
+//!
+//! Invariants
+//! - I1: [`read`] returns the header of a whole message only: a checksum covers the header or the
+//!   description, and the payload.
 
 use std::fmt::Write as _;
 

@@ -268,8 +268,7 @@ impl Fetch {
 fn place(reply: &str) -> Option<(u64, u64, u64)> {
     let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
     // stream.consumer.deliveries.sequence.number.time.pending; the newer form has domain and
-    // account
-    // in front.
+    // account in front.
     let front = if words.len() == 7 { 0 } else { 2 };
     let number = |at: usize| words.get(front + at)?.parse().ok();
     Some((number(3)?, number(4)?, number(6)?))

@@ -1,4 +1,9 @@
 //! Opening a sink: it connects, checks its stream, and takes the stream over.
+//!
+//! Invariants
+//! - I1: a sink is open only once its begin messages are known to be stored. From then on no
+//!   condition of an earlier sink holds (resume::I2).
+//! - I2: each attempt to begin draws another number for a journal that begins (resume::I5).
 
 use std::time::{Duration, Instant};
 
@@ -137,8 +142,7 @@ impl<E> Opened<E> {
             self.connection.leave_in_time(asking).await;
             self.publisher.begin_attempt();
             // An earlier sink may be appending at full speed, so little time should pass between
-            // this
-            // request and the begin messages.
+            // this request and the begin messages.
             let tail = match attempt % 4 == 0 || losses.are_told() {
                 true => self.connection.tail(&name).await,
                 false => self.connection.quick_tail(&name).await,
@@ -172,7 +176,7 @@ impl<E> Opened<E> {
                     Err(fault) => return Err(self.connection.failed(&name, fault)),
                 }
             }
-            start.number = Id::random();
+            start.number = Id::random(); // I2
             let mut point = match resume::begin(&begins, &self.party, &start) {
                 Ok(point) => point,
                 Err(error) if losses.excuse(&error, self.connection.is_in_cluster()) => {
