@@ -64,6 +64,7 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
         if krate.is_library() {
             labels::check(&files, &labels::edges(house, arrows), &mut found);
         }
+        text::beginnings(krate, &mut found);
         rooms::check(krate, &mut found);
         models::check(krate, &mut found);
         orderings::check(krate, &mut found);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::file::File;
-use crate::findings::Findings;
+use crate::{findings::Findings, house::crates::Crate};
 
 /// The length past which a module is split, in lines.
 const LINES_AT_MOST: usize = 800;
@@ -28,6 +28,18 @@ pub fn lines(file: &File, found: &mut Findings) {
         found
             .warnings
             .push(format!("{path}: {count} lines; a module has {LINES_WARNED} at most, as a rule"));
+    }
+}
+
+/// Finds modules of a crate that do not begin with their documentation.
+pub fn beginnings(krate: &Crate, found: &mut Findings) {
+    for (at, source) in krate.house.sources.iter().enumerate() {
+        if !source.text.starts_with("//!") {
+            let path = krate.path(at);
+            found
+                .errors
+                .push(format!("{path}: a module begins with `//!`: what it holds, and why"));
+        }
     }
 }
 
@@ -137,6 +149,7 @@ pub fn registries(file: &File, found: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::house::{arrows::Arrows, tests::house};
     use crate::tidy::file::tests::{errors, file};
 
     #[test]
@@ -153,6 +166,16 @@ mod tests {
         }
         assert_eq!((found.errors.len(), found.warnings.len()), (1, 1));
         assert!(found.errors[0].starts_with("a/src/c.rs: 801 lines"));
+    }
+
+    #[test]
+    fn modules_without_documentation_are_found() {
+        let house = house(&[("lib.rs", "//! Root.\nmod a;"), ("a.rs", "\nfn f() {}\n// Late.")]);
+        let (folder, arrows) = ("crates/x".to_owned(), Arrows::of(&house));
+        let mut found = Findings::default();
+        beginnings(&Crate { folder, house, arrows }, &mut found);
+        assert_eq!(found.errors.len(), 1);
+        assert!(found.errors[0].starts_with("crates/x/src/a.rs: "));
     }
 
     #[test]
