@@ -257,9 +257,9 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the effect that a death of the process of the stage declared last has on the parties
-    /// that wait for the stage; they wait on unless stated. A tap has no such effect, because no
-    /// party waits for a dead reader. [`OnDeath::Close`] is for producers only.
+    /// Sets how the parties that wait for the stage declared last react when its process dies; they
+    /// wait on unless stated. A tap has no such effect, because no party waits for a dead reader.
+    /// [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -296,10 +296,10 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the effect that a death of the producer's process has on the waiting stages; they wait
-    /// for the next producer unless stated. If there are several producers, only the death of the
-    /// last living one has the effect: while another producer lives, the stream goes on behind the
-    /// claims of the dead one.
+    /// Sets how waiting stages react when the producer's process dies; they wait for the next
+    /// producer unless stated. If there are several producers, only the death of the last living
+    /// one counts: while another producer lives, the stream goes on behind the claims of the dead
+    /// one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
     /// a waiting stage finds the death within a notice and closes the ring, and all stages handle

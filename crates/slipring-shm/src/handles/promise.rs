@@ -67,16 +67,16 @@ const PARTICIPANTS: u32 = 8;
 ///
 /// | what happens | the waiter | the next process that asks for the promise |
 /// |---|---|---|
-/// | it is fulfilled | gets the value, also if the owner is gone by then | [`Problem::Fulfilled`] |
-/// | its owner is killed, or panics | waits on, or is told, or fails ([`PromiseBuilder::on_death`]) | may fulfil it |
+/// | it is fulfilled | gets the value, even if the owner is gone by then | [`Problem::Fulfilled`] |
+/// | its owner is killed, or panics | waits on, gets an error for this call, or fails for good ([`PromiseBuilder::on_death`]) | may fulfil it |
 /// | its owner drops it | [`Broken`](crate::PromiseError::Broken) | [`Problem::Broken`] |
-/// | its waiter is killed, or leaves | its successor gets the value, again if it was lent before, and is told so ([`is_redelivered`](crate::Promised::is_redelivered)) | is not concerned |
-/// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and each successor, too | [`Problem::Fulfilled`] |
+/// | its waiter is killed, or leaves | its successor gets the value, and learns whether it was lent before ([`is_redelivered`](crate::Promised::is_redelivered)) | is not concerned |
+/// | its waiter has released the value | [`Taken`](crate::PromiseError::Taken), and so does each successor | [`Problem::Fulfilled`] |
 /// | no process ever asks for the promise | waits until its deadline: no process has died that owned it | may fulfil it |
 /// | as before, and the ring ends through which the value was asked for | [`Request`](crate::PromiseError::Request), if the waiter knows the request ([`of_request`](crate::Awaited::of_request)) | may fulfil it |
 ///
 /// A named segment stays until it is removed ([`remove`](crate::remove)). If no process is
-/// attached, it is stale, so `slipring rm --stale` removes it, also with a value that no process
+/// attached, it is stale, so `slipring rm --stale` removes it, even with a value that no process
 /// has taken.
 pub struct PromiseSegment<T> {
     segment: Segment<T>,
@@ -296,8 +296,8 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(builder.capacity(1).reader(WAITER).participants(PARTICIPANTS))
     }
 
-    /// Sets the effect that a death of the owning process has on the waiter. It waits for a
-    /// successor unless stated. It can get an error instead
+    /// Sets how a waiter reacts when the process that owns the promise dies. It waits for a
+    /// successor unless stated, gets an error for this call
     /// ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise fails for good
     /// ([`Ended`](crate::PromiseError::Ended)).
     ///

@@ -61,8 +61,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).chars().map(clean).collect()
 }
 
-/// Record of a participant, for people to read. Whether the participant is alive, its byte lock
-/// proves, and not this record.
+/// Record of a participant, for reports. Only the byte lock proves that the participant is alive.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ParticipantRecord {

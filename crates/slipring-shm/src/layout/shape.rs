@@ -109,7 +109,7 @@ pub struct Areas {
 }
 
 impl Areas {
-    /// Returns the areas with their names. Stamps inside of slots are part of the events' area.
+    /// Returns the areas with their names. Stamps inside slots are part of the events' area.
     pub fn list(&self) -> [(&'static str, Area); 10] {
         [
             ("status", self.status),
