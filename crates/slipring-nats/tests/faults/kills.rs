@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use slipring::{Producer, WaitError};
+use slipring::WaitError;
 use slipring_nats_server::{Client, Direction, Proxy, Server};
-use slipring_shm::Reader;
+
+use slipring_shm::{Producer, Reader};
 
 use crate::common::*;
 use crate::roles::*;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
-use slipring::Producer;
 use slipring_nats::{Decoding, OpenSink, Server as At, Sink, Source, on_each_step};
+use slipring_shm::Producer;
 use slipring_shm::{Attached, Problem, Segment, SegmentError};
 
 use crate::common::*;

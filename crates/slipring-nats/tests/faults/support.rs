@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use slipring::{Producer, WaitError};
+use slipring::{Layout, Producer, WaitError};
 use slipring_nats::{Decoding, Error, Progress, RunningSink, RunningSource, Server as At, Source};
 use slipring_nats_server::Client;
 
@@ -142,7 +142,7 @@ pub fn failure(sink: RunningSink) -> Error {
 }
 
 /// Feeds a random number of events, up to `most`.
-pub fn feed_some(tx: &mut Producer<u64>, rng: &mut Rng, most: u64) {
+pub fn feed_some<L: Layout>(tx: &mut Producer<u64, L>, rng: &mut Rng, most: u64) {
     let end = tx.next_seq() + rng.u64(1..=most);
     feed(tx, end).unwrap();
 }
@@ -164,7 +164,7 @@ pub fn assert_numbers(error: &Error, numbers: &[u64]) {
 
 /// Works like [`feed_some`] but never waits for room, because no acknowledgement may come
 /// meanwhile.
-pub fn feed_room(tx: &mut Producer<u64>, rng: &mut Rng, most: u64) {
+pub fn feed_room<L: Layout>(tx: &mut Producer<u64, L>, rng: &mut Rng, most: u64) {
     match tx.remaining() as u64 {
         0 => {}
         room => feed_some(tx, rng, most.min(room)),
