@@ -87,8 +87,10 @@ impl<H: Handles> Attached<H> {
     /// again: a reader that joins in its place begins where it asks to. [`inspect`](crate::inspect)
     /// tells how many events the dead reader had not read.
     ///
-    /// Examples: [`Builder::tap`](crate::Builder::tap); and [`Messages`](crate::Messages), whose
-    /// readers begin with the next message.
+    /// A reader of [`Messages`](crate::Messages) begins with the next message, as their example
+    /// shows.
+    ///
+    /// Example: [`Builder::tap`](crate::Builder::tap).
     ///
     /// # Errors
     /// [`Problem::AllTaken`], if living readers have all places; [`Problem::Subscribe`];
