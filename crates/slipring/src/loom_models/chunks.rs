@@ -14,10 +14,8 @@ use super::*;
 use crate::base::sync::Statistic;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::words::ChunkCell;
-use crate::segment::{
-    Declaration, OnDeath, SegmentPoolWriter, SegmentProducer, SegmentReader, StageDeclaration,
-    StageDelivery,
-};
+use crate::segment::handles_for_tests::{SegmentPoolWriter, SegmentReader};
+use crate::segment::{Declaration, OnDeath, SegmentProducer, StageDeclaration, StageDelivery};
 
 mod left;
 

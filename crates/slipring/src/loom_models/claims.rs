@@ -14,7 +14,8 @@ use super::*;
 use crate::adapters::raw::RawProducer;
 use crate::processes::layout::InSegment;
 use crate::processes::producer::Apart;
-use crate::segment::{Proof as _, SegmentReader};
+use crate::segment::Proof as _;
+use crate::segment::handles_for_tests::SegmentReader;
 use Access::Read;
 
 const LOST: Caught = Caught::Message("events were lost");

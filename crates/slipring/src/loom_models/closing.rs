@@ -9,7 +9,8 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
-use crate::segment::{Proof as _, SegmentReader, SegmentSharedProducer, StageDelivery};
+use crate::segment::handles_for_tests::{SegmentReader, SegmentSharedProducer};
+use crate::segment::{Proof as _, StageDelivery};
 use Access::Read;
 
 const BEHIND_THE_END: Caught = Caught::Message("an event is behind the end");

@@ -11,7 +11,8 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::errors::WaitError;
-use crate::segment::{OnDeath, SegmentReader};
+use crate::segment::OnDeath;
+use crate::segment::handles_for_tests::SegmentReader;
 
 const OPEN: Caught = Caught::Message("the ring stays open");
 

@@ -11,9 +11,8 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::live::tap::StartAt;
-use crate::segment::{
-    Declaration, OnDeath, SegmentRing, SegmentSubscription, StageDeclaration, StageDelivery,
-};
+use crate::segment::handles_for_tests::SegmentSubscription;
+use crate::segment::{Declaration, OnDeath, SegmentRing, StageDeclaration, StageDelivery};
 
 const GATED: Caught = Caught::Message("a dead member holds events");
 const MISCOUNTED: Caught = Caught::Message("members are miscounted");

@@ -15,10 +15,10 @@ use super::mortal::lives;
 use super::*;
 use crate::base::model_hooks::UNTIMED;
 use crate::base::sync::{AcqRel, Acquire, AtomicU64, Release, twin};
+use crate::segment::handles_for_tests::{SegmentReader, SegmentSharedProducer, SegmentWriter};
 use crate::segment::heap::HeapSegment;
 use crate::segment::{
-    Declaration, OnDeath, Proof, SegmentProducer, SegmentReader, SegmentRing,
-    SegmentSharedProducer, SegmentWriter, StageDeclaration, StageDelivery,
+    Declaration, OnDeath, Proof, SegmentProducer, SegmentRing, StageDeclaration, StageDelivery,
 };
 
 const ELSEWHERE: Caught = Caught::Message("a successor begins elsewhere");

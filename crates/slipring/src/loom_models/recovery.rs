@@ -10,7 +10,8 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::errors::{Cause, WaitError};
-use crate::segment::{OnDeath, SegmentWriter};
+use crate::segment::OnDeath;
+use crate::segment::handles_for_tests::SegmentWriter;
 
 const COUNTED_ONCE: Caught = Caught::Message("a death is counted once");
 const PART_OF_A_FAILURE: Caught = Caught::Message("a part of a failure");

@@ -10,9 +10,9 @@ use super::mortal::lives;
 use super::processes::Segment;
 use super::*;
 use crate::base::sync::may_die;
+use crate::segment::handles_for_tests::{SegmentReader, SegmentShardWriter};
 use crate::segment::{
-    Declaration, OnDeath, SegmentProducer, SegmentReader, SegmentShardWriter, StageDeclaration,
-    StageDelivery, shard_of_bytes,
+    Declaration, OnDeath, SegmentProducer, StageDeclaration, StageDelivery, shard_of_bytes,
 };
 
 const UNANNOUNCED: Caught = Caught::Message("a half-written event is not announced");

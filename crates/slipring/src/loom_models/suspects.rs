@@ -10,7 +10,7 @@ use super::mortal::lives;
 use super::processes::{Segment, publish_runs};
 use super::*;
 use crate::base::sync::may_die;
-use crate::segment::{SegmentReader, SegmentWriter};
+use crate::segment::handles_for_tests::{SegmentReader, SegmentWriter};
 
 const UNANNOUNCED: Caught = Caught::Message("a half-written event is not announced");
 

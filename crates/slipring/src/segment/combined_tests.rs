@@ -5,6 +5,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::for_tests::{Memory, Segment, stage};
+use super::handles_for_tests::{
+    SegmentPoolWriter, SegmentSharedProducer, SegmentSubscription, SegmentWriter,
+};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;

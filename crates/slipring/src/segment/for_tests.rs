@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::handles_for_tests::SegmentReader;
 use super::*;
 use crate::wait::Wait;
 

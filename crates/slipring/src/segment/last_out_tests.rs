@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::for_tests::{Segment, stage};
+use super::handles_for_tests::{SegmentReader, SegmentSubscription};
 use super::*;
 use crate::errors::{BatchError, WaitError};
 use crate::live::tap::StartAt;

@@ -36,7 +36,7 @@ mod declaration;
 #[cfg(all(test, not(slipring_loom)))]
 mod for_tests;
 #[cfg(test)]
-mod handles_for_tests;
+pub(crate) mod handles_for_tests;
 #[cfg(all(test, slipring_loom))]
 pub(crate) mod heap;
 #[cfg(all(test, not(slipring_loom)))]
@@ -69,8 +69,6 @@ pub use blocks::{BlockClaim, BlockConsumer, BlockProducer};
 pub use copying::CopyingConsumer;
 pub use copying_producer::CopyingProducer;
 pub use declaration::{Declaration, Needs, StageDeclaration, StageDelivery, StagePlace};
-#[cfg(test)]
-pub(crate) use handles_for_tests::*;
 pub use messages::{
     CELL, MAX_MESSAGE, Message, MessageBatch, MessageClaim, MessageConsumer, MessageError,
     MessageProducer,

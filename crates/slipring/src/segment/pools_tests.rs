@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::copied::{PoolPositions, pool_positions};
 use super::for_tests::{Memory, Segment, stage};
+use super::handles_for_tests::{SegmentPoolWriter, SegmentReader};
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::{Cause, PRODUCER};

@@ -9,6 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use super::for_tests::{Dead, Segment, stage};
+use super::handles_for_tests::SegmentReader;
 use super::*;
 use crate::errors::WaitError;
 use crate::processes::reactors::REFUSED;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::for_tests::{Memory, Segment, stage};
+use super::handles_for_tests::SegmentReader;
 use super::*;
 use crate::errors::{BatchError, ClaimError, WaitError};
 use crate::{BuildError, Cause};
