@@ -9,7 +9,7 @@ use crate::ring::owner::Owner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageSpec};
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::wait::{HandleLearner, Wait};
 
 /// Publishes one run of events per entry of `lens`, which is the run's length. The first run begins
@@ -21,7 +21,7 @@ fn answers_later<L: Layout, S: Sharing>(
     publish_cursor: bool,
     raw: bool,
     lens: &[usize],
-) -> Vec<Run> {
+) -> Vec<Stamp> {
     let shift = capacity.trailing_zeros();
     let start = ((1u64 << 44) - 4) << shift;
     let settings = Settings {
@@ -122,7 +122,7 @@ fn a_stamp_is_refreshed_before_its_lap_repeats() {
             answers_later::<Interleaved, Many>(capacity, true, false, true, &lens),
             answers_later::<Contiguous, Many>(capacity, true, false, false, &lens),
         ] {
-            let wrong = answers.iter().filter(|run| **run != Run::Unpublished).count();
+            let wrong = answers.iter().filter(|run| **run != Stamp::Unpublished).count();
             assert_eq!(wrong, 0, "capacity {capacity}, publications of {lens:?}: {answers:?}");
         }
     }

@@ -25,7 +25,7 @@ use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::core::Core;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::words::ahead;
 
 /// A producer whose calls take and return positions: `next` claims, `at_mut` fills, `done`
@@ -472,8 +472,8 @@ fn why_empty<E, L: Layout>(
 fn published_from<E, L: Layout>(core: &Core<E, L>, mut seq: u64) -> u64 {
     for _ in 0..MAX_RUNS {
         match core.slots.run_at(seq) {
-            Run::Live(len) | Run::Tombstone(len) => seq = seq.wrapping_add(len),
-            Run::Unpublished => break,
+            Stamp::Live(len) | Stamp::Tombstone(len) => seq = seq.wrapping_add(len),
+            Stamp::Unpublished => break,
         }
     }
     seq

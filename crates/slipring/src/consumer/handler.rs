@@ -7,7 +7,7 @@ use crate::base::fault::Fault;
 use crate::consumer::position::ConsumerState;
 use crate::ring::events::{At, Events, EventsMut, straight};
 use crate::ring::slots::{Layout, Storage};
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 
 /// The code that a stage runs to handle its events.
 pub(crate) trait Handler<E, L: Layout> {
@@ -161,9 +161,9 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {
-                    Run::Live(other) => run = other,
-                    Run::Tombstone(_) => return Ok(()),
-                    Run::Unpublished => {
+                    Stamp::Live(other) => run = other,
+                    Stamp::Tombstone(_) => return Ok(()),
+                    Stamp::Unpublished => {
                         progress.exhausted = true;
                         return Ok(());
                     }

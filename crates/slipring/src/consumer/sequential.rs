@@ -14,7 +14,7 @@ use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::words::ahead;
 use crate::ring::world::{Recover as _, World};
 use crate::wait::HandleLearner;
@@ -352,7 +352,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         self.next != self.live_end
             || match self.reads_stamps {
                 true => {
-                    self.state.slots.run_at(self.live_end) != Run::Unpublished
+                    self.state.slots.run_at(self.live_end) != Stamp::Unpublished
                         || R::STARTS_MID_RUN && self.is_midway()
                 }
                 false if self.follows_cursor => {

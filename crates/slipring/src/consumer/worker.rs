@@ -33,7 +33,7 @@ use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
@@ -246,9 +246,9 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
         while len < max {
             if left == 0 {
                 match self.state.slots.run_at(seq.wrapping_add(len)) {
-                    Run::Live(run) => left = run,
-                    Run::Tombstone(run) if len == 0 => return Offer::Tombstone(run),
-                    Run::Tombstone(_) | Run::Unpublished => break,
+                    Stamp::Live(run) => left = run,
+                    Stamp::Tombstone(run) if len == 0 => return Offer::Tombstone(run),
+                    Stamp::Tombstone(_) | Stamp::Unpublished => break,
                 }
             }
             let step = left.min(max - len);
@@ -442,7 +442,7 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
         self.next != self.chunk_end
             || R::has_orphans(self)
             || match core.control.plan.reads_stamps(self.state.stage) {
-                true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
+                true => word.left() != 0 || core.slots.run_at(seq) != Stamp::Unpublished,
                 false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
             }
     }

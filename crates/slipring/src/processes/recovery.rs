@@ -23,7 +23,7 @@ use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::spec::Delivery;
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, ahead, bound_ahead};
 use crate::ring::world::{Recover, Watched, World};
@@ -229,7 +229,7 @@ pub(crate) fn first_unpublished<E, L: Layout>(core: &Core<E, L>, boundary: u64) 
     let limit = boundary.wrapping_add(core.capacity());
     while ahead(limit, seq) > 0 {
         match core.slots.run_at(seq) {
-            Run::Live(len) | Run::Tombstone(len) if len != 0 => seq = seq.wrapping_add(len),
+            Stamp::Live(len) | Stamp::Tombstone(len) if len != 0 => seq = seq.wrapping_add(len),
             _ => break,
         }
     }
@@ -243,7 +243,7 @@ pub(crate) fn first_unpublished<E, L: Layout>(core: &Core<E, L>, boundary: u64) 
 pub(crate) fn clear_stray_stamps<E, L: Layout>(core: &Core<E, L>, first: u64) {
     for offset in 1..core.capacity() {
         let seq = first.wrapping_add(offset);
-        if core.slots.run_at(seq) != Run::Unpublished {
+        if core.slots.run_at(seq) != Stamp::Unpublished {
             // SAFETY: slots::I1; the core is alive.
             edge::slot_published::stamp(unsafe { &*core.slots.stamp(seq) }, 0);
         }

@@ -35,7 +35,7 @@ use crate::ring::seat::Seat;
 use crate::ring::self_wait;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Layout, Storage as _};
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
 use crate::wait::HandleLearner;
 
@@ -245,7 +245,7 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.pass_landmark(&chunk);
         }
         let first = lo.wrapping_add(done);
-        let tombstone = matches!(self.state.slots.run_at(first), Run::Tombstone(_));
+        let tombstone = matches!(self.state.slots.run_at(first), Stamp::Tombstone(_));
         let tombstone = twin!("adopted-tombstone-unseen": tombstone => false);
         let is_live = !self.role.damaged.get() && !tombstone;
         (self.next, self.chunk_end) = if is_live { (first, hi) } else { (hi, hi) };

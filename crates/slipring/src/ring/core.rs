@@ -23,7 +23,7 @@ use crate::ring::partition::ShardIds;
 use crate::ring::positions::Positions;
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
-use crate::ring::stamp::{self, MAX_RUN, Run};
+use crate::ring::stamp::{self, MAX_RUN, Stamp};
 use crate::ring::words::ahead;
 
 /// The slots of a ring, and all other data that the ring's handles share.
@@ -293,8 +293,8 @@ impl<E, L: Layout> Core<E, L> {
         let mut seq = edge::sentinel::see(sentinel);
         for _ in 0..=self.capacity() * 2 {
             let len = match self.slots.run_at(seq) {
-                Run::Live(len) | Run::Tombstone(len) => len,
-                Run::Unpublished => return seq,
+                Stamp::Live(len) | Stamp::Tombstone(len) => len,
+                Stamp::Unpublished => return seq,
             };
             match edge::sentinel::advance(sentinel, seq, seq.wrapping_add(len)) {
                 Ok(_) => seq = seq.wrapping_add(len),
@@ -325,13 +325,14 @@ impl<E, L: Layout> Core<E, L> {
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
-                Run::Live(len) | Run::Tombstone(len) => return len > back,
-                Run::Unpublished
-                    if self.slots.run_at(at.wrapping_add(self.capacity())) != Run::Unpublished =>
+                Stamp::Live(len) | Stamp::Tombstone(len) => return len > back,
+                Stamp::Unpublished
+                    if self.slots.run_at(at.wrapping_add(self.capacity()))
+                        != Stamp::Unpublished =>
                 {
                     return true;
                 }
-                Run::Unpublished => {}
+                Stamp::Unpublished => {}
             }
         }
         false

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use crate::base::edge;
 use crate::base::sync::AtomicU64;
 use crate::ring::memory::{Pages, allocate_array, free_array};
-use crate::ring::stamp::{self, Run};
+use crate::ring::stamp::{self, Stamp};
 use crate::ring::world::{OneProcess, World};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
@@ -300,7 +300,7 @@ impl<E, L: Layout> View<E, L> {
 
     /// Returns the run or the tombstone that the stamp of position `seq` describes.
     #[inline(always)]
-    pub(crate) fn run_at(&self, seq: u64) -> Run {
+    pub(crate) fn run_at(&self, seq: u64) -> Stamp {
         stamp::read(self.word_at(seq), seq, self.shift())
     }
 }

@@ -46,7 +46,7 @@ const SEAT: u64 = TOMBSTONE - 1;
 
 /// What a slot's stamp says about one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum Stamp {
     /// No event is published at this position yet.
     Unpublished,
     /// A run of published events starts at this position. The field is the number of the run's
@@ -113,15 +113,15 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
 /// means that no event is published: the slots of a new segment are zero, and so in the lap before
 /// a lap field of zero they have the right lap.
 #[inline(always)]
-pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
+pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Stamp {
     let rest = word ^ field(seq, shift);
     let is_length = |len: u64| len.wrapping_sub(1) < MAX_RUN;
     if is_length(rest) {
-        Run::Live(rest)
+        Stamp::Live(rest)
     } else if is_length(rest.wrapping_sub(TOMBSTONE)) {
-        Run::Tombstone(rest - TOMBSTONE)
+        Stamp::Tombstone(rest - TOMBSTONE)
     } else {
-        Run::Unpublished
+        Stamp::Unpublished
     }
 }
 
@@ -160,11 +160,11 @@ mod tests {
                 for rest in
                     [0, MAX_RUN + 1, TOMBSTONE, TOMBSTONE | (MAX_RUN + 1), 2 << 16, 3 << 16 | 1]
                 {
-                    assert_eq!(read(lap ^ rest, seq, shift), Run::Unpublished, "{rest:x}");
+                    assert_eq!(read(lap ^ rest, seq, shift), Stamp::Unpublished, "{rest:x}");
                 }
             }
         }
-        assert_eq!(read(0, u64::MAX, 2), Run::Unpublished);
+        assert_eq!(read(0, u64::MAX, 2), Stamp::Unpublished);
     }
 
     /// The laps of stamps are told apart, also where positions or the lap field wrap.
@@ -177,7 +177,7 @@ mod tests {
                 for seat in [0, 1, 63, SEAT] {
                     let word = claimed(seq, shift, seat);
                     assert!(!is_free(word, seq, shift));
-                    assert_eq!(read(word, seq, shift), Run::Unpublished);
+                    assert_eq!(read(word, seq, shift), Stamp::Unpublished);
                 }
                 assert!(is_free(blank(seq, shift), seq, shift) && is_free(0, seq, shift));
                 for laps in [1u64, 2, 1000] {
@@ -197,25 +197,25 @@ mod tests {
         for shift in [0, 1, 3, 10, 18, 20] {
             for seq in [0, 1, 7, 1 << 20, (1 << 46) - 1, 1 << 46, u64::MAX - 1, u64::MAX] {
                 let capacity = 1u64 << shift;
-                assert_eq!(read(live(seq, shift, 5), seq, shift), Run::Live(5));
+                assert_eq!(read(live(seq, shift, 5), seq, shift), Stamp::Live(5));
                 assert_eq!(
                     read(tombstone(seq, shift, MAX_RUN), seq, shift),
-                    Run::Tombstone(MAX_RUN)
+                    Stamp::Tombstone(MAX_RUN)
                 );
-                assert_eq!(read(blank(seq, shift), seq, shift), Run::Unpublished);
+                assert_eq!(read(blank(seq, shift), seq, shift), Stamp::Unpublished);
                 for laps in [1u64, 2, 1000] {
                     let away = capacity.wrapping_mul(laps);
                     assert_eq!(
                         read(live(seq, shift, 5), seq.wrapping_add(away), shift),
-                        Run::Unpublished
+                        Stamp::Unpublished
                     );
                     assert_eq!(
                         read(live(seq, shift, 5), seq.wrapping_sub(away), shift),
-                        Run::Unpublished
+                        Stamp::Unpublished
                     );
                     assert_eq!(
                         read(tombstone(seq, shift, 1), seq.wrapping_add(away), shift),
-                        Run::Unpublished
+                        Stamp::Unpublished
                     );
                 }
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::processes::claims;
 use crate::ring::counters::CounterWords;
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, PRODUCER_QUEUE, SENTINEL_LINE};
-use crate::ring::stamp::{self, Run};
+use crate::ring::stamp::{self, Stamp};
 use crate::ring::status::{Ending, FailureRecord};
 use crate::ring::words::{IDLE, MAX_CLAIM_SEATS, PoolWord, SeatedClaim, bound_ahead};
 use crate::wait::queue_state::QueueState;
@@ -21,8 +21,8 @@ use crate::wait::queue_state::QueueState;
 /// in a ring of `capacity` slots; `None`: none.
 pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     match stamp::read(word, seq, capacity.trailing_zeros()) {
-        Run::Live(len) | Run::Tombstone(len) => Some(len),
-        Run::Unpublished => None,
+        Stamp::Live(len) | Stamp::Tombstone(len) => Some(len),
+        Stamp::Unpublished => None,
     }
 }
 

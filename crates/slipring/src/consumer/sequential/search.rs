@@ -11,7 +11,7 @@ use crate::base::sync::twin;
 use crate::consumer::position::ConsumerPosition;
 use crate::consumer::role::Role;
 use crate::ring::slots::Layout;
-use crate::ring::stamp::Run;
+use crate::ring::stamp::Stamp;
 use crate::ring::words::ahead;
 use crate::ring::world::World;
 
@@ -52,7 +52,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         // Other processes write the stamps of a segment, so the walk is bounded by the ring.
         let least = if L::World::SHARED { least.min(self.state.core.capacity()) } else { least };
         while end.wrapping_sub(self.next) < least
-            && let Run::Live(run) = slots.run_at(end)
+            && let Stamp::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
             // The loop guesses that the next run is as long as the previous run. While runs stay
@@ -111,12 +111,12 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             return self.extend_to_limit();
         }
         match self.state.slots.run_at(self.live_end) {
-            Run::Live(len) => {
+            Stamp::Live(len) => {
                 self.live_end = self.live_end.wrapping_add(len);
                 true
             }
-            Run::Unpublished => R::STARTS_MID_RUN && self.extend_midway(),
-            Run::Tombstone(_) => self.skip_tombstones(),
+            Stamp::Unpublished => R::STARTS_MID_RUN && self.extend_midway(),
+            Stamp::Tombstone(_) => self.skip_tombstones(),
         }
     }
 
@@ -129,7 +129,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             return false;
         }
         self.live_end = self.live_end.wrapping_add(1);
-        while self.is_midway() && self.state.slots.run_at(self.live_end) == Run::Unpublished {
+        while self.is_midway() && self.state.slots.run_at(self.live_end) == Stamp::Unpublished {
             self.live_end = self.live_end.wrapping_add(1);
         }
         true
@@ -176,21 +176,21 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
             match self.state.slots.run_at(self.live_end) {
-                Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
-                Run::Tombstone(_) => return self.skip_tombstones(),
+                Stamp::Live(len) => self.run_end = self.live_end.wrapping_add(len),
+                Stamp::Tombstone(_) => return self.skip_tombstones(),
                 // A tap's member can start in the middle of a run. A producer may already have
                 // overwritten the stamp at the run's first slot. Each slot of a tombstone has a
                 // stamp, so a slot without a stamp belongs to a run of events.
-                Run::Unpublished if R::STARTS_MID_RUN => {
+                Stamp::Unpublished if R::STARTS_MID_RUN => {
                     let mut end = self.live_end.wrapping_add(1);
-                    while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
+                    while end != self.limit && self.state.slots.run_at(end) == Stamp::Unpublished {
                         end = end.wrapping_add(1);
                     }
                     self.run_end = end;
                 }
                 // All handles of a segment may start in the middle of a run, so no word that
                 // another process writes leads here.
-                Run::Unpublished => {
+                Stamp::Unpublished => {
                     unreachable!("a dependency released a position that is not published")
                 }
             }
@@ -220,7 +220,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             if L::World::SHARED && self.next.wrapping_sub(begin) > self.state.core.capacity() {
                 break;
             }
-            let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
+            let Stamp::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
                 run
             } else {
