@@ -14,9 +14,9 @@ use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::errors::WaitError;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::helper;
-use crate::ring::self_wait;
+use crate::ring::self_wait::{self, StageHandle};
 use crate::ring::slots::Layout;
-use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter};
+use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::world::{Watched, World as _};
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
@@ -202,8 +202,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             state.control().expire(state.stage, self.next());
         }
         let place = Place { party: state.stage, at: self.next() };
+        let task = WaitingTask { place, number, waker };
         let (world, control) = (&state.core.world, state.control());
-        let ready = world.arm(control, place, number, waker, &mut || self.is_ready());
+        let ready = world.arm(control, task, &mut || self.is_ready());
         if !ready {
             self.count_armed();
         }
@@ -245,8 +246,9 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
     fn self_wait(&mut self) -> SelfWait {
         let (position, state) = (self.position, self.position.state());
         self.flushed.get_or_insert_with(|| position.flush_counts());
-        let (place, at) = ((state.stage, position.line()), || position.awaited());
-        self_wait::of_consumer(state.control(), place, at, |at| state.core.is_claimed(at))
+        let own = StageHandle { stage: state.stage, line: position.line() };
+        let at = || position.awaited();
+        self_wait::of_consumer(state.control(), own, at, |at| state.core.is_claimed(at))
     }
 
     fn watch(&mut self, waiter: &Waiter) -> Option<WaitError> {

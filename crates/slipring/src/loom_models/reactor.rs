@@ -16,7 +16,7 @@ use super::*;
 use crate::base::maybe_mapped::MaybeMapped;
 use crate::base::sync::{AtomicU64, Line, Relaxed, Weak};
 use crate::processes::reactors::{Reactors, SleptFor};
-use crate::ring::waits::Place;
+use crate::ring::waits::{NumberedQueue, Place, WaitingTask};
 use crate::segment::OnDeath;
 use crate::wait::queue::{WaitQueue, notify};
 use crate::wait::queue_state::QueueState;
@@ -56,9 +56,14 @@ impl Site {
         site
     }
 
+    fn queue(&self) -> NumberedQueue<'_> {
+        NumberedQueue { index: 0, queue: &self.queues[0] }
+    }
+
     fn arm(&self, number: u64, waker: &Waker) -> bool {
         let ready = &mut || self.progress.load(Relaxed) != 0;
-        self.reactors.arm((0, &self.queues[0]), (number, Place { party: 0, at: 0 }), waker, ready)
+        let task = WaitingTask { place: Place { party: 0, at: 0 }, number, waker };
+        self.reactors.arm(self.queue(), task, ready)
     }
 
     /// The end of the ring.
@@ -75,7 +80,7 @@ fn a_task_of_a_shared_queue(preemptions: Option<usize>, thread_is_there: bool) {
         let site = Site::new();
         if thread_is_there {
             assert!(!site.arm(9, Waker::noop()));
-            site.reactors.disarm((0, &site.queues[0]), 9);
+            site.reactors.disarm(site.queue(), 9);
         }
         let notifier = site.clone();
         let notifying = thread::spawn(move || {

@@ -25,6 +25,8 @@
 //! - I4: a head is recorded by a swap from a stamp of an earlier lap. A claim that has ended has
 //!   stamped its head, and no slot has the stamp of an earlier lap again.
 
+use std::ops::Range;
+
 use crate::base::sync::twin;
 use crate::base::{edge, prefetch};
 use crate::ring::control::Control;
@@ -56,18 +58,27 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     control.seats_of(first)[0].boundary()
 }
 
-/// Returns whether the claim `[lo, hi)` of the producers' seat `number` has neither been published
-/// nor given up, as far as the claim word and then the stamp of `lo` say, in a ring of `1 << shift`
-/// slots. `false`, also: the producer has not won the claim.
+/// A seat of the producers.
+#[derive(Clone, Copy)]
+pub(crate) struct ProducerSeat<'a> {
+    /// Number of the seat among the producers' seats.
+    pub(crate) number: u64,
+    pub(crate) words: &'a Seat,
+}
+
+/// Returns whether the claim `claim` of the producers' seat `number` has neither been published nor
+/// given up, as far as the claim word and then the stamp of the claim's head say, in a ring of `1
+/// << shift` slots. `false`, also: the producer has not won the claim.
 pub(crate) fn is_open(
     last: SeatedClaim,
     stamp: u64,
-    (lo, hi): (u64, u64),
+    claim: &Range<u64>,
     number: u64,
     shift: u32,
 ) -> bool {
-    let is_last = || last.names(hi, number) && stamp::is_free(stamp, lo, shift);
-    stamp == stamp::claimed(lo, shift, number) || twin!("last-claim-ignored": is_last() => false)
+    let is_last = || last.names(claim.end, number) && stamp::is_free(stamp, claim.start, shift);
+    stamp == stamp::claimed(claim.start, shift, number)
+        || twin!("last-claim-ignored": is_last() => false)
 }
 
 /// Records the claim of another producer that ends at `end`, as the claim word `last` says, unless
@@ -130,44 +141,43 @@ pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     prefetch::for_store(core.slots.stamp(claimed.wrapping_add(slots)));
 }
 
-/// Claims the `len` positions from `seq` on, for the owner of `seat`, whose number among the
-/// producers' seats is `number`. The gating stages have released the positions, and the claim that
-/// `last` tells is recorded or has ended. Returns `false` if the claim word is no longer `last`.
+/// Claims the positions `claim` for the owner of `seat`. The gating stages have released the
+/// positions, and the claim that `last` tells is recorded or has ended. Returns `false` if the claim
+/// word is no longer `last`.
 #[inline(always)]
 pub(crate) fn claim(
     control: &Control,
-    (number, seat): (u64, &Seat),
-    (last, seq): (SeatedClaim, u64),
-    len: u64,
+    seat: ProducerSeat<'_>,
+    last: SeatedClaim,
+    claim: Range<u64>,
 ) -> bool {
-    let end = seq.wrapping_add(len);
-    twin!("claimed-before-intent": seat.intend(seq, end) => ());
-    let claimed = SeatedClaim::new(end, number);
+    twin!("claimed-before-intent": seat.words.intend(claim.start, claim.end) => ());
+    let claimed = SeatedClaim::new(claim.end, seat.number);
     let won = edge::intended::claim(control.positions.claim(), last.0, claimed.0);
     twin!("claimed-before-intent": () => if won {
-        seat.intend(seq, end);
+        seat.words.intend(claim.start, claim.end);
     });
     won
 }
 
 /// Records the head of what stays of a claim, `at`, before the claim's front is published (I3).
-pub(crate) fn split<E, L: Layout>(core: &Core<E, L>, (number, seat): (u64, &Seat), at: u64) {
+pub(crate) fn split<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>, at: u64) {
     // SAFETY: slots::I1; the core is alive.
     let head = unsafe { &*core.slots.stamp(at) };
-    edge::slot_published::stamp(head, stamp::claimed(at, core.slots.shift(), number));
-    twin!("mid-unstored": seat.split(at) => ());
+    edge::slot_published::stamp(head, stamp::claimed(at, core.slots.shift(), seat.number));
+    twin!("mid-unstored": seat.words.split(at) => ());
 }
 
 /// Gives up the claim that a dead producer left, for the holder of the proof of its death. Each
 /// step may be repeated, because the caller may die, too.
-pub(crate) fn give_up<E, L: Layout>(core: &Core<E, L>, (number, seat): (u64, &Seat)) {
-    let slots = &core.slots;
+pub(crate) fn give_up<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>) {
+    let (slots, ProducerSeat { number, words: seat }) = (&core.slots, seat);
     // Loaded before the heads, because a producer records a head before it swaps the claim word.
     let last = core.control.positions.last_claim();
     let (lo, hi) = seat.intent();
     let is_inside = |at: u64| (1..=core.capacity()).contains(&hi.wrapping_sub(at));
     let is_head = |at: u64| {
-        let is_open = || is_open(last, slots.word_at(at), (at, hi), number, slots.shift());
+        let is_open = || is_open(last, slots.word_at(at), &(at..hi), number, slots.shift());
         twin!("head-assumed": is_open() => true)
     };
     let mid = seat.middle();

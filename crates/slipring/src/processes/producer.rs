@@ -6,14 +6,13 @@
 
 use crate::base::sync::twin;
 use crate::errors::WaitError;
-use crate::processes::claims;
+use crate::processes::claims::{self, ProducerSeat};
 use crate::processes::closing;
 use crate::processes::recovery;
 use crate::producer::sealed::Sharing;
 use crate::producer::{Producer, Refusal};
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
-use crate::ring::seat::Seat;
 use crate::ring::slots::Layout;
 use crate::ring::words::{SeatedClaim, ahead};
 use crate::ring::world::World as _;
@@ -113,12 +112,12 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         producer
     }
 
-    /// Returns the seat of this handle, and its number among the producers' seats.
+    /// Returns the seat of this handle.
     #[inline(always)]
-    fn own_seat(&self) -> (u64, &Seat) {
+    fn own_seat(&self) -> ProducerSeat<'_> {
         let control = &self.core.control;
         let number = self.seat.wrapping_sub(control.plan.first_producer_seat);
-        (number as u64, &control.membership.seats[self.seat])
+        ProducerSeat { number: number as u64, words: &control.membership.seats[self.seat] }
     }
 
     /// Takes `len` positions if `len` positions are free now, or those before the ring's end.
@@ -130,8 +129,9 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         let asked = len;
         let len = Apart::within_end(self, self.next, asked);
         if self.next == self.claim_end && self.knows_room(len) {
-            let own = SeatedClaim::new(self.claim_end, self.own_seat().0);
-            if claims::claim(&self.core.control, self.own_seat(), (own, self.next), len) {
+            let own = SeatedClaim::new(self.claim_end, self.own_seat().number);
+            let claim = self.next..self.next.wrapping_add(len);
+            if claims::claim(&self.core.control, self.own_seat(), own, claim) {
                 let seq = self.won(len);
                 // Beside others, a line that is fetched is a line taken away.
                 claims::prefetch(&self.core, self.next);
@@ -165,11 +165,12 @@ impl<E, L: Layout> Producer<E, L, Apart> {
             {
                 return Err(self.gated(refusal));
             }
-            let is_others = last.seat() != self.own_seat().0;
+            let is_others = last.seat() != self.own_seat().number;
             if twin!("recorded-late": is_others => false) {
                 claims::record(&self.core, last, seq);
             }
-            if claims::claim(&self.core.control, self.own_seat(), (last, seq), len) {
+            let claim = seq..seq.wrapping_add(len);
+            if claims::claim(&self.core.control, self.own_seat(), last, claim) {
                 twin!("recorded-late": () => claims::record(&self.core, last, seq));
                 return Ok(self.won(len));
             }
@@ -212,7 +213,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         let end = seq.wrapping_add(len);
         if end != self.claim_end {
             twin!("front-first": () => claims::split(&self.core, self.own_seat(), end));
-            self.own_seat().1.shorten(end);
+            self.own_seat().words.shorten(end);
         }
     }
 
@@ -220,7 +221,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     /// last producer closes the ring.
     pub(crate) fn leave_seat(&self, leaves: bool) {
         let control = &self.core.control;
-        let (_, seat) = self.own_seat();
+        let seat = self.own_seat().words;
         seat.intend_nothing();
         if leaves {
             // A producer that has died does not keep the ring open.

@@ -15,12 +15,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Arc, Instant, Relaxed, Statistic, Weak, start_thread};
-use crate::ring::waits::Place;
+use crate::ring::waits::{NumberedQueue, Place, WaitingTask};
 use crate::wait::queue::WaitQueue;
 use crate::wait::reactor::{Reactor, Task};
 use crate::wait::warning::hold_back;
@@ -63,12 +62,11 @@ impl Reactors {
         let _ = self.ring.set(ring);
     }
 
-    /// Works as [`WaitQueue::arm`], for the queue with the index `index`.
+    /// Works as [`WaitQueue::arm`].
     pub(crate) fn arm(
         &self,
-        (index, queue): (usize, &WaitQueue),
-        (number, place): (u64, Place),
-        waker: &Waker,
+        NumberedQueue { index, queue }: NumberedQueue<'_>,
+        WaitingTask { place, number, waker }: WaitingTask<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
         let reactor = &self.reactors[index];
@@ -79,7 +77,7 @@ impl Reactors {
     }
 
     /// Works as [`WaitQueue::disarm`].
-    pub(crate) fn disarm(&self, (index, queue): (usize, &WaitQueue), number: u64) {
+    pub(crate) fn disarm(&self, NumberedQueue { index, queue }: NumberedQueue<'_>, number: u64) {
         self.reactors[index].disarm(queue, number);
     }
 

@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
-use crate::processes::claims;
+use crate::processes::claims::{self, ProducerSeat};
 use crate::processes::closing;
 use crate::processes::deaths::Processes;
 use crate::processes::reactors::SleptFor;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
-use crate::ring::membership::{Membership, bar, unseat};
+use crate::ring::membership::{bar, unseat};
 use crate::ring::plan::Stage;
-use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::spec::Delivery;
@@ -149,7 +148,7 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
 
 /// Settles what a dead member of a tap left. The parties that waited for the member go on.
 fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dead: u32) {
-    let Control { plan, positions, membership, .. } = &core.control;
+    let Control { plan, positions, .. } = &core.control;
     let stage = &plan.stages[tap];
     let bound = positions.line(stage.bound_line(number)).load(Relaxed);
     let unread = (bound & IDLE == 0).then(|| {
@@ -158,35 +157,38 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dea
         let newest = core.upstream(tap, next).0;
         ahead(newest, next).clamp(0, core.capacity() as i64) as u64
     });
-    unseat_member(membership, positions, stage, (number, dead), unread);
+    unseat_member(&core.control, stage, &DeadMember { number, participant: dead, unread });
     // The next waiting party to look for deaths would notify no party, because it finds none.
     let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
     core.control.waits.notify(notifies); // SYNC[left]: before
 }
 
-/// Settles what a dead member left, for the holder of the proof of its death. `unread` is the
-/// number of events that the member has not read; `None`: the member holds no event. After the
-/// call, the caller must notify the queues of the parties that waited for the member. Each step
-/// may be repeated, because the caller may die, too.
-fn unseat_member(
-    membership: &Membership,
-    positions: &Positions,
-    stage: &Stage,
-    (seat, dead): (usize, u32),
+/// A member of a tap whose process has died.
+struct DeadMember {
+    /// Number of the member's seat among the tap's seats.
+    number: usize,
+    participant: u32,
+    /// Number of events that the member has not read; `None`: it holds no event.
     unread: Option<u64>,
-) {
-    let words = &membership.seats_of(stage)[seat];
-    twin!("dead-member-freed-first": () => words.bury(dead));
+}
+
+/// Settles what a dead member left, for the holder of the proof of its death. After the call, the
+/// caller must notify the queues of the parties that waited for the member. Each step may be
+/// repeated, because the caller may die, too.
+fn unseat_member(control: &Control, stage: &Stage, member: &DeadMember) {
+    let Control { positions, membership, .. } = control;
+    let words = &membership.seats_of(stage)[member.number];
+    twin!("dead-member-freed-first": () => words.bury(member.participant));
     let store = || {
-        if let Some(unread) = unread {
+        if let Some(unread) = member.unread {
             words.leave_unread(unread); // before the bound no longer tells the position
         }
     };
     twin!("unread-late": store() => ());
-    unseat(positions, stage, seat);
+    unseat(positions, stage, member.number);
     twin!("unread-late": () => store());
-    bar(positions, stage, seat);
-    words.bury(dead); // SYNC[seated]: last
+    bar(positions, stage, member.number);
+    words.bury(member.participant); // SYNC[seated]: last
 }
 
 /// Settles what a dead worker left on a seat of a pool, and returns whether that is a chunk
@@ -214,7 +216,7 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
 /// Settles what a dead producer of several left: its claim, and the end of the stream, if it died
 /// while it left as the last one.
 fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
-    claims::give_up(core, (number, seat));
+    claims::give_up(core, ProducerSeat { number, words: seat });
     // If a death closes, it counts as leaving.
     let closes = twin!("death-keeps-open": core.world.closes_at_death(&core.control) => false);
     if seat.is_leaving() || closes {

@@ -5,7 +5,6 @@
 //! go on. How a ring settles what a dead process left is in
 //! [`recovery`](crate::processes::recovery).
 
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::base::sync::{Line, twin};
@@ -16,7 +15,7 @@ use crate::ring::control::Control;
 use crate::ring::seat::Seat;
 use crate::ring::spec::Delivery;
 use crate::ring::task_number::TaskNumber;
-use crate::ring::waits::{Place, Waiter};
+use crate::ring::waits::{Place, Waiter, WaitingTask};
 use crate::ring::words::ahead;
 use crate::ring::world::{Recover, Watched, World};
 
@@ -109,17 +108,15 @@ impl World for Processes {
     fn arm(
         &self,
         control: &Control,
-        place: Place,
-        number: u64,
-        waker: &Waker,
+        task: WaitingTask<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
-        let ready = &mut || ready() || self.noted.has(number);
+        let ready = &mut || ready() || self.noted.has(task.number);
         let Control { plan, waits, .. } = control;
-        if !plan.parks(place.party) {
-            return waits.arm(plan, place.party, number, waker, ready);
+        if !plan.parks(task.place.party) {
+            return waits.arm(plan, task, ready);
         }
-        self.reactors.arm(waits.queue_of(plan, place.party), (number, place), waker, ready)
+        self.reactors.arm(waits.queue_of(plan, task.place.party), task, ready)
     }
 
     /// A noted death stays: the handle's next call that finds nothing tells of it.

@@ -12,7 +12,7 @@ use crate::ring::helper;
 use crate::ring::membership::Company;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter};
+use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::words::{ClaimWord, ahead};
 use crate::ring::world::{Watched, World};
 
@@ -395,8 +395,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             core.control.expire(core.control.plan.producer_party(), next);
         }
         let place = Place { party: core.control.plan.producer_party(), at: next };
+        let task = WaitingTask { place, number, waker };
         let is_ready = &mut || Self::is_ready(core, next, len);
-        let ready = core.world.arm(&core.control, place, number, waker, is_ready);
+        let ready = core.world.arm(&core.control, task, is_ready);
         if !ready {
             self.count_armed();
         }

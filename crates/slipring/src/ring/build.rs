@@ -8,7 +8,7 @@ use crate::base::name::Name;
 use crate::base::panics::{Contained, panic_message};
 use crate::errors::{BuildError, Cause};
 use crate::ring::board::Board;
-use crate::ring::control::Control;
+use crate::ring::control::{Control, ControlOptions};
 use crate::ring::core::Core;
 use crate::ring::counters::Samples;
 use crate::ring::memory::Pages;
@@ -88,8 +88,9 @@ pub(crate) fn build<E, L: Layout>(
         available_memory::check(needed::<E, L>(&settings, &plan, partitioners.len()))?;
     }
     let slots: View<E, L> = allocate(&plan, settings.pages)?;
-    let (shard_ids, control) = match contained(|| share(&settings, plan, partitioners)) {
-        Ok(shared) => shared,
+    let beside = contained(|| allocate_beside(&settings, plan, partitioners));
+    let BesideSlots { shard_ids, control } = match beside {
+        Ok(beside) => beside,
         Err(problem) => {
             // SAFETY: just allocated, and no handle has a view.
             unsafe { slots.0.free() };
@@ -154,14 +155,18 @@ fn allocate<E, L: Layout>(plan: &Plan, pages: Pages) -> Result<View<E, L>, Build
     slots.map(View).ok_or(BuildError::Memory { capacity: plan.capacity, bytes_per_slot })
 }
 
-type Shared<E> = (Box<[Option<ShardIds<E>>]>, Control);
+/// The data that a ring's handles share besides the slots.
+struct BesideSlots<E> {
+    shard_ids: Box<[Option<ShardIds<E>>]>,
+    control: Control,
+}
 
-/// Allocates the data that a ring's handles share, except the slots.
-fn share<E>(
+/// Allocates what a ring's handles share besides the slots.
+fn allocate_beside<E>(
     settings: &Settings,
     plan: Plan,
     partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
-) -> Result<Shared<E>, BuildError> {
+) -> Result<BesideSlots<E>, BuildError> {
     let capacity = settings.capacity;
     let no_memory = |bytes_per_slot| BuildError::Memory { capacity, bytes_per_slot };
     let samples = |every| {
@@ -176,10 +181,10 @@ fn share<E>(
     let no_lines =
         BuildError::Memory { capacity: plan.lines, bytes_per_slot: Board::BYTES_PER_LINE };
     let Settings { start, deadline, timed, .. } = *settings;
+    let options = ControlOptions { start, deadline, timed, samples };
     let board = Board::heap(&plan, start);
-    let control =
-        board.and_then(|board| Control::new(plan, board, start, deadline, timed, samples));
-    Ok((shard_ids, control.ok_or(no_lines)?))
+    let control = board.and_then(|board| Control::new(plan, board, options)).ok_or(no_lines)?;
+    Ok(BesideSlots { shard_ids, control })
 }
 
 /// Allocates the marks of all stages that record marks. If marks belong to another stage or run

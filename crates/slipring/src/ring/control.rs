@@ -49,16 +49,21 @@ pub struct Control {
     is_own_process: Option<IsOwnProcess>,
 }
 
+/// What a ring is built with, besides its plan and its board.
+pub(crate) struct ControlOptions {
+    /// Position of the first event.
+    pub(crate) start: u64,
+    /// Time from the build until all waits end; `None`: no limit.
+    pub(crate) deadline: Option<Duration>,
+    /// Whether the stages' loops and the pools read the clock.
+    pub(crate) timed: bool,
+    pub(crate) samples: Option<Samples>,
+}
+
 impl Control {
     /// `None`: there is no memory for the seats of so many workers, readers and stages.
-    pub(crate) fn new(
-        plan: Plan,
-        board: Board,
-        start: u64,
-        deadline: Option<Duration>,
-        timed: bool,
-        samples: Option<Samples>,
-    ) -> Option<Control> {
+    pub(crate) fn new(plan: Plan, board: Board, options: ControlOptions) -> Option<Control> {
+        let ControlOptions { start, deadline, timed, samples } = options;
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
         let waits = Waits::new(&plan, board.queues, board.always_fences);
         let names = (0..=plan.stages.len()).map(|party| plan.name_of(party));

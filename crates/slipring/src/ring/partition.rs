@@ -25,18 +25,23 @@ pub(crate) enum Partitioner<E> {
     Bytes {
         /// Number of shards.
         shards: usize,
-        /// Distance from the event's address to the key, in bytes.
-        offset: usize,
-        /// Length of the key, in bytes.
-        length: usize,
+        key: KeyBytes,
     },
 }
 
+/// The bytes of an event that are its key.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyBytes {
+    /// Distance from the event's address to the key, in bytes.
+    pub(crate) offset: usize,
+    /// Length of the key, in bytes.
+    pub(crate) length: usize,
+}
+
 impl<E> Partitioner<E> {
-    /// Makes a partitioner for `shards` shards, whose keys are the `length` bytes from `offset` on
-    /// in each event.
-    pub(crate) fn of_bytes(shards: usize, (offset, length): (usize, usize)) -> Partitioner<E> {
-        Partitioner::Bytes { shards, offset, length }
+    /// Makes a partitioner for `shards` shards, whose keys are the bytes `key` of each event.
+    pub(crate) fn of_bytes(shards: usize, key: KeyBytes) -> Partitioner<E> {
+        Partitioner::Bytes { shards, key }
     }
 
     /// Returns the shard id of the event at this address.
@@ -48,7 +53,7 @@ impl<E> Partitioner<E> {
         match self {
             // SAFETY: the caller's promise.
             Partitioner::Of(shard_id) => shard_id(unsafe { &*event }),
-            &Partitioner::Bytes { shards, offset, length } => {
+            &Partitioner::Bytes { shards, key: KeyBytes { offset, length } } => {
                 // SAFETY: the caller's promise.
                 let key =
                     unsafe { std::slice::from_raw_parts(event.cast::<u8>().add(offset), length) };
@@ -89,7 +94,7 @@ pub fn shard_of_bytes(key: &[u8], shards: usize) -> u32 {
 /// key is copied, eight bytes at a time.
 pub(crate) fn copying_partitioner<E: PlainBytes>(
     shards: usize,
-    (offset, length): (usize, usize),
+    KeyBytes { offset, length }: KeyBytes,
 ) -> Partitioner<AtomicBytes<E>> {
     Partitioner::Of(Box::new(move |event: &AtomicBytes<E>| {
         let mut mixer = Mixer(0);
@@ -231,8 +236,9 @@ mod tests {
     #[test]
     fn copied_keys_have_the_same_shards() {
         for (offset, length) in [(0, 1), (0, 23), (3, 8), (3, 9), (5, 17), (15, 1), (7, 16)] {
-            let lent = Partitioner::<[u8; 23]>::of_bytes(1_000_000, (offset, length));
-            let copied = copying_partitioner::<[u8; 23]>(1_000_000, (offset, length));
+            let key = KeyBytes { offset, length };
+            let lent = Partitioner::<[u8; 23]>::of_bytes(1_000_000, key);
+            let copied = copying_partitioner::<[u8; 23]>(1_000_000, key);
             for seed in 0..20u8 {
                 let event: [u8; 23] = std::array::from_fn(|i| seed.wrapping_mul(i as u8 | 3));
                 let copy = shard_id(&copied, &AtomicBytes::new(event));
@@ -244,7 +250,7 @@ mod tests {
     #[test]
     fn bytes_are_spread_evenly() {
         let (keys, shards) = (if cfg!(miri) { 500u32 } else { 10_000 }, 5);
-        let sort = Partitioner::of_bytes(shards, (4, 7));
+        let sort = Partitioner::of_bytes(shards, KeyBytes { offset: 4, length: 7 });
         let mut counts = vec![0u32; shards];
         for key in 0..keys {
             let mut event = [0xAA; 12];

@@ -210,9 +210,15 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
     found(holder(control, |_, _| Some(seq)))
 }
 
-/// Returns whether the current thread waits for itself, if a handle of `stage` on it, which
-/// releases on `line`, waits for the event at `at()`. `is_claimed` returns whether that event is
-/// known to come.
+/// A handle of a stage, as the list of a thread names it.
+pub(crate) struct StageHandle {
+    pub(crate) stage: usize,
+    /// Index of the line on which the handle stores its progress.
+    pub(crate) line: usize,
+}
+
+/// Returns whether the current thread waits for itself, if the handle `own` on it waits for the
+/// event at `at()`. `is_claimed` returns whether that event is known to come.
 ///
 /// - An event that is known to come reaches the handle once the stages before have released it.
 ///   Other stages do not delay it: they delay an event whose slot is not claimed, but not the end
@@ -221,12 +227,13 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
 ///   chunks.
 pub(crate) fn of_consumer(
     control: &Control,
-    (stage, line): (usize, usize),
+    own: StageHandle,
     at: impl FnOnce() -> u64,
     is_claimed: impl FnOnce(u64) -> bool,
 ) -> SelfWait {
     // A model has no lists of stages. There, a load of the awaited position would multiply the
     // executions.
+    let StageHandle { stage, line } = own;
     if !is_inside_other(control, Some(line)) {
         return SelfWait::Never;
     }

@@ -476,16 +476,23 @@ unsafe impl<E> Storage<E> for StridedStorage<E> {
     unsafe fn free(self) {}
 }
 
+/// An array in a mapping, whose elements lie at one distance.
+pub(crate) struct StridedArray {
+    /// Address of the first element.
+    pub(crate) first: NonNull<u8>,
+    /// Distance from one element to the next, in bytes.
+    pub(crate) stride: usize,
+}
+
 impl<E> StridedStorage<E> {
-    /// Returns the view of blocks that lie in a mapping: the first stamp and the distance of
-    /// stamps, the first block and the distance of blocks, in bytes. `capacity` is a power of two.
+    /// Returns the view of blocks that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety
     /// There are as many stamps and blocks, which stay where they are. `E` has no size, and each
     /// block is aligned to it. The stamps are aligned words.
     pub(crate) unsafe fn at(
-        (stamps, stamp_stride): (NonNull<u8>, usize),
-        (events, stride): (NonNull<u8>, usize),
+        StridedArray { first: stamps, stride: stamp_stride }: StridedArray,
+        StridedArray { first: events, stride }: StridedArray,
         capacity: usize,
     ) -> Self {
         const { assert!(size_of::<E>() == 0, "a block is no value of a type") };

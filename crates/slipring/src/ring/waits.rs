@@ -23,6 +23,23 @@ pub(crate) struct Place {
     pub(crate) at: u64,
 }
 
+/// A task that is to be registered in a wait queue.
+#[derive(Clone, Copy)]
+pub(crate) struct WaitingTask<'a> {
+    /// The place of the task's handle.
+    pub(crate) place: Place,
+    /// The number by which wait queues identify the handle's tasks.
+    pub(crate) number: u64,
+    pub(crate) waker: &'a Waker,
+}
+
+/// A wait queue of a ring, with its index.
+#[derive(Clone, Copy)]
+pub(crate) struct NumberedQueue<'a> {
+    pub(crate) index: usize,
+    pub(crate) queue: &'a WaitQueue,
+}
+
 /// A party that waits: for which other one, and until when. A party is a stage or the producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
@@ -154,10 +171,10 @@ impl Waits {
         QuietCheck::at(&self.queues, &plan.producer_notifies, self.always_fences)
     }
 
-    /// Returns the queue of a stage, or of the producers, and its index.
-    pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> (usize, &WaitQueue) {
-        let queue = plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
-        (queue, &self.queues[queue])
+    /// Returns the queue of a stage, or of the producers.
+    pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> NumberedQueue<'_> {
+        let index = plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
+        NumberedQueue { index, queue: &self.queues[index] }
     }
 
     /// Returns the queue with this index.
@@ -176,17 +193,16 @@ impl Waits {
     pub(crate) fn arm(
         &self,
         plan: &Plan,
-        party: usize,
-        number: u64,
-        waker: &Waker,
+        task: WaitingTask<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
+        let party = task.place.party;
         if plan.parks(party) {
-            return self.queue_of(plan, party).1.arm(number, waker, ready);
+            return self.queue_of(plan, party).queue.arm(task.number, task.waker, ready);
         }
         let ready = ready();
         if !ready {
-            waker.wake_by_ref();
+            task.waker.wake_by_ref();
         }
         ready
     }
@@ -211,7 +227,7 @@ impl Waits {
             wait,
             polls: u64::from(polls),
             full_ring,
-            queue: plan.parks(party).then(|| self.queue_of(plan, party).1 as _),
+            queue: plan.parks(party).then(|| self.queue_of(plan, party).queue as _),
             deadline: own.into_iter().chain(until).min(),
             // A caller's own deadline replaces the strategy's timeout.
             timeout: if until.is_none() { wait.timeout() } else { None },

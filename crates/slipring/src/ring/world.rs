@@ -7,14 +7,13 @@
 //! Each method of `World` stands at a place where the two differ. Its default is what holds for
 //! threads: no handle dies alone, and no other program writes the ring's words.
 
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::errors::WaitError;
 use crate::ring::control::Control;
 use crate::ring::seat::Seat;
 use crate::ring::task_number::TaskNumber;
-use crate::ring::waits::{Place, Waiter};
+use crate::ring::waits::{Place, Waiter, WaitingTask};
 
 /// The threads, or the processes, that share a ring.
 #[doc(hidden)]
@@ -71,17 +70,15 @@ pub trait World: Sized + Send + Sync + 'static {
     fn arm(
         &self,
         control: &Control,
-        place: Place,
-        number: u64,
-        waker: &Waker,
+        task: WaitingTask<'_>,
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
-        control.waits.arm(&control.plan, place.party, number, waker, ready)
+        control.waits.arm(&control.plan, task, ready)
     }
 
     /// Removes a task, if it is armed.
     fn disarm(&self, control: &Control, party: usize, number: u64) {
-        control.waits.queue_of(&control.plan, party).1.disarm(number);
+        control.waits.queue_of(&control.plan, party).queue.disarm(number);
     }
 
     /// Called by the last owner of the ring, before it goes.

@@ -11,11 +11,13 @@ use crate::errors::BuildError;
 use crate::processes::layout::InSegment;
 use crate::ring::board::Board;
 use crate::ring::counters::CounterWords;
-use crate::ring::partition::{Partitioner, ShardIds};
+use crate::ring::partition::{KeyBytes, Partitioner, ShardIds};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
 use crate::ring::seat::Seat;
-use crate::ring::slots::{Interleaved, InterleavedStorage, Layout, Strided, StridedStorage, View};
+use crate::ring::slots::{
+    Interleaved, InterleavedStorage, Layout, Strided, StridedArray, StridedStorage, View,
+};
 use crate::ring::spec::Delivery;
 use crate::ring::status::StatusWords;
 use crate::wait::queue::WaitQueue;
@@ -76,9 +78,11 @@ impl SegmentLayout for Interleaved {
 
 impl SegmentLayout for Strided {
     unsafe fn slots_at<E>(areas: &Areas, capacity: usize) -> StridedStorage<E> {
-        let (stamps, blocks) = areas.strides;
+        let (stamp_stride, block_stride) = areas.strides;
+        let stamps = StridedArray { first: areas.stamps, stride: stamp_stride };
+        let blocks = StridedArray { first: areas.events, stride: block_stride };
         // SAFETY: the caller's promise.
-        unsafe { StridedStorage::at((areas.stamps, stamps), (areas.events, blocks), capacity) }
+        unsafe { StridedStorage::at(stamps, blocks, capacity) }
     }
 }
 
@@ -110,14 +114,14 @@ impl Areas {
     }
 
     /// Returns the shard ids of each stage; `None`: the stage has no shards. `partitioner` makes
-    /// the partitioner of so many shards, whose keys have an offset and a length.
+    /// the partitioner of so many shards, whose keys are these bytes.
     ///
     /// # Safety
     /// The areas are those of the declaration.
     pub(super) unsafe fn shard_ids<E>(
         &self,
         declaration: &Declaration,
-        partitioner: &dyn Fn(usize, (usize, usize)) -> Partitioner<E>,
+        partitioner: &dyn Fn(usize, KeyBytes) -> Partitioner<E>,
     ) -> Box<[Option<ShardIds<E>>]> {
         let (mut arrays, capacity) = (0, declaration.capacity);
         let ids_of = |stage: &StageDeclaration| {
@@ -131,7 +135,8 @@ impl Areas {
                 let first = self.shard_ids.cast::<AtomicU32>().add((arrays - 1) * capacity);
                 MaybeMapped::mapped_slice(first.cast(), capacity, &self.mapping)
             };
-            let partitioner = partitioner(shards, (key_offset, key_length));
+            let key = KeyBytes { offset: key_offset, length: key_length };
+            let partitioner = partitioner(shards, key);
             Some(ShardIds::over(Contained::new(partitioner), ids))
         };
         declaration.stages.iter().map(ids_of).collect()

@@ -39,7 +39,7 @@ pub fn is_claimed(
     claims::is_open(
         SeatedClaim(claim_word),
         word,
-        (seq, end),
+        &(seq..end),
         number & (MAX_CLAIM_SEATS as u64 - 1),
         shift,
     )

@@ -21,10 +21,10 @@ use crate::processes::recovery;
 use crate::processes::successor;
 use crate::processes::watch::forget_deaths;
 use crate::producer::{Producer, Single};
-use crate::ring::control::Control;
+use crate::ring::control::{Control, ControlOptions};
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
-use crate::ring::partition::{Partitioner, copying_partitioner};
+use crate::ring::partition::{KeyBytes, Partitioner, copying_partitioner};
 use crate::ring::plan::Plan;
 use crate::ring::seat::Seat;
 use crate::ring::slots::Interleaved;
@@ -130,16 +130,16 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
         declaration: &Declaration,
         areas: &Areas,
         participant: &Participant,
-        partitioner: &dyn Fn(usize, (usize, usize)) -> Partitioner<E>,
+        partitioner: &dyn Fn(usize, KeyBytes) -> Partitioner<E>,
     ) -> Result<SegmentRing<E, L>, BuildError> {
         let no_memory = BuildError::Memory { capacity: plan.lines, bytes_per_slot: 128 };
         // SAFETY: the caller's promise.
         let board = unsafe { areas.board(&plan, participant) };
         let world = declaration.processes(participant, plan.queues);
-        let timed = !cfg!(slipring_loom);
-        let control = board
-            .and_then(|board| Control::new(plan, board, declaration.start, None, timed, None))
-            .ok_or(no_memory)?;
+        let (start, timed) = (declaration.start, !cfg!(slipring_loom));
+        let options = ControlOptions { start, deadline: None, timed, samples: None };
+        let control =
+            board.and_then(|board| Control::new(plan, board, options)).ok_or(no_memory)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { areas.slots::<E, L>(declaration.capacity) };
         // SAFETY: as above.
