@@ -34,8 +34,8 @@ pub trait Proof: Send + Sync {
     /// Returns the process id of a participant, for messages; 0: it is not known.
     fn pid(&self, number: u32) -> u32;
 
-    /// Returns the loss of the segment's name, if waiting calls are to return it. Waiting parties
-    /// ask once a notice.
+    /// Returns the loss of the segment's name, if waiting calls must return it. Waiting parties ask
+    /// once a notice.
     fn lost_name(&self) -> Option<NameLost> {
         None
     }
@@ -47,18 +47,19 @@ pub trait Proof: Send + Sync {
     }
 }
 
-/// What becomes of the parties that wait for a stage or a producer whose process has died.
+/// The effect of a process's death on the parties that wait for its stage or producer.
 ///
 /// A pool is dead once none of its workers lives, and one of them has died: while another worker
 /// lives, it finishes the events of the dead one, and the parties that wait for the pool wait on.
 /// The same holds for several producers. Shards do not replace each other: a dead shard counts once
 /// the parties wait for it.
 ///
-/// Of several producers, this is about the last living one. While another producer lives, the claim
-/// of a dead one is given up, and the stages go on with the events of the others. A party whose
-/// last handle has left is not dead, also if others of the party died before.
+/// Of several producers, only the death of the last living one has the effect: while another one
+/// lives, the claim of the dead one is given up, and the stages go on with the events of the
+/// others. A party whose last handle has left is not dead, also if others of the party died before.
 ///
-/// A tap has no such effect. The parties that wait for a dead reader of a tap remove it and go on.
+/// The death of a tap's reader has no such effect: the parties that wait for it remove it and go
+/// on.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -107,7 +108,7 @@ pub struct Processes {
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
     pub(crate) proof: Arc<dyn Proof>,
-    /// The deaths of which waiting tasks of this process are to hear.
+    /// Errors that the next calls of this process's waiting tasks return.
     pub(crate) noted: NotedDeaths,
     pub(crate) reactors: Reactors,
 }
@@ -178,7 +179,7 @@ pub struct DeathChecks {
 }
 
 impl DeathChecks {
-    /// Notes a refused call. Returns whether the call is to check for deaths.
+    /// Notes a refused call. Returns whether the call must check for deaths.
     #[inline(always)]
     pub(crate) fn is_due(&mut self, notice: Duration) -> bool {
         if self.skips != 0 {
@@ -229,9 +230,9 @@ impl Processes {
         (is_dead && still).then_some(Death { is_unsettled: true, pid })
     }
 
-    /// Looks whether the participant that owns a seat is dead. Notes the death on the seat
-    /// ([`Seat::find_dead`]), before any process can hold the proof of the death that has not noted
-    /// it.
+    /// Returns whether the participant that owns a seat is dead. Notes the death on the seat
+    /// ([`Seat::find_dead`]), before any process that has not noted it can hold the proof of the
+    /// death.
     pub(crate) fn find_dead(&self, seat: &Seat) -> bool {
         seat.owner().is_some_and(|owner| self.find_owner_dead(seat, owner))
     }

@@ -41,9 +41,10 @@ pub trait Succeeds: Delivery {
     fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange;
 }
 
-/// A delivery whose handles lend first what the handle before was lent and has not released.
+/// A delivery whose handles lend first the events that the previous handle was lent and has not
+/// released.
 pub trait BeginsAgain: Succeeds {
-    /// Passes over those events; see `consumer::successor`.
+    /// Passes over those events; see `processes::successor`.
     #[doc(hidden)]
     #[allow(private_interfaces)]
     fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError>;

@@ -19,7 +19,7 @@
 //! | `markers` | the types of these handles |
 //! | `suspects` | what a handle learns of the process before it |
 //!
-//! Each file uses only files above its own row of this table.
+//! Each file uses only files in rows above its own.
 
 pub(crate) mod claims;
 pub(crate) mod closing;

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle claims only after its last claim has ended (`claims::I1`).
-//! - I2: a handle publishes the front of its claim, and then the next front, until nothing stays.
+//! - I2: a handle publishes the front of its claim, and then the next front, until nothing stays or
+//!   it gives up what stays.
 
 use crate::base::sync::twin;
 use crate::errors::WaitError;
@@ -120,7 +121,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         ProducerSeat { number: number as u64, words: &control.membership.seats[self.seat] }
     }
 
-    /// Takes `len` positions if `len` positions are free now, or those before the ring's end.
+    /// Takes `len` positions, or those before the ring's end, if they are free now.
     #[inline]
     fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
@@ -133,7 +134,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
             let claim = self.next..self.next.wrapping_add(len);
             if claims::claim(&self.core.control, self.own_seat(), own, claim) {
                 let seq = self.won(len);
-                // Beside others, a line that is fetched is a line taken away.
+                // Only on this path: while other producers claim, the fetch would take the line
+                // away from them.
                 claims::prefetch(&self.core, self.next);
                 return Ok(seq);
             }

@@ -32,12 +32,12 @@ pub(crate) trait SleptFor: Send + Sync {
     /// Returns the queue with this index.
     fn queue(&self, index: usize) -> &WaitQueue;
 
-    /// Longest time between two checks for deaths.
+    /// Returns the longest time between two checks for deaths.
     fn notice(&self) -> Duration;
 
     /// Checks for deaths as a waiting party does, on behalf of the task with the number `task`.
-    /// `place` is that of the task's handle. Returns whether the task is to be woken, to
-    /// hear of a death.
+    /// `place` is that of the task's handle. Returns whether the task must be woken, to hear of a
+    /// death.
     fn watch(&self, task: u64, place: Place) -> bool;
 }
 
@@ -128,8 +128,8 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
         };
         let Some((notified, notice)) = turn else { return };
         if !notified.is_empty() {
-            // A task that goes on with what it was woken for often waits again soon. Until then the
-            // thread sleeps in the queue, so that the task need not wake it.
+            // A task that was woken often waits again soon. Until then the thread sleeps in the
+            // queue, so that the task need not wake it.
             lingers_until = Instant::now().checked_add(notice);
         }
         wake(notified);
@@ -145,8 +145,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Sleeps once, and checks for deaths if a check is due. Returns the tasks that are to be woken,
-/// and the notice. `None`: the ring has gone.
+/// Sleeps once, and checks for deaths if a check is due. Returns the tasks to wake, and the notice.
+/// `None`: the ring has gone.
 fn turn(
     reactor: &Reactor,
     ring: &Weak<dyn SleptFor>,

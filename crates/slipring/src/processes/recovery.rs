@@ -61,8 +61,7 @@ impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
     }
 }
 
-/// Settles what the dead participant `dead` left on one seat. The caller holds the proof of the
-/// death (`Proof::recover`). Each step may be repeated, because the caller may die, too.
+/// Settles what the dead participant `dead` left on one seat, as `Recover::settle` does for all.
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
     let control = &core.control;
     let (plan, words) = (&control.plan, &control.membership.seats[seat]);
@@ -192,7 +191,7 @@ fn unseat_member(control: &Control, stage: &Stage, member: &DeadMember) {
 }
 
 /// Settles what a dead worker left on a seat of a pool, and returns whether that is a chunk
-/// (`seated_worker::I3`). Without a chunk, the seat's bound is idle afterwards.
+/// (`processes::worker::I3`). Without a chunk, the seat's bound is idle afterwards.
 fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, seat: &Seat) -> bool {
     let control = &core.control;
     let stage = &control.plan.stages[pool];

@@ -1,4 +1,4 @@
-//! What a process leaves on its seat, and how other processes read it.
+//! The words that a process leaves on its seat, and how other processes read them.
 //!
 //! The seat itself, and how it is taken and freed, is in [`seat`](crate::ring::seat), with the
 //! invariants.

@@ -1,5 +1,5 @@
-//! A handle of a segment that goes on where another process's handle stopped: its role, where it
-//! begins, and what it passes over.
+//! A handle of a segment that goes on where another process's handle stopped: its role, the
+//! position at which it begins, and the events that it passes over.
 //!
 //! Invariants
 //! - I1: the events that a stage, or a shard, was lent and has not released are `[released, held)`,
@@ -32,12 +32,13 @@ pub struct SeatRole {
     pub(crate) participant: u32,
     /// Number of the shard, from 0 on; of a stage without shards: 0.
     pub(crate) shard: usize,
-    /// What the stage's events began with when this handle took the seat: the positions that the
-    /// handle before was lent and did not release.
+    /// Positions that the previous handle was lent and did not release: the first ones that this
+    /// handle lends.
     pub(crate) again: SeqRange,
-    /// Highest position up to which the stage was ever lent events, by this handle or one before.
+    /// Highest position up to which the stage was ever lent events, by this handle or an earlier
+    /// one.
     pub(crate) held: Cell<u64>,
-    /// The boundary that this handle, or one before, stored last.
+    /// The boundary that this handle, or an earlier one, stored last.
     pub(crate) boundary: Cell<u64>,
     /// Whether the words of the segment were found to contradict each other.
     pub(crate) damaged: Cell<bool>,
@@ -99,7 +100,7 @@ impl Role for SeatRole {
 
 /// Creates the position of the handle that has just taken a seat of a stage, or of one of its
 /// shards. `shard` is the number of the seat among the stage's. The position begins where the
-/// handle before stopped.
+/// previous handle stopped.
 pub(crate) fn position<E, L: Layout>(
     core: Owner<E, L>,
     stage: usize,
@@ -129,7 +130,7 @@ pub(crate) fn position<E, L: Layout>(
     position
 }
 
-/// A position that lends first what the handle before was lent and did not release.
+/// A position that lends first the events that the previous handle was lent and did not release.
 pub(crate) trait PassesOver<E, L: Layout>: Availability<E, L> {
     /// Passes over the next `len` events, which a poll has found, without counting them as handled.
     fn forgo(&mut self, len: u64);
@@ -173,8 +174,8 @@ pub(crate) fn pass_over<E, L: Layout>(
         // A poll of a shard also passes over the events of other shards.
         let len = found.min(left(position.next()));
         if found == 0 && left(position.next()) > 0 {
-            // The events were available to the process before, so they are available. A handle
-            // that has passed over some of them without a release is of no use.
+            // The events were available to the previous process, so they still are. A handle that
+            // has passed over some of them without a release is of no use.
             position.find_damage();
             return Err(position.ended().unwrap_or(WaitError::Damaged));
         }

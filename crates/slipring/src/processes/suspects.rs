@@ -1,11 +1,12 @@
-//! What a handle learns of the process before it: which events come again, and, of a stage that
-//! writes, may be half-written.
+//! The questions that a handle may ask about the previous process at its place: which events come
+//! again, and, if the stage writes, which of them may be half-written.
 //!
 //! Invariants
 //! - I1: the events that a stage was lent and has not released are `[released, held)`, the first
 //!   ones that its successor is lent (`seat::I2`). No stage behind has seen them.
 //! - I2: an event cannot be unpublished: stages before this one may have handled it, and stages
-//!   behind go by this stage's frontier alone. So what is passed over is released as it is.
+//!   behind go by this stage's frontier alone. So a handle that passes over an event releases it as
+//!   it is.
 
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
@@ -62,14 +63,14 @@ impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
-    /// Returns which of the next events may be half-written: the process that had this stage before
-    /// was lent them, and died or left before it released them. They are the first events that this
+    /// Returns which of the next events may be half-written: the previous process of this stage was
+    /// lent them, and died or left before it released them. They are the first events that this
     /// handle lends. Every later event is as the stages before have left it, and so is an event
-    /// that this handle has released. A shard lends only those that are its own, and no shard
-    /// touches another shard's.
+    /// that this handle has released. A shard lends only its own events, and touches no other
+    /// shard's.
     ///
     /// A handler repairs such an event, or marks it for the stages behind. If it can do neither,
-    /// [`pass_over_suspects`](Consumer::pass_over_suspects) leaves them out.
+    /// [`pass_over_suspects`](Consumer::pass_over_suspects) leaves the suspects out.
     /// [`Batch::suspects`](crate::Batch::suspects) counts those of a batch.
     ///
     /// ```
@@ -112,13 +113,13 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
     }
 
     /// Passes over the [`suspects`](Consumer::suspects): releases them as they are, without lending
-    /// them. Returns the number of events, which [`StageReport::skipped`] counts, too. To be called
-    /// before this handle lends an event. A later call finds nothing to pass over.
+    /// them. Returns the number of events, which [`StageReport::skipped`] counts, too. Call it
+    /// before this handle lends an event: a later call finds nothing to pass over.
     ///
-    /// The stages behind see the events as the dead process left them, for a published event cannot
-    /// be taken back: stages before this one may have handled it. If they must be able to tell,
-    /// mark the events in a handler instead. The events were lent to the process before; most of
-    /// them are untouched or complete if that process took large batches.
+    /// The stages behind see the events as the previous process left them. A published event cannot
+    /// be taken back, because stages before this one may have handled it. If the stages behind must
+    /// be able to tell, mark the events in a handler instead. If the previous process took large
+    /// batches, most of the events are untouched or complete.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

@@ -1,9 +1,8 @@
 //! How a waiting party hears of deaths, and what it does about them.
 //!
 //! [`Processes`] says which participants are dead. The methods of this module know the graph: which
-//! deaths hold a waiter up, which parties are told, and what is to be settled, so that the others
-//! go on. How a ring settles what a dead process left is in
-//! [`recovery`](crate::processes::recovery).
+//! deaths hold a waiter up, which parties are told, and what must be settled so that the others go
+//! on. How a ring settles it is in [`recovery`](crate::processes::recovery).
 
 use std::time::Duration;
 
@@ -43,9 +42,9 @@ impl World for Processes {
     }
 
     /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
-    /// Returns the error of the wait, if that party's process has died and waiters are to be told,
-    /// if the waiter finds damage, or if the segment's name is lost. Fails the graph, if the graph
-    /// is to fail.
+    /// Returns the error of the wait, if that party's process has died and waiters must be told, if
+    /// the waiter finds damage, or if the segment's name is lost. Fails the graph instead, if the
+    /// party's [`OnDeath`] says so.
     #[cold]
     fn watch(&self, watched: Watched<'_>, waiter: &Waiter) -> Option<WaitError> {
         let Watched { control, ring, is_damaged } = watched;
@@ -73,8 +72,8 @@ impl World for Processes {
     }
 
     /// A loop of calls that find nothing hears of deaths as a waiting call does. So does the call
-    /// of a task that was woken to hear of a death. Returns a death of which the caller is to be
-    /// told, or the end of a graph that the check has failed.
+    /// of a task that was woken to hear of a death. Returns a death that the caller must be told
+    /// of, or the end of a graph that the check has failed.
     #[cold]
     fn refuse(
         &self,
@@ -166,7 +165,7 @@ impl World for Processes {
 
 impl Processes {
     /// Checks for deaths on behalf of a thread that waits for the answer to the request at `seq`.
-    /// Returns the death of a process that holds the request up, if waiters are to be told.
+    /// Returns the death of a process that holds the request up, if waiters must be told.
     pub(crate) fn watch_for_request(&self, ring: Watched<'_>, seq: u64) -> Option<WaitError> {
         let place = Place { party: ring.control.plan.producer_party(), at: seq };
         let death = self.watch(ring, &Waiter::at(place))?;
@@ -201,7 +200,7 @@ impl Processes {
     }
 
     /// Returns the death of a participant that has a place of `party`, as [`Processes::death_of`]
-    /// does, and the number of its shard. `None`: there is none, or no party is to hear of it. Of
+    /// does, and the number of its shard. `None`: there is none, or no party must hear of it. Of
     /// several producers, and of a pool's workers, the others hear once none lives.
     fn death_in(&self, control: &Control, party: usize) -> Option<(Option<usize>, Death)> {
         if matches!(self.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {

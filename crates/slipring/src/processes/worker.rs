@@ -49,7 +49,7 @@ pub struct SeatedRole {
     again: SeqRange,
     /// When the worker last looked for chunks that others left; `None`: never.
     looked: Option<Instant>,
-    /// Whether the worker is to look for such chunks before it takes the next one.
+    /// Whether the worker must look for such chunks before it takes the next one.
     look_due: bool,
     /// Whether the words of the segment were found to contradict each other.
     damaged: Cell<bool>,
