@@ -8,8 +8,9 @@
 //! - I1: while [`Link::ring`] is set, the control that it points to is valid. The last owner of the
 //!   ring takes the pointer out under the lock, and frees the ring after that
 //!   (`owner::Owner::end`). The control is used under the lock only.
-//! - I2: under the lock there are loads, clones of the failure and the record of a passed deadline.
-//!   No user code runs there, no queue's lock is taken, and no queue is notified.
+//! - I2: under the lock, threads load words of the ring, change the notes of skips, clone the
+//!   failure, and record a passed deadline. No user code runs there, no queue's lock is taken, and
+//!   no queue is notified.
 //! - I3: an asker announces itself in the queue, fences, and looks at [`Askers::stirred`] and the
 //!   ring. The thread that stores an end, or a stage's last release, stores `stirred` after that,
 //!   fences, and notifies the queue. So the asker sees the end, or the notifier sees the asker

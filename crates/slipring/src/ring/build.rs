@@ -70,13 +70,12 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
     }
 }
 
-/// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's index
-/// and that stage's partitioner.
+/// Checks a graph and builds its ring. `partitioners` has the index and the partitioner of each
+/// sharded stage.
 ///
-/// The build compares its need with the memory that is available before it allocates anything.
-/// The build allocates the slots, the largest part of a ring, before the shard ids, positions and
-/// counters. A build without memory for the slots fails before filling the arrays of shard ids,
-/// positions and counters.
+/// The build compares its need with the memory that is available before it allocates anything. It
+/// allocates the slots first, the largest part of a ring, so that a build without memory for them
+/// fails before it fills the arrays of shard ids, positions and counters.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -106,8 +105,8 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs `part`, a step of the build. The closure `part` calls methods of waiting strategies, which
-/// may be user code. If `part` panics, the result is [`BuildError::Strategy`].
+/// Runs `part`, a step of the build that calls methods of waiting strategies, which may be user
+/// code. If it panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))

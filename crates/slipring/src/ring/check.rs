@@ -7,7 +7,7 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Wait, WaitStrategy};
 
 /// Checks all properties of a declared graph except the waiting strategies. Returns, for each
-/// stage, which stages come before that stage, directly or indirectly.
+/// stage, which stages come before it, directly or indirectly.
 pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>, BuildError> {
     if !capacity.is_power_of_two() {
         return Err(BuildError::Capacity { asked: capacity });
@@ -22,8 +22,8 @@ pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>
 /// Checks that the names of stages and threads are valid.
 fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
-        // A stage's thread bears the stage's name. A thread's name ends at a zero byte, so a
-        // stage's name must contain none.
+        // A stage's thread bears the stage's name, which must not contain a zero byte, because a
+        // thread's name ends there.
         if let Some(thread) =
             spec.thread.label().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
@@ -64,7 +64,7 @@ fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
 }
 
 /// Checks that the declared stages keep the invariants plan::I1 and plan::I2. Returns, for each
-/// stage, which stages come before that stage.
+/// stage, which stages come before it.
 fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     let count = specs.len();
     let mut before = vec![vec![false; count]; count];
@@ -73,10 +73,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // No stage can be ordered next: each unfinished stage (not `done`) follows another
-            // unfinished stage. Each step of the loop below replaces `stuck` by an unfinished stage
-            // that `stuck` follows. After `count` steps of the loop below, `stuck` is a stage on a
-            // cycle.
+            // No stage can be ordered next: each unfinished stage (not `done`) follows another one.
+            // Each step of the loop below replaces `stuck` by an unfinished stage that it follows,
+            // so after `count` steps `stuck` is on a cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]
@@ -145,7 +144,7 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
 }
 
 /// Returns the waiting strategy of each stage. Stages of one thread wait together, so all of them
-/// use the first strategy that is stated for one of these stages.
+/// use the first strategy that is stated for one of them.
 pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
         let shares = |other: &&StageSpec| spec.thread.shares(&other.thread) && other.wait.is_some();

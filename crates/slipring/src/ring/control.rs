@@ -1,11 +1,16 @@
-//! The data that a ring's handles share besides the slots. The data in this module depends neither
-//! on the type of events nor on the slots.
+//! The data that a ring's handles share besides the slots. It depends neither on the type of events
+//! nor on the slots.
 //!
-//! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
-//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] has words and
-//! invariants of its own. Each operation that uses two parts of [`Control`] is a method of
-//! [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The
-//! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`].
+//! [`Control`] joins seven parts, each with words and invariants of its own: the [`Plan`], which
+//! never changes; the [`Positions`]; the [`Status`]; the [`Waits`]; the [`Membership`]; the
+//! [`Counters`]; and the [`Askers`]. Callers use a part directly where it suffices. An operation
+//! that takes two parts is a method of `Control`: a release stores a position and notifies queues,
+//! and an ending stores a status and notifies all queues.
+//!
+//! All waits of a ring go through [`Control::wait`]. One value goes down, the [`Waiter`]: who waits,
+//! for which party, and until when. With it goes the subject, an [`Awaited`], which polls for what
+//! is awaited and knows what could keep it from coming. One result comes back: that the subject is
+//! ready, or why the wait ended without it, and the wait's [`WaitStats`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,7 +54,7 @@ pub struct Control {
     is_own_process: Option<IsOwnProcess>,
 }
 
-/// What a ring is built with, besides its plan and its board.
+/// The options of a ring's control, besides its plan and its board.
 pub(crate) struct ControlOptions {
     /// Position of the first event.
     pub(crate) start: u64,
@@ -86,8 +91,8 @@ impl Control {
         })
     }
 
-    /// Stores `word`, which holds a position, on a line. The store releases all events before the
-    /// position. After the store, the method notifies the queues in `notifies`.
+    /// Stores `word`, which holds a position, on a line, and so releases all events before the
+    /// position. Then notifies the queues in `notifies`.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
@@ -133,8 +138,8 @@ impl Control {
 
     // Endings. See `Status`.
 
-    /// Closes the ring at its last position. Each stage ends when the stage has reached the ring's
-    /// last position.
+    /// Closes the ring at `final_seq`, its last position. Each stage ends when it has reached that
+    /// position.
     pub(crate) fn close(&self, final_seq: u64) {
         self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
@@ -186,9 +191,9 @@ impl Control {
         self.status.fail(party, failure, Cause::Deadline(after)).is_ok()
     }
 
-    /// Fails the graph if the graph's deadline has passed. Returns whether the deadline has passed.
-    /// `party` is the index of the waiting party, and `at` is the position of the waiting party.
-    /// Every loop that may run without progress calls `expire`.
+    /// Fails the graph if its deadline has passed, and returns whether it has. `party` is the index
+    /// of the waiting party, and `at` its position. Every loop that may run without progress calls
+    /// `expire`.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.status.overdue();
         if let Some(after) = overdue {
@@ -202,16 +207,15 @@ impl Control {
     /// Creates the learner of a handle of `party`: the part of a wait strategy that learns from the
     /// handle's waits.
     ///
-    /// `learner` runs the strategy's code, which may be user code and may panic. The caller of
-    /// `learner` must hold no lock, and must not yet have counted a handle or pinned a position. A
-    /// handle's constructor takes a learner as a parameter, so that the learner is made before the
-    /// handle is counted.
+    /// The call runs the strategy's code, which may be user code and may panic. So the caller holds
+    /// no lock, and has not yet counted a handle or pinned a position: a handle's constructor takes
+    /// its learner as a parameter, so that the learner is made before the handle is counted.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// Works as [`Control::learner`], but catches a panic of the strategy. If the strategy panics,
-    /// the graph fails, and the failure names `party`.
+    /// Works as [`Control::learner`], but catches a panic of the strategy. The graph then fails,
+    /// and the failure names `party`.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -257,8 +261,7 @@ impl Control {
         }
     }
 
-    /// Lets the current thread sleep for `time`. The graph's end or deadline ends the thread's
-    /// sleep earlier than `time`.
+    /// Lets the current thread sleep for `time`, or until the graph's end or deadline.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.status.is_running() {
@@ -333,7 +336,7 @@ impl Control {
     }
 }
 
-/// What a wait in a ring waits for, as the loop of the wait sees it.
+/// The subject of a wait in a ring, as the loop of the wait sees it.
 struct Subject<'a> {
     control: &'a Control,
     waiter: &'a Waiter,

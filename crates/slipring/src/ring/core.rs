@@ -3,7 +3,8 @@
 //! Invariants
 //! - I1: the slots are allocated and filled before the first handle exists, and freed after the
 //!   last one is gone (the handles hold an `Owner`).
-//! - I2: after the build, publishing, polling and releasing allocate nothing.
+//! - I2: after the build, publishing, polling and releasing allocate nothing, except for the
+//!   promises of requests, and for the notes of skipped events in a ring with requests.
 
 use std::cell::Cell;
 use std::fmt;
@@ -37,7 +38,7 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) owners: OwnerCount,
     /// 1 while the slots hold events that are to be dropped, else 0.
     filled: Statistic,
-    /// What keeps the slots mapped; `None`: the slots lie on the heap, and the core frees them.
+    /// The mapping that the slots lie in; `None`: they lie on the heap, and the core frees them.
     mapping: Option<Mapping>,
     #[cfg(slipring_loom)]
     cells: WatchedEvents,
@@ -62,11 +63,10 @@ pub(crate) fn watched_events(capacity: usize) -> WatchedEvents {
 }
 
 impl<E, L: Layout> Core<E, L> {
-    /// Makes a [`Core`] from slots that are allocated and not filled yet. The drop of the [`Core`]
-    /// frees the slots.
+    /// Makes a [`Core`] from slots that are allocated and not filled yet. Its drop frees them.
     ///
     /// # Safety
-    /// The slots belong to no other [`Core`], and the caller does not free the slots.
+    /// The slots belong to no other [`Core`], and the caller does not free them.
     pub(crate) unsafe fn new(
         control: Control,
         slots: View<E, L>,
@@ -147,10 +147,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Publishing.
 
-    /// Publishes the events at `[seq, seq + len)`. The caller has claimed the positions of the
-    /// events and has written the events. After the call, the caller must notify the queues in
-    /// `Plan::producer_notifies`. To refresh stamps (stamp::I1), producers call
-    /// [`Core::stamp_runs`] instead.
+    /// Publishes the events at `[seq, seq + len)`, which the caller has claimed and written. After
+    /// the call, the caller must notify the queues in `Plan::producer_notifies`. To refresh stamps
+    /// (stamp::I1), producers call [`Core::stamp_runs`] instead.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -160,15 +159,15 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Moves the producer's cursor to `end`, and so publishes all events before `end`. The caller
-    /// is the single producer, and has written all events before `end`. After the call, the caller
-    /// must notify the queues in `Plan::producer_notifies`.
+    /// Moves the producer's cursor to `end`, and so publishes all events before it. The caller is
+    /// the single producer, and has written these events. After the call, it must notify the queues
+    /// in `Plan::producer_notifies`.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
     }
 
-    /// Gives the slots `[seq, seq + len)` up: all stages pass over these slots.
+    /// Gives the slots `[seq, seq + len)` up: all stages pass over them.
     ///
     /// Every given-up slot is stamped with the tombstone's remaining length, because a tap's member
     /// may join at any given-up position.
@@ -183,13 +182,12 @@ impl<E, L: Layout> Core<E, L> {
         self.control.waits.notify(&self.control.plan.producer_notifies);
     }
 
-    /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
-    /// (stamp::I1). Also returns `true` if an open (not yet published) claim in the lap before
-    /// `from` may have to refresh stamps. The range `[from, to)` is at most a lap long.
+    /// Returns whether the publication of a claim in `[from, to)`, or of an open (not yet
+    /// published) claim in the lap before `from`, may have to refresh stamps (stamp::I1). The range
+    /// is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // Positions before the ring's start are never claimed, so the method checks none of these
-        // positions. If a ring starts at position 0, `stamp::refreshes` is true for the lap before
-        // the start.
+        // Positions before the ring's start are never claimed, so none of them is checked. If a
+        // ring starts at position 0, `stamp::refreshes` is true for the lap before.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -225,9 +223,8 @@ impl<E, L: Layout> Core<E, L> {
 
     // Gating.
 
-    /// Returns the gate, and the index of the party that holds the gate back. The gate is the
-    /// position before which all gating stages have released every event. The returned gate is at
-    /// least `lower_bound`.
+    /// Returns the gate, and the index of the party that holds it back. The gate is the position
+    /// before which all gating stages have released every event; it is at least `lower_bound`.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         let control = &self.control;
@@ -253,7 +250,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Works as [`Positions::upstream`], but first moves the sentinel if the graph has a sentinel.
+    /// Works as [`Positions::upstream`], but first moves the sentinel, if the graph has one.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
@@ -263,7 +260,7 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns the position up to which `stage` may go from now on, even if members join the taps
-    /// that `stage` follows. The position that `pass` returns is at least `lower_bound`.
+    /// that it follows. The position is at least `lower_bound`.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
         let plan = &self.control.plan;
@@ -280,7 +277,7 @@ impl<E, L: Layout> Core<E, L> {
         (self.control.positions.secure(plan, &plan.guard, to, lower_bound), slowest)
     }
 
-    /// Moves the sentinel over all published events, and returns the sentinel's new position.
+    /// Moves the sentinel over all published events, and returns its new position.
     ///
     /// If no stage gates the producers, the sentinel gates them: a producer claims a slot again
     /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
@@ -304,24 +301,24 @@ impl<E, L: Layout> Core<E, L> {
         seq
     }
 
-    /// Returns whether the shared words show that the position `seq` is claimed. If `seq` is
-    /// claimed, the stream does not end before `seq`. A call costs a few loads, or in the worst
-    /// case two loads per slot of the ring. Only waiting calls use this method.
+    /// Returns whether the shared words show that the position `seq` is claimed, so that the stream
+    /// does not end before it. A call costs a few loads, in the worst case two per slot of the
+    /// ring, and only waiting calls make it.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
             return ahead(control.positions.claimed(&control.plan, seq).0, seq) > 0;
         }
-        // In a ring with stamps, a cursor may be behind the stamps, because a producer stores its
-        // cursor after its stamps. The method uses the cursor only in a ring without stamps.
+        // A producer that stamps stores its cursor after its stamps, so the cursor decides only in
+        // a ring without stamps.
         if !control.plan.stamped {
             return ahead(control.positions.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before `seq`. If a visited slot already holds an event of the next lap, the
-        // position of that event is after `seq`. A published event after `seq` shows that `seq` is
-        // claimed, because a single producer claims positions in order.
+        // last run before it. If a slot on the way already holds an event of the next lap, that
+        // event is after `seq`, and so `seq` is claimed, because a single producer claims positions
+        // in order.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
@@ -341,9 +338,9 @@ impl<E, L: Layout> Core<E, L> {
     // Shards.
 
     /// Computes the shard ids of the events at `[first, first + len)` for the sharded stages in
-    /// `stages`. The caller is the party with the index `party`. During the call no other party
-    /// accesses the events. Before the call, the party `party` has made its last change to the
-    /// events. A panic of a key function ends the graph (shard::I3).
+    /// `stages`. The caller is `party`, which has made its last change to these events, and no
+    /// other party accesses them during the call. A panic of a key function ends the graph
+    /// (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
@@ -384,8 +381,7 @@ impl<E, L: Layout> Core<E, L> {
 
     // Reports.
 
-    /// Returns the positions and counts of all parties. The report's values are loaded one after
-    /// the other.
+    /// Returns the positions and counts of all parties, loaded one after the other.
     pub(crate) fn report(&self) -> Report {
         if self.control.plan.sentinel {
             self.advance_sentinel();

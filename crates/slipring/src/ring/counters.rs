@@ -1,19 +1,19 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
-//! A handle counts in plain fields of its own, and flushes these fields to its party's counters
-//! from time to time. A consumer flushes its counts when a call finds no event, when a wait first
-//! reads the clock, after every 1,024 batches, and on its drop. A producer flushes its counts when
-//! a call finds no room, before each wait, where its events pass a multiple of 1,024, and on its
-//! drop. Counting costs a handle a few additions per batch, and reading the counters costs the
-//! graph nothing. When a wait ends with an event, the consumer does not flush, because a flush
-//! would delay the event. The first flush after a wait includes the time of the wait.
+//! A handle counts in plain fields of its own, and flushes them to its party's counters from time
+//! to time. A consumer flushes when a call finds no event, when a wait first reads the clock, after
+//! every 1,024 batches, and on its drop. A producer flushes when a call finds no room, before each
+//! wait, where its events pass a multiple of 1,024, and on its drop. Counting costs a handle a few
+//! additions per batch, and reading the counters costs the graph nothing. When a wait ends with an
+//! event, the consumer does not flush, which would delay the event; its next flush includes the
+//! time of the wait.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
 //!   access to a counter orders other accesses. The model checker does not see counters.
-//! - I2: a sampled event's publication time is stored before the event is published. A stage reads
-//!   the publication time before the stage releases the event. Producers overwrite the publication
-//!   time only after all stages have released the event.
+//! - I2: a sampled event's publication time is stored before the event is published, and a stage
+//!   reads it before it releases the event. Producers overwrite it only after all stages have
+//!   released the event.
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ pub(crate) struct LocalCounts {
 }
 
 impl LocalCounts {
-    /// Counts a handle's wait for another party. If the wait read the clock, then the handle has
-    /// already flushed the counts from before the wait.
+    /// Counts a handle's wait for another party. If the wait read the clock, the handle has already
+    /// flushed its earlier counts.
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
@@ -354,8 +354,7 @@ impl Samples {
     }
 
     /// Stores the publication times of the sampled positions in `[from, from + len)`. If `live`,
-    /// the caller is about to publish the positions; if not `live`, the caller gives the positions
-    /// up.
+    /// the caller is about to publish these positions; else it gives them up.
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {

@@ -1,4 +1,4 @@
-//! This module defines views of lent events at consecutive positions, without tombstones.
+//! Views of lent events at consecutive positions, without tombstones.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -91,8 +91,7 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.first
     }
 
-    /// Returns the event at `offset` from the view's first event; `None`: the view has no event at
-    /// `offset`.
+    /// Returns the event at `offset` from the view's first event; `None`: there is none.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -150,7 +149,7 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     }
 
     /// Returns a mutable reference to the event at `offset` from the view's first event; `None`:
-    /// the view has no event at `offset`.
+    /// there is none.
     ///
     /// Example: [`EventsMut`].
     #[inline]
@@ -278,8 +277,8 @@ pub struct EventsIterMut<'a, E, L: Layout> {
 }
 
 /// An iterator over the addresses of consecutive events. From one slot to the next, the address
-/// grows by the distance between two events. After the ring's last slot, the iterator continues at
-/// the address of the first slot.
+/// grows by the distance between two events. After the ring's last slot, the iterator goes on at
+/// the first one.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
@@ -315,15 +314,13 @@ impl<E, L: Layout> Cells<E, L> {
             self.straight = std::mem::take(&mut self.wrapped);
         }
         let event = self.event;
-        // After the last event, the address of the next event is out of range, and the iterator
-        // does not use this address.
+        // After the last event, the address is out of range, and is not used.
         self.event = event.wrapping_byte_add(self.slots.stride());
         self.straight -= 1;
         Some(event)
     }
-    /// Gives the same result as a loop over [`Cells::next`], but does not test at each event for
-    /// the wrap to the first slot. One loop visits the events before the wrap, and a second loop
-    /// the events after the wrap.
+    /// Works as a loop over [`Cells::next`], without a test for the wrap to the first slot at each
+    /// event: one loop visits the events before the wrap, and a second one the events after it.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;

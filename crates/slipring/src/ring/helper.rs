@@ -27,8 +27,8 @@ pub(crate) trait Help {
     /// Called before a wait of this thread that calls [`Help::is_ready`].
     fn wait_begins(&self);
 
-    /// Called after such a wait. Wakes another thread for what this thread has left ready, or has
-    /// looked at in the other thread's way.
+    /// Called after such a wait. Wakes another thread for stages that this thread has left ready,
+    /// or that it kept the other one from looking at.
     fn wait_ended(&self);
 }
 

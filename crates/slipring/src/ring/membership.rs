@@ -9,12 +9,12 @@
 //!   worker that adopts an orphan stores the chunk's bound on the line of the orphan's seat, which
 //!   the worker then owns. A seat is free only while the seat's line holds [`IDLE`].
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
-//!   free. A worker can join a pool without informing other parties, because other parties load the
-//!   line of the worker's seat even while the seat is free.
+//!   free. So a worker joins a pool without informing other parties: they load the line of its seat
+//!   even while the seat is free.
 //! - I3: a handle takes its seat by a compare-and-swap of the seat's owner, and gives the seat back
 //!   by its last store. No handle waits for another to take or to give back a seat, so the death of
 //!   a thread or process holds up none. A member that takes a seat stores a new ticket, which
-//!   identifies the member.
+//!   identifies it.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -29,12 +29,12 @@ use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
 /// The amount by which one claimant raises [`Membership::claimants`]. The number of claimants is
-/// stored times two, to leave the lowest bit free for [`COMPANY`]. The number of claimants fits 63
-/// bits, because each claimant owns the ring (owner::I1) and the process aborts soon after 2^62
-/// owners are counted. The counts of claimants and owners include forgotten handles.
+/// stored times two, to leave the lowest bit free for [`COMPANY`]. It fits 63 bits, because each
+/// claimant owns the ring (owner::I1) and the process aborts soon after 2^62 owners are counted.
+/// Both counts include forgotten handles.
 const CLAIMANT: u64 = 2;
-/// Lowest bit of [`Membership::claimants`]. Adding a claimant sets `COMPANY`. A ring's only
-/// claimant clears `COMPANY` after reading the claim word.
+/// Lowest bit of [`Membership::claimants`]. A new claimant sets it, and a ring's only claimant
+/// clears it after it has read the claim word.
 const COMPANY: u64 = 1;
 /// Value of [`Membership::claimants`] for one claimant while the bit [`COMPANY`] is set.
 const ALONE_AGAIN: u64 = CLAIMANT | COMPANY;
@@ -138,7 +138,7 @@ impl Membership {
         self.add_claimant();
     }
 
-    /// Subtracts one producer handle; returns whether the subtracted handle was the last one.
+    /// Subtracts one producer handle; returns whether it was the last one.
     pub(crate) fn remove_producer(&self) -> bool {
         edge::counted_out::count_out(&self.producers) == 1
     }
@@ -155,8 +155,7 @@ impl Membership {
         debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Subtracts a claimant. After the call, the claimant neither claims nor creates other
-    /// claimants.
+    /// Subtracts a claimant, which neither claims nor creates other claimants after the call.
     pub(crate) fn remove_claimant(&self) {
         edge::left_alone::leave(&self.claimants, CLAIMANT);
     }
@@ -175,9 +174,8 @@ impl Membership {
 
     /// Records that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller has read the claim word before the call. The caller is the only claimant, and
-    /// only claimants change the field `claimants`, so no other thread changes the field during the
-    /// call.
+    /// The caller has read the claim word before. It is the only claimant, and only claimants
+    /// change the field `claimants`, so no other thread does during the call.
     pub(crate) fn settle_alone(&self) {
         self.claimants.store(CLAIMANT, Relaxed);
     }
@@ -225,14 +223,13 @@ impl Membership {
         edge::orphaned::count(&self.orphaned[pool]);
     }
 
-    /// Returns whether the pool has an orphan. Other threads may add or adopt orphans as soon as
-    /// the method returns.
+    /// Returns whether the pool has an orphan. Other threads may add or adopt orphans at any time.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
         edge::orphaned::see(&self.orphaned[pool]) as isize > 0
     }
 
-    /// Takes over an orphan of the pool; `None`: the pool has no orphan.
+    /// Takes over an orphan of the pool; `None`: there is none.
     #[inline]
     pub(crate) fn adopt(&self, plan: &Plan, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {

@@ -3,16 +3,15 @@
 //! Handles, chains and pipelines own their ring: each holds an [`Owner`]. Monitors, taps, pool
 //! handles, leave handles and keys observe their ring: each holds a `Weak`, and an `Arc` for the
 //! length of one call. Owners are counted apart from the `Arc`'s references, so an observer's
-//! reference does not delay the end of a ring. The drop of an observer's reference never drops
-//! events.
+//! reference does not delay the end of a ring, and its drop never drops events.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold a single strong
-//!   reference of the `Arc`. The last owner drops the strong reference of the `Arc`.
-//! - I2: the last owner drops the events, on the thread that drops this owner. An observer's
-//!   reference yields no owner once the count of owners is zero or the run is over.
+//!   reference of the `Arc`, which the last owner drops.
+//! - I2: the last owner drops the events, on the thread that drops it. An observer's reference
+//!   yields no owner once the count of owners is zero or the run is over.
 //! - I3: an observer accesses no event. An observer that drops the last `Arc` frees memory and
-//!   drops the plan's user values. The library catches panics in the drops of user values.
+//!   drops the plan's user values, whose panics the library catches.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -60,8 +59,8 @@ impl<E, L: Layout> Owner<E, L> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Subtracts this owner from the count; the last owner drops the events. The method `leave` is
-    /// called once for each owner, when the owner is dropped or taken apart.
+    /// Subtracts this owner from the count; the last owner drops the events. Called once for each
+    /// owner, when it is dropped or taken apart.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         self.0.control.notify_drained();

@@ -1,8 +1,8 @@
 //! The number of owners of a ring.
 //!
-//! The count works as the count of an `Arc`: each owner is subtracted with release, and the last
-//! owner acquires the accesses of all others. The count of owners uses the atomics of `std`, as
-//! `Arc` does, and no model covers this count.
+//! It works as the count of an `Arc`: each owner is subtracted with release, and the last owner
+//! acquires the accesses of all others. It uses the atomics of `std`, as `Arc` does, and no model
+//! covers it.
 
 use std::process::abort;
 
@@ -35,7 +35,7 @@ impl OwnerCount {
         self.0.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 
-    /// Subtracts an owner. Returns whether the subtracted owner was the last one.
+    /// Subtracts an owner. Returns whether it was the last one.
     pub(super) fn remove(&self) -> bool {
         let last = self.0.fetch_sub(1, Release) & !Self::OVER == 1;
         // The load of the count acquires the accesses of the other owners.

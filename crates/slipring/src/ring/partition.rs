@@ -2,9 +2,9 @@
 //! owns the event.
 //!
 //! Invariants
-//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The shard-id
-//!   word of a slot is stored before the shards can see the slot's event. The shard-id word does
-//!   not change until the slot is written again (shard::I1).
+//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The word is
+//!   stored before the shards can see the slot's event, and does not change until the slot is
+//!   written again (shard::I1).
 
 use std::hash::{Hash, Hasher};
 
@@ -75,9 +75,8 @@ pub(crate) fn partitioner<E, K: Hash>(
     }))
 }
 
-/// Returns the shard that a hash selects. The shard id is the high half of a 128-bit product, hash
-/// times `shards`, and so is below `shards`. Shard ids are spread as evenly as the high bits of the
-/// hashes.
+/// Returns the shard that a hash selects: the high half of a 128-bit product, hash times `shards`,
+/// which is below `shards`. Shard ids are spread as evenly as the high bits of the hashes.
 fn shard_of_hash(hash: u64, shards: usize) -> u32 {
     ((u128::from(hash) * shards as u128) >> 64) as u32
 }
@@ -107,8 +106,8 @@ pub(crate) fn copying_partitioner<E: PlainBytes>(
     }))
 }
 
-/// A hasher of a few instructions for small keys. The hasher spreads keys evenly, but does not
-/// resist keys that were chosen to collide.
+/// A hasher of a few instructions for small keys. It spreads keys evenly, but does not resist keys
+/// that were chosen to collide.
 struct Mixer(u64);
 
 /// The first 64 binary digits of the golden ratio's fraction: an odd number whose bits have no
@@ -148,7 +147,7 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // The hasher mixes its state once more, so that the last hashed word affects the high bits.
+        // Mixed once more, so that the last hashed word affects the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
@@ -180,8 +179,8 @@ impl<E> ShardIds<E> {
         ShardIds { partitioner, ids }
     }
 
-    /// Computes and stores the shard id of the event at the address `event`. The method runs the
-    /// user's key function.
+    /// Computes and stores the shard id of the event at the address `event`. May run the user's key
+    /// function.
     ///
     /// # Safety
     /// `event` is the address of the position's event, or block, to which no party writes during

@@ -1,6 +1,6 @@
-//! The plan: a graph that was declared, checked once, and then fixed. The plan says which stage
-//! follows which, which stages gate the producers, which party notifies which queue, and which line
-//! holds which word.
+//! The plan: a graph that was declared, checked once, and then fixed. It says which stage follows
+//! which, which stages gate the producers, which party notifies which queue, and which line holds
+//! which word.
 //!
 //! Invariants
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
@@ -50,20 +50,20 @@ pub(crate) struct Stage {
     pub(crate) first_seat: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The cache line on which the stage announces positions, and the taps that the stage follows;
-    /// `None`: the stage follows no tap.
+    /// The cache line on which the stage announces positions, and the taps that it follows; `None`:
+    /// it follows none.
     pub(crate) guard: Option<Guard>,
-    /// For a tap: indices of the lines on which the tap's followers announce positions; empty for a
-    /// stage that is not a tap.
+    /// Of a tap: indices of the lines on which its followers announce positions. Of another stage:
+    /// empty.
     pub(crate) announced: Vec<usize>,
     /// Index of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
     /// Indices of the queues that the stage notifies at each release.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether the stage sleeps at its queue. The build calls the strategy's method `parks` once
-    /// and stores the result, because a second call of user code might return another result. If
-    /// `parks` is `false`, publications and releases do not notify the queue for this stage.
+    /// Whether the stage sleeps at its queue. If not, publications and releases do not notify the
+    /// queue for it. The build asks the strategy once, because a second call of user code might
+    /// return another result.
     pub(crate) parks: bool,
 }
 
@@ -86,17 +86,17 @@ impl Stage {
 }
 
 /// A party's line for announced positions, and the taps that the party passes. The party first
-/// stores on `line` the position up to which the party will go, and then loads the bounds of the
-/// taps' members. See PROTOCOL.md ("Joining").
+/// stores on `line` the position up to which it will go, and then loads the bounds of the taps'
+/// members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
 }
 
-/// Line of the claim word. Only rings with many producers use the claim word.
+/// Line of the claim word, which only rings with many producers use.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel. If no stage gates the producers, the sentinel gates the producers. A tap
-/// that directly follows many producers follows the sentinel.
+/// Line of the sentinel, which gates the producers if no stage does. A tap that directly follows
+/// many producers follows the sentinel, too.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;
@@ -110,20 +110,18 @@ pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// For each stage, the earlier stages that the stage follows directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Indices of the stages that no other stage follows. The stages in `gating` gate the
-    /// producers.
+    /// Indices of the stages that no other stage follows: they gate the producers.
     pub(crate) gating: Vec<usize>,
     /// Indices of the stages that handles may join while the graph runs: taps, and pools with room.
     pub(crate) open: Vec<usize>,
-    /// The cache line on which the producers announce positions, and the taps that gate the
-    /// producers; `None`: no tap gates the producers.
+    /// The cache line on which the producers announce positions, and the taps that gate them;
+    /// `None`: no tap does.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer stores its cursor. If publications are stamped and `cursor` is
-    /// true, the producer stores stamps and the cursor.
+    /// Whether a single producer stores its cursor, if publications are stamped besides the stamps.
     pub(crate) cursor: bool,
-    /// Whether the ring has many producers and a tap follows them directly. If `sentinel` is true,
-    /// the tap follows the sentinel. A thread moves the sentinel to the end of the published events
-    /// before the thread computes how far a stage may go.
+    /// Whether the ring has many producers and a tap follows them directly. The tap then follows
+    /// the sentinel, which a thread moves to the end of the published events before it computes how
+    /// far a stage may go.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
@@ -162,10 +160,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Checks a declared graph and makes the graph's plan.
+    /// Checks a declared graph and makes its plan.
     ///
-    /// `wait` is the waiting strategy of each stage that has no strategy of its own.
-    /// `producer_wait` is the waiting strategy of the producers.
+    /// `wait` is the waiting strategy of each stage that has none of its own, and `producer_wait`
+    /// that of the producers.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -276,8 +274,7 @@ impl Plan {
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
-    // A party is a stage or the producers. A stage's index as a party is its index in `stages`. The
-    // producers have the index after the last stage's index.
+    // A party is a stage, whose index is that in `stages`, or the producers.
 
     /// Returns the index of the producers as a party: the index after the last stage's index.
     #[inline(always)]
@@ -299,8 +296,8 @@ impl Plan {
     }
 }
 
-/// An unfinished plan. The methods of [`Draft`] assign queues and lines to parties, and decide
-/// which party notifies which queue.
+/// An unfinished plan. Its methods assign queues and lines to parties, and decide which party
+/// notifies which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
     /// For each stage, the stages that directly follow it; then those that follow the producers. No
@@ -381,8 +378,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to the
-    /// [`Guard`]. `None`: no stage in `after` is a tap.
+    /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to it.
+    /// `None`: none of them is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -466,8 +463,8 @@ impl<'s> Draft<'s> {
         if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
-        // The release of the stream's last chunk ends a pool, so the release must wake the pool's
-        // idle workers.
+        // The release of the stream's last chunk ends a pool, so it must wake the pool's idle
+        // workers.
         let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
         let idle_workers = is_pool && !self.is_handed_on(Some(stage), stage);
         let idle_workers = twin!("idle-workers-unnotified": idle_workers => false);
@@ -479,8 +476,8 @@ impl<'s> Draft<'s> {
 
     fn producer_notifies(&self) -> Vec<usize> {
         let mut queues = self.notified_by(None);
-        // In a graph without stages, a publication makes room for other producers, so the
-        // publication notifies the producers' queue.
+        // In a graph without stages, a publication makes room for other producers, so it notifies
+        // their queue.
         if twin!("publication-unnotified": self.specs.is_empty() => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
@@ -534,8 +531,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
         if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
             continue;
         }
-        // Writing stages are ordered one after the other (I1), so the last writing stage follows
-        // more stages than any other writing stage.
+        // Writing stages are ordered one after the other (I1), so the last one follows more stages
+        // than any other.
         let writers = (0..stages.len())
             .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
         match writers.max_by_key(|&writer| depths[writer]) {

@@ -1,11 +1,11 @@
-//! The policy of a stage says what the stage does when its handler fails, and how many events the
-//! stage handles between two releases.
+//! The policy of a stage says what it does when its handler fails, and how many events it handles
+//! between two releases.
 //!
 //! Invariants
-//! - I1: a stage that survives a failure has released only events that the stage handled or
-//!   skipped. A retry begins at the stage's last release. A skip releases the failed event as if
-//!   the handler had handled the event.
-//! - I2: a stage marks an event as skipped before releasing the event, so every later stage sees
+//! - I1: a stage that survives a failure has released only events that it handled or skipped. A
+//!   retry begins at its last release, and a skip releases the failed event as if the handler had
+//!   handled it.
+//! - I2: a stage marks an event as skipped before it releases the event, so every later stage sees
 //!   the mark.
 
 use std::fmt;
@@ -56,15 +56,14 @@ impl OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// Skips the event at which the handler failed, and counts the event in
+    /// Skips the event at which the handler failed, and counts it in
     /// [`StageReport::skipped`](crate::StageReport::skipped).
     ///
     /// Example: [`OnFault`].
     ///
-    /// Later stages see the event as the handler left the event, perhaps half changed. With
-    /// [`Marks`] later stages can ask whether an event was skipped. A skipped event ends its batch.
-    /// A stage that handles batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the
-    /// whole batch.
+    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`] they
+    /// can ask whether an event was skipped. A skipped event ends its batch. A stage that handles
+    /// batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
@@ -75,9 +74,9 @@ impl OnFault {
     ///
     /// Example: [`OnFault`].
     ///
-    /// On a retry, a handler that may write gets the events with the changes that the handler has
-    /// already made. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets
-    /// only the failed event again.
+    /// On a retry, a handler that may write gets the events with the changes that it has already
+    /// made. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets only the
+    /// failed event again.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }
@@ -196,10 +195,10 @@ impl Marks {
     /// Example: [`Marks`].
     ///
     /// The result is valid only in the handler of a stage after the marking stage, and only for
-    /// events that the handler is handling. A call of `skipped` costs one relaxed load.
+    /// events that it is handling. A call costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // A relaxed load suffices. The marking stage stored the mark before releasing the event
+        // A relaxed load suffices: the marking stage stored the mark before it released the event
         // (I2), and the calling stage has acquired the release.
         self.0.get().is_some_and(|marks| {
             marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
@@ -220,12 +219,12 @@ impl Marks {
     }
 
     /// Allocates the marks of a ring that begins at `start`. `Some(false)`: an earlier call has
-    /// allocated the marks. `None`: there is no memory for the marks.
+    /// allocated them. `None`: there is no memory for them.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // Each slot begins with the mark of a position in the lap before `start`. The ring has no
-        // event at a position before `start`.
+        // Each slot begins with the mark of a position in the lap before `start`, where the ring
+        // has no event.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
@@ -256,8 +255,8 @@ pub(crate) struct Policy {
     /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
-    /// Whether the user's own loop runs the stage. If `user_loop` is true, the stage cannot share a
-    /// thread with other stages.
+    /// Whether the user's own loop runs the stage, which then cannot share a thread with other
+    /// stages.
     pub(crate) user_loop: bool,
 }
 

@@ -1,28 +1,26 @@
-//! The positions that a ring's handles share. Each position is a word on a cache line of its own.
-//! The plan decides on which line each position lies.
+//! The positions that a ring's handles share. Each is a word on a cache line of its own, which the
+//! plan chooses.
 //!
-//! All accesses to the words of positions go through [`Positions`]. The words lie on the heap or in
-//! memory that other processes map, too ([`MaybeMapped`]). The plan is a parameter of the methods,
-//! because the plan never changes and each process can hold its own copy of the plan.
+//! All accesses to these words go through [`Positions`]. They lie on the heap, or in memory that
+//! other processes map, too ([`MaybeMapped`]). The plan is a parameter of the methods: it never
+//! changes, so each process holds a copy of its own.
 //!
 //! Invariants
-//! - I1: a released position only grows, and the stage has handled every event before the released
-//!   position. A thread that acquires a stage's released position may access the slots before that
-//!   position, with the rights of the stage's followers (`edge::released`).
+//! - I1: a released position only grows, and the stage no longer accesses the events before it: it
+//!   has handled them, skipped them, or passed over them. A thread that acquires the position may
+//!   access the slots before it, with the rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
-//!   that are not idle. A worker stores its bound before moving the claim word to take a chunk. A
-//!   thread that computes the frontier loads the claim word *first*, and the bounds second. A
-//!   thread that has loaded the claim word sees the bounds that workers stored before moving the
-//!   claim word, or later bounds (`edge::chunk_taken`).
-//! - I3: before a party passes a tap, the party announces the position up to which it may go. After
-//!   the announcement and a fence, the party loads the bounds of the tap's members. A party that
-//!   passes a tap goes no further than its announced position and the smallest of the loaded bounds
-//!   (`edge::joined`).
-//! - I4: a pool's landmark is a recent position of the pool's claim word, at most 2^32 positions
-//!   plus one lap behind the claim word. A worker whose chunk crosses a multiple of 2^32 stores the
-//!   chunk's end as the pool's landmark. The worker stores the pool's landmark before releasing its
-//!   chunk. Until a worker releases its chunk, the claim word stays within one lap of the chunk's
-//!   start.
+//!   that are not idle. A worker stores its bound before it moves the claim word to take a chunk,
+//!   and a thread that computes the frontier loads the claim word *first*, and the bounds second.
+//!   So it sees the bounds that workers stored before they moved the claim word, or later ones
+//!   (`edge::chunk_taken`).
+//! - I3: before a party passes a tap, it announces the position up to which it may go, executes a
+//!   fence, and loads the bounds of the tap's members. It goes no further than the announced
+//!   position and the smallest of these bounds (`edge::joined`).
+//! - I4: a pool's landmark is a recent position of its claim word, at most 2^32 positions plus one
+//!   lap behind it. A worker whose chunk crosses a multiple of 2^32 stores the chunk's end as the
+//!   landmark before it releases the chunk, and until that release the claim word stays within one
+//!   lap of the chunk's start.
 
 use crate::base::edge;
 use crate::base::maybe_mapped::MaybeMapped;
@@ -93,10 +91,9 @@ impl Positions {
     /// Returns all 64 bits of a claim word's position. The result is right even if other producers
     /// have claimed any number of positions since the caller loaded `lower_bound`.
     ///
-    /// A claim word holds only the low 63 bits of a position. A claimed position is at most a lap
-    /// ahead of each stage's frontier. The method sets the highest bit of the returned position so
-    /// that the position is nearest to a stage's frontier. The fast path of a claim does not call
-    /// this method, because the method loads a stage's line.
+    /// A claim word holds only the low 63 bits of a position. The highest bit is set so that the
+    /// position is nearest to a stage's frontier, because a claimed position is at most a lap ahead
+    /// of it. The fast path of a claim does not call this method, which loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
         word.seq(self.near_claims(plan, lower_bound))
     }
@@ -130,8 +127,8 @@ impl Positions {
 
     // Frontiers.
 
-    /// Returns the frontier of stage `number`: the position before which the stage has released all
-    /// events. The returned frontier is at least `lower_bound`.
+    /// Returns the frontier of stage `number`: the position before which it has released all
+    /// events. The frontier is at least `lower_bound`.
     #[inline]
     pub(crate) fn frontier(&self, plan: &Plan, number: usize, lower_bound: u64) -> u64 {
         let stage = &plan.stages[number];
@@ -157,8 +154,7 @@ impl Positions {
         let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
         let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
         // A worker that lost a race for a chunk may show an old bound for a moment, and the least
-        // bound may then be below `lower_bound`. The returned frontier is never below
-        // `lower_bound`.
+        // bound may then be below `lower_bound`. The frontier never is.
         lower_bound.wrapping_add(least.max(0) as u64)
     }
 
@@ -176,8 +172,7 @@ impl Positions {
         least
     }
 
-    /// Returns the smallest position among the shards of a stage. The returned position is at least
-    /// `lower_bound`.
+    /// Returns the smallest position among the shards of a stage, and at least `lower_bound`.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| ahead(edge::released::see_shard(self.line(line + shard)), lower_bound);
@@ -231,9 +226,8 @@ impl Positions {
     }
 
     /// Returns the position up to which `stage` may go, and the slowest party before `stage`. A
-    /// stage that reads stamps ignores the returned position and uses only the returned party: the
-    /// stamps tell how far such a stage may go. If the plan has a sentinel, the caller first moves
-    /// the sentinel (see `Core::upstream`).
+    /// stage that reads stamps uses only the party: the stamps tell how far it may go. If the plan
+    /// has a sentinel, the caller first moves it (see `Core::upstream`).
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -251,8 +245,8 @@ impl Positions {
         edge::released::see_position(self.line(line))
     }
 
-    /// Returns a stage's frontier. Unlike [`Positions::frontier`], the method has no parameter
-    /// `lower_bound`.
+    /// Returns a stage's frontier, as [`Positions::frontier`] does, without a lower bound from the
+    /// caller.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
@@ -274,9 +268,9 @@ impl Positions {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
     }
 
-    /// Returns whether `stage` waits for an event at `seq`: the stage has released every event
-    /// before `seq`, or a pool's workers have taken every event before `seq`. For a tap, the stage
-    /// is any member and any stage behind the tap.
+    /// Returns whether `stage` waits for an event at `seq`: it has released every event before
+    /// `seq`, or, as a pool, its workers have taken them all. A tap waits if any of its members
+    /// does, or any stage behind it.
     ///
     /// The result is only a hint, so the loads are relaxed. Another thread may change the result
     /// during the call.
@@ -372,8 +366,8 @@ impl Positions {
         least
     }
 
-    /// Returns the position up to which the taps in `guard` let a party go (I3). The returned
-    /// position is at least `lower_bound` and at most `to`.
+    /// Returns the position up to which the taps in `guard` let a party go (I3): at least
+    /// `lower_bound` and at most `to`.
     #[inline(always)]
     pub(crate) fn secure(
         &self,

@@ -11,15 +11,17 @@
 //!
 //! Invariants
 //! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the
-//!   owner is proven dead, the one process that recovers it. A seat is free last, when all its
-//!   other words are settled.
+//!   owner is proven dead, the one process that recovers it. A seat without an owner is free, or an
+//!   orphan: its other words are settled, and `owner` changes by a compare-and-swap only.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
-//! - I4: a seat that is free, and whose last owner died (`deaths` has the generation of `owner`),
-//!   was the last of its party to have a living owner, and no owner has joined the party since. So
-//!   a death counts for those that wait for the party.
+//! - I4: a free seat tells the death of its last owner if `deaths` has the generation of `owner`.
+//!   Where the handles of a party do the same work, as workers of a pool and producers do, that
+//!   owner was the last one of its party, and none has joined since: while another handle has a
+//!   seat, and when one joins, the seats of the dead are freed with a generation of their own. So a
+//!   death that a seat tells counts for those that wait for the party.
 
 use std::ops::Range;
 
@@ -129,7 +131,8 @@ impl Seat {
         }
     }
 
-    /// Forgets the events of the member before. The caller has just taken the seat.
+    /// Forgets the events that the previous member has not read. The caller has just taken the
+    /// seat.
     pub(crate) fn begin_member(&self) {
         may_die!();
         self.unread.store(0, Relaxed);

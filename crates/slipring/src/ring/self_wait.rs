@@ -1,21 +1,19 @@
-//! This module detects threads that would wait for themselves. Each thread has a list of the stages
-//! whose handlers are running on the thread.
+//! Detection of threads that would wait for themselves. Each thread has a list of the stages whose
+//! handlers run on it.
 //!
 //! Invariants
-//! - I1: a thread is *inside* a stage while a loop of the library runs the stage's handler on the
-//!   thread. A thread leaves a stage when the loop that runs the stage's handler returns or panics.
-//!   The ring is alive while a thread is inside one of the ring's stages, because the thread's loop
-//!   has a handle. A loop adds its stage to the thread's list of stages once, not for each batch.
-//!   The method `poll` handles a single batch, and does not add a stage to the thread's list of
-//!   stages. In a version of `poll` that added the stage, the addition took 2 to 3 of the 17 ns for
-//!   publishing and polling one event.
+//! - I1: a thread is *inside* a stage while a loop of the library runs the stage's handler on it,
+//!   until the loop returns or panics. The loop has a handle, so the ring is alive meanwhile. A
+//!   loop adds its stage to the thread's list once, not for each batch. `poll`, which handles a
+//!   single batch, adds none: that would take 2 to 3 of the 17 ns for publishing and polling one
+//!   event.
 //! - I2: except in a pool, a detected self-wait would never end, because a stage does not progress
-//!   while its thread waits. A self-wait may be detected late. A pool worker's self-wait could
-//!   still end, because the worker could adopt a chunk that another worker abandons. The library
-//!   refuses a pool worker's self-wait, too.
+//!   while its thread waits. It may be detected late. A pool worker's self-wait could still end,
+//!   because the worker could adopt a chunk that another worker abandons, but is refused all the
+//!   same.
 //! - I3: which position is awaited may change while a thread waits: another producer takes the free
 //!   slot, and the wait goes on for one that the thread itself holds. So a wait inside a handler
-//!   asks again while it lasts (`Control::wait_at`); all others never ask.
+//!   asks again while it lasts (`ASK_AGAIN`), and all others need not.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -44,14 +42,13 @@ thread_local! {
     static INSIDE: Nesting = const {
         Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
     };
-    /// Apart from the others, because a thread has to note that this list needs a drop. That would
+    /// Apart from the others, because a thread has to note that this list needs a drop, which would
     /// slow down each access.
     static DEEPER: RefCell<Vec<Cell<Entry>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `look` with the current thread's list of stages, and returns the result of `look`. In a
-/// model, returns the default of the result type without calling `look`. A model's threads have no
-/// lists of their own, because they run on one system thread.
+/// Calls `look` with the current thread's list of stages. In a model, returns the default without a
+/// call: a model's threads have no lists of their own, because they run on one system thread.
 fn inside<T: Default>(look: impl FnOnce(&mut dyn Iterator<Item = &Cell<Entry>>) -> T) -> T {
     if cfg!(slipring_loom) {
         return T::default();
@@ -77,9 +74,9 @@ fn inside_ring<T: Default>(
     })
 }
 
-/// A guard of the stages that a thread entered; dropping the guard leaves these stages. A thread
-/// drops its guards in the reverse order of their creation. The guard is marked as if it held a raw
-/// pointer, so that the guard stays on its thread.
+/// The stages that a thread entered; it leaves them when this guard is dropped. A thread drops its
+/// guards in the reverse order of their creation. A guard is marked as if it held a raw pointer, so
+/// that it stays on its thread.
 pub(crate) struct Inside {
     /// Length of the thread's list of stages before this guard was created.
     before: usize,
@@ -87,7 +84,7 @@ pub(crate) struct Inside {
 }
 
 /// Records that the current thread runs handlers of stages, workers or shards. `lines` are the
-/// indices of the cache lines on which the stages, workers or shards store their progress.
+/// indices of the cache lines on which these store their progress.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     if cfg!(slipring_loom) {
@@ -146,7 +143,7 @@ pub(crate) fn innermost(control: &Control) -> Option<usize> {
 }
 
 /// Returns the first stage of the current thread's list that has not released all events before
-/// `seq(stage, line)`. The function ignores lines for which `seq` returns `None`.
+/// `seq(stage, line)`. Ignores lines for which `seq` returns `None`.
 fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         seq(stage, line).is_some_and(|seq| is_behind(control, stage, line, seq))
@@ -157,8 +154,8 @@ fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Optio
     })
 }
 
-/// Whether the current thread is inside a stage of the ring of `control`, other than by the handle
-/// that releases on the line `own`.
+/// Returns whether the current thread is inside a stage of the ring of `control`, other than by the
+/// handle that releases on the line `own`.
 fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }

@@ -6,10 +6,10 @@
 //!
 //! Invariants
 //! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
-//!   `free`.
-//! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot
-//!   is never empty between `fill` and `free`: the slot's event is made once, overwritten in place,
-//!   and dropped with the ring.
+//!   `free`, and in a segment as long as the core keeps it mapped.
+//! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. No slot
+//!   is empty in between: its event is made once, overwritten in place, and dropped with the ring.
+//!   In a segment, every bit pattern is a valid event.
 //! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
 //!   module.
 
@@ -53,10 +53,9 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
 pub struct Interleaved;
 
 /// A layout without gaps between events, so that batches are lent as slices
-/// ([`Events::as_slices`](crate::Events::as_slices)).
-/// A single producer publishes by storing one position, the cursor. In a ring with many producers,
-/// the producers stamp their runs in an array beside the events. The array of stamps takes 8 bytes
-/// per slot.
+/// ([`Events::as_slices`](crate::Events::as_slices)). A single producer publishes by storing one
+/// position, the cursor. Many producers stamp their runs in an array beside the events, which takes
+/// 8 bytes per slot.
 ///
 /// Where events come densely, calls such as [`poll`](crate::Consumer::poll) and
 /// [`try_batch`](crate::Consumer::try_batch) pause for 250 ns to a microsecond before they look for
@@ -114,15 +113,15 @@ impl Layout for Strided {
     const CURSOR: bool = false;
 }
 
-/// A copyable view of storage. The owner of the storage frees the storage.
+/// A copyable view of storage, which its owner frees.
 ///
 /// # Safety
 /// An implementation keeps I1 and I2 of this module. The positions `seq` and `seq + capacity` share
 /// one slot.
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
-    /// Allocates `capacity` slots, a power of two, with or without stamps. The call of `allocate`
-    /// does not make the events, and touches no page. `None`: there is no memory for so many slots.
+    /// Allocates `capacity` slots, a power of two, with or without stamps. Makes no event, and
+    /// touches no page. `None`: there is no memory for so many slots.
     fn allocate(capacity: usize, stamped: bool, pages: Pages) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
@@ -281,8 +280,8 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 
 impl<E, L: Layout> View<E, L> {
     /// Whether a single producer publishes by the cursor, without stamps. Rings of zero-sized
-    /// events always have stamps. Without stamps, slots of zero-sized events would take no memory,
-    /// and the capacity would have no limit.
+    /// events always have stamps: without them, their slots would take no memory, and the capacity
+    /// would have no limit.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     /// Returns the stamp in the slot of position `seq`, of whatever lap.

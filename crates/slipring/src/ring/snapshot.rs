@@ -1,4 +1,4 @@
-//! This module makes the reports of a graph from the graph's positions and counters.
+//! The reports of a graph, made from its positions and counters.
 
 use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::Relaxed;

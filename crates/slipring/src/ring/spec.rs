@@ -1,5 +1,5 @@
-//! The declaration of a graph lists the graph's stages, the access of each stage, and the stages
-//! that each stage follows.
+//! The declaration of a graph: its stages, their access to the events, and the stages that each of
+//! them follows.
 
 use crate::base::panics::Contained;
 use crate::base::sync::twin;
@@ -22,8 +22,7 @@ pub(crate) enum Delivery {
     /// Each event goes to exactly one worker of the pool. A pool starts with `workers` workers, and
     /// never has more than `room` workers at once.
     Pool { workers: usize, room: usize },
-    /// Each event goes to the shard that the event's key selects. The field is the number of
-    /// shards.
+    /// Each event goes to the shard that its key selects. The field is the number of shards.
     Shards(usize),
     /// Readers join and leave while the graph runs. The field is the number of readers that the tap
     /// has room for. A tap without a member holds no events back.
@@ -58,7 +57,7 @@ impl Delivery {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
     /// Returns the number of shared cache lines that a stage needs. The table at `Stage::line`
-    /// lists the word that each of these cache lines holds.
+    /// lists the words on them.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -126,7 +125,7 @@ pub(crate) fn thread_name(
     }
 }
 
-/// A stage as the user declared the stage.
+/// A stage as the user declared it.
 #[derive(Clone, Debug)]
 pub(crate) struct StageSpec {
     pub(crate) name: String,
@@ -170,7 +169,7 @@ pub(crate) struct StageList {
 }
 
 impl StageList {
-    /// Adds a stage that depends on the stages in `after`; returns the new stage's index.
+    /// Adds a stage that depends on the stages in `after`; returns its index.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -197,7 +196,7 @@ impl StageList {
         self.specs.last_mut()
     }
 
-    /// Records a mistake; the build reports the first recorded mistake.
+    /// Records a mistake; the build reports the first one.
     pub(crate) fn note(&mut self, problem: BuildError) {
         self.problem.get_or_insert(problem);
     }
@@ -208,7 +207,7 @@ impl StageList {
         self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// Returns the first recorded mistake; `None`: the declarations contain no mistake.
+    /// Returns the first recorded mistake; `None`: there is none.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }

@@ -1,4 +1,4 @@
-//! This module warns about parties that spin on a core which another thread of the graph needs.
+//! Warnings about parties that spin on a core which another thread of the graph needs.
 
 use std::thread::{self, ThreadId};
 
@@ -33,8 +33,8 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties whose threads are each bound to a single core. The library looks up a
-/// party's core once, when a wait of the party first reads the clock.
+/// The spinning parties whose threads are each bound to a single core. A party's core is looked up
+/// once, when one of its waits first reads the clock.
 pub(crate) struct Cores {
     /// One value per party: 1 if the party's core was looked up or the party does not spin, else 0.
     asked: Box<[Statistic]>,
@@ -52,8 +52,8 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on the current thread, if the current thread is bound to a single
-    /// core. Warns if a party on another thread spins on the core of the current thread.
+    /// Records that `party` waits on the current thread, if that thread is bound to a single core.
+    /// Warns if a party on another thread spins on the same core.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];

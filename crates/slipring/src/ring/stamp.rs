@@ -1,5 +1,4 @@
-//! Stamps: a stamp is a word at a run's first slot. The stamp at a run's first slot publishes the
-//! run.
+//! Stamps. A stamp is a slot's word, and the stamp of a run's first slot publishes the run.
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -9,16 +8,16 @@
 //! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`]; of a head: number of the claim's seat |
 //!
 //! Invariants
-//! - I1: a stamp in a position's slot was stored for that position if the lap field is the
-//!   position's lap + 1 (modulo 2^46). A slot is stamped for at most one position per lap. The lap
-//!   field repeats after 2^46 laps, but producers replace each stamp before it is 2^46 laps old. In
-//!   the last two laps of each period of 2^44 laps, producers stamp every slot of a run
-//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number,
-//!   and repeats after 2^64 events. In a ring of 2^18 slots or more, producers stamp each slot in
-//!   the last two laps of every 2^62 events.
-//! - I2: a new slot has a blank stamp ([`blank`]), which holds the number of the lap before the
-//!   slot's first lap. A blank stamp never counts as a publication, because no thread looks for a
-//!   position before the slot's first lap.
+//! - I1: a stamp that a producer stored in a position's slot was stored for that position if its
+//!   lap field is the position's lap + 1 (modulo 2^46). A slot is stamped for at most one position
+//!   per lap. The lap field repeats after 2^46 laps, but producers replace each stamp before it is
+//!   that old: in the last two laps of each period of 2^44 laps, they stamp every slot of a run
+//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number and
+//!   repeats after 2^64 events, and producers stamp each slot in the last two laps of every 2^62
+//!   events.
+//! - I2: a new slot on the heap has a blank stamp ([`blank`]), which holds the number of the lap
+//!   before its first lap; a new slot of a segment has a stamp of zero. Neither counts as a
+//!   publication at any position, because neither has the length of a run.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 //! - I4: each word that a producer stores has one of its low 18 bits set, but for blank stamps and
@@ -27,13 +26,13 @@
 use crate::base::sync::twin;
 
 /// Length of the longest run, in slots. A publication of more than `MAX_RUN` slots has several
-/// runs. The runs are stamped from back to front, so that the first run becomes visible last. Runs
-/// are shorter in models, so that a publication in a small ring can have several runs.
+/// runs, stamped from back to front, so that the first run becomes visible last. Runs are shorter
+/// in models, so that a publication in a small ring can have several runs.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
-/// Interval between two refreshes of all stamps, as log2 of a number of laps. The interval between
-/// two refreshes is far shorter than the 2^46 laps after which a lap field repeats.
+/// Interval between two refreshes of all stamps, as log2 of a number of laps: far shorter than the
+/// 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
 /// Upper limit of the interval between two refreshes of all stamps, as log2 of a number of events.
 /// In a ring of at most 2^18 slots, 2^44 laps are at most 2^62 events, so a limit of 2^62 events
@@ -44,7 +43,7 @@ const CLAIMED: u64 = 1 << 17;
 /// The number of the seat in the word of a head.
 const SEAT: u64 = TOMBSTONE - 1;
 
-/// What a slot's stamp says about one position.
+/// A slot's stamp, as read for one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stamp {
     /// No event is published at this position yet.
@@ -92,12 +91,11 @@ pub(crate) fn is_free(word: u64, seq: u64, shift: u32) -> bool {
     is_unused || twin!("laps-unordered": (laps as i64) < 0 => laps != 0)
 }
 
-/// Returns whether a run that begins at `seq` must stamp all of its slots. In a run with a stamp on
-/// each slot, a stamp holds the number of slots from its own slot to the run's end.
+/// Returns whether a run that begins at `seq` must stamp all of its slots, each with the number of
+/// slots from there to the run's end.
 ///
-/// A refresh period is the interval from one refresh of all stamps to the next. The result is
-/// `true` in the last two laps of each refresh period. The result covers two laps, because a run
-/// with slots in the last lap may begin in the lap before.
+/// The result is `true` in the last two laps of each period from one refresh of all stamps to the
+/// next: two, because a run with slots in the last lap may begin in the lap before.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);

@@ -1,4 +1,4 @@
-//! The status of a graph says whether the graph runs, and how the graph ended.
+//! The status of a graph says whether it runs, and how it ended.
 //!
 //! Invariants
 //! - I1: the last position is stored before the closed bit (`edge::closed`), and no slot is claimed
@@ -20,6 +20,7 @@ const FAILED: u32 = 4;
 /// Set before [`CLOSED`] in a ring whose producers are processes of their own: no producer claims
 /// any more, and the first stages look for the end.
 const CLOSING: u32 = 8;
+
 /// Whether and how a graph has ended, for reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -152,7 +153,7 @@ impl FailureRecord {
     }
 }
 
-/// The status of a graph says whether the graph runs, and how the graph ended.
+/// The status of a graph says whether it runs, and how it ended.
 pub(crate) struct Status {
     words: MaybeMapped<Line<StatusWords>>,
     failure: Mutex<Option<Failure>>,
@@ -226,8 +227,8 @@ impl Status {
         let bits = &self.words.bits;
         twin!("failed-before-why": () => edge::failed::fail(bits, FAILED));
         let mut first = lock(&self.failure);
-        // The drop of a handle after a halt is no failure, because no party needs the handle's
-        // releases any more.
+        // The drop of a handle after a halt is no failure, because no party needs its releases any
+        // more.
         let is_late = matches!(cause, Cause::Dropped) && bits.load(Relaxed) & HALTED != 0;
         if is_late || twin!("last-failure-stays": first.is_some() => false) {
             return Err(cause);
@@ -288,11 +289,11 @@ impl Status {
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// The caller is a stage that found no event at its position `next`. Returns the reason why no
-    /// event will ever come at `next`; `None`: an event may still come.
+    /// Returns why no event will ever come at `next`, the position at which a stage found none;
+    /// `None`: an event may still come.
     ///
-    /// If the ring is closed and the result is `None`, the stage polls again. If `ended` has seen
-    /// the close, all publications before the close are visible to the stage's next poll.
+    /// If the ring is closed and the result is `None`, the stage polls again: all publications
+    /// before a close that this call has seen are visible to its next poll.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = edge::closed::see(&self.words.bits);

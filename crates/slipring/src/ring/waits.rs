@@ -153,8 +153,8 @@ impl Waits {
         }
     }
 
-    /// Notifies the queues of the stages that wait for a publication. Producers call the method
-    /// after a publication, if `QuietCheck::is_quiet` returned `false`.
+    /// Notifies the queues of the stages that wait for a publication. Called by producers after a
+    /// publication, if `QuietCheck::is_quiet` returned `false`.
     pub(crate) fn notify_publication(&self, plan: &Plan) {
         if !plan.producer_notifies.is_empty() {
             queue::notify_fenced(&self.queues, &plan.producer_notifies);
@@ -187,9 +187,9 @@ impl Waits {
         &self.queues
     }
 
-    /// Returns `true` if `ready` returns `true`. If `ready` returns `false`, registers the task to
-    /// be woken at the queue's next notification. If the queue is one that no party ever notifies,
-    /// the method wakes the task at once, and the task polls again.
+    /// Registers a task to be woken at its queue's next notification. If `ready` returns `true`,
+    /// returns `true` instead. If no party ever notifies the queue, wakes the task at once, and it
+    /// polls again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,

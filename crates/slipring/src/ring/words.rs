@@ -12,8 +12,8 @@ use crate::base::sync::twin;
 /// holds a position times two, so that the lowest bit is free for `IDLE`.
 pub(crate) const IDLE: u64 = 1;
 
-/// Width, in bits, of the low part of a pool's claim word. The low part holds the number of events
-/// left in a run. The high part of the claim word is a position.
+/// Width, in bits, of the low part of a pool's claim word, the number of events left in a run. The
+/// high part is a position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the
@@ -48,8 +48,8 @@ pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
     ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
 }
 
-/// A pool's claim word. The word holds the position up to which workers have taken chunks, and the
-/// number of events from there to the end of the run.
+/// A pool's claim word: the position up to which workers have taken chunks, and the number of
+/// events from there to the end of the run.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolWord(pub(crate) u64);
 
@@ -82,9 +82,8 @@ const CELL_SEAT_BITS: u32 = 10;
 /// Largest number of seats of a pool of a segment.
 pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
 
-/// A cell of a pool of a segment. A pool has one cell per slot. A cell holds the lap of the last
-/// chunk that began at the slot, and the seat of the worker that took the chunk. The zero of a new
-/// cell names no seat.
+/// A cell of a pool of a segment, which has one per slot: the lap of the last chunk that began at
+/// the slot, and the seat of the worker that took it. The zero of a new cell names no seat.
 ///
 /// The lap has 54 bits. A cell repeats after 2^54 laps, and never in a ring of 2^10 slots or more.
 #[derive(Clone, Copy)]

@@ -29,8 +29,7 @@ pub trait World: Sized + Send + Sync + 'static {
     /// Makes the world of a ring on the heap.
     fn of_heap() -> Self;
 
-    /// Notes a call that found nothing and does not wait. Returns whether the call is to check for
-    /// deaths.
+    /// Notes a call that found nothing and does not wait. Returns whether it must check for deaths.
     #[inline(always)]
     fn is_due(&self, _checks: &mut Self::Checks) -> bool {
         false
@@ -130,8 +129,8 @@ pub(crate) struct Watched<'a> {
     pub(crate) is_damaged: &'a dyn Fn() -> bool,
 }
 
-/// What a ring's world does with its slots, whose type it does not know. `crate::processes`
-/// implements it for each ring.
+/// The steps of a recovery that need a ring's slots, whose type the ring's world does not know.
+/// `crate::processes` implements them for each ring.
 pub(crate) trait Recover {
     /// Settles all that the dead participant `dead` left. The caller holds the proof of the death.
     fn settle(&self, dead: u32);
