@@ -1,4 +1,9 @@
 //! The build of a ring checks the graph, allocates all memory, and makes all events.
+//!
+//! Invariants
+//! - I1: slots belong to one core. Until the core exists, a build that fails frees them itself, and
+//!   afterwards the core does.
+//! - I2: the events are made once, after the core, and before the first owner of the ring exists.
 
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,14 +96,14 @@ pub(crate) fn build<E, L: Layout>(
     let BesideSlots { shard_ids, control } = match beside {
         Ok(beside) => beside,
         Err(problem) => {
-            // SAFETY: just allocated, and no handle has a view.
+            // SAFETY: just allocated, and no handle has a view (I1).
             unsafe { slots.0.free() };
             return Err(problem);
         }
     };
-    // SAFETY: just allocated for this core alone.
+    // SAFETY: just allocated, for this core alone (I1).
     let core = unsafe { Core::new(control, slots, shard_ids, L::World::of_heap()) };
-    // SAFETY: just put together, and filled once.
+    // SAFETY: just put together, and filled once (I2).
     match unsafe { core.fill(factory) } {
         Ok(()) => Ok(Owner::new(core)),
         Err((index, panic)) => Err(BuildError::Factory { index, panic }),

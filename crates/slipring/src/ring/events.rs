@@ -1,4 +1,9 @@
 //! Views of lent events at consecutive positions, without tombstones.
+//!
+//! Invariants
+//! - I1: as long as a view or its iterator lives, the protocol lends its positions: for reading,
+//!   or, if the view is mutable, to this view alone. The slots stay allocated meanwhile.
+//! - I2: an iterator returns each position once.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -96,7 +101,7 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
     /// Example: [`Events`].
     #[inline]
     pub fn get(&self, offset: usize) -> Option<&E> {
-        // SAFETY: lent for reading, by `new`'s promise.
+        // SAFETY: lent for reading (I1).
         (offset < self.len)
             .then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
     }
@@ -154,7 +159,7 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// Example: [`EventsMut`].
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
+        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
         (offset < self.view.len).then(|| unsafe {
             &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64))
         })
@@ -165,7 +170,7 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// Example: [`EventsMut`].
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
+        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
         unsafe { EventsIterMut::new(self.view.slots, self.view.first, self.view.len) }
     }
 }
@@ -187,7 +192,7 @@ impl<E> EventsMut<'_, E, Contiguous> {
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
-        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
+        // SAFETY: lent to this view alone (I1), and `&mut self` keeps a second reference away.
         unsafe { mut_slices(slots, first, len) }
     }
 }
@@ -206,7 +211,8 @@ pub(crate) unsafe fn mut_slices<'a, E>(
     let straight = straight(&*slots, first, len);
     let wrapped = slots.event(first.wrapping_add(straight as u64));
     // SAFETY: lent, by the caller's promise. This layout has no gaps between events up to the
-    // ring's last slot. What is lent at once fits the ring, so the two slices do not overlap.
+    // ring's last slot. The events that are lent at once fit the ring, so the two slices do not
+    // overlap.
     unsafe {
         (
             std::slice::from_raw_parts_mut(slots.event(first), straight),
@@ -341,8 +347,8 @@ macro_rules! iterator {
             #[inline]
             fn next(&mut self) -> Option<$item> {
                 let $event = self.cells.next()?;
-                // SAFETY: the iterator's view is lent for `'a`, and the iterator returns each
-                // position once.
+                // SAFETY: the iterator's view is lent for `'a` (I1), and the iterator returns each
+                // position once (I2).
                 Some(unsafe { $lend })
             }
             #[inline]
