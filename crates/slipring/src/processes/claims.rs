@@ -141,9 +141,9 @@ pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     prefetch::for_store(core.slots.stamp(claimed.wrapping_add(slots)));
 }
 
-/// Claims the positions `claim` for the owner of `seat`. The gating stages have released the
-/// positions, and the claim that `last` tells is recorded or has ended. Returns `false` if the claim
-/// word is no longer `last`.
+/// Claims the positions `claim` for the owner of `seat`. The gating stages have released them, and
+/// the claim that `last` tells is recorded or has ended. Returns `false` if the claim word is no
+/// longer `last`.
 #[inline(always)]
 pub(crate) fn claim(
     control: &Control,

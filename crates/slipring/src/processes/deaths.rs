@@ -1,7 +1,7 @@
 //! The processes that share a segment, as one of them sees them while it waits or polls.
 //!
-//! A party that waits asks once a *notice* whether the party that it waits for has died. What then
-//! happens was declared when the segment was made.
+//! A party that waits asks once a *notice* whether the party that it waits for has died. The
+//! consequence was declared when the segment was made.
 //!
 //! Invariants
 //! - I1: a death is never concluded from time that passed. Only a [`Proof`] says that a participant

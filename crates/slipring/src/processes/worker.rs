@@ -339,8 +339,8 @@ impl WorkerRole for SeatedRole {
         damaged
     }
 
-    /// Leaves the worker's place to another handle, also where a panic drops this one. What the
-    /// handle has not released of its chunk comes again, to another worker.
+    /// Leaves the worker's place to another handle, also where a panic drops this one. The events
+    /// of its chunk that it has not released come again, to another worker.
     fn leave<E, L: Layout>(worker: &mut SeatedPosition<E, L>) {
         if !worker.state.control().is_own_process() {
             return;

@@ -7,10 +7,11 @@
 //! that takes two parts is a method of `Control`: a release stores a position and notifies queues,
 //! and an ending stores a status and notifies all queues.
 //!
-//! All waits of a ring go through [`Control::wait`]. One value goes down, the [`Waiter`]: who waits,
-//! for which party, and until when. With it goes the subject, an [`Awaited`], which polls for what
-//! is awaited and knows what could keep it from coming. One result comes back: that the subject is
-//! ready, or why the wait ended without it, and the wait's [`WaitStats`].
+//! The waits of a ring's handles go through [`Control::wait`]. One value goes down, the [`Waiter`]:
+//! which party waits, for which other one, and until when. With it goes the subject, an
+//! [`Awaited`], which polls for what is awaited and knows what could keep it from coming. One
+//! result comes back: that the subject is ready, or why the wait ended without it, and the wait's
+//! [`WaitStats`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -23,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) at: u64,
 }
 
-/// A task that is to be registered in a wait queue.
+/// A task that a wait queue registers.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitingTask<'a> {
     /// The place of the task's handle.
