@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::base::name::Name;
 use crate::consumer::batch::Batch;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing, sealed};
+use crate::consumer::markers::{Every, Joined, Pooled, Reading, Sharded, Writing, sealed};
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::{SequentialPosition, StagePosition};
@@ -65,9 +65,9 @@ pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Every, L>;
 /// The handle with which a stage reads, and may change, every event.
 pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Every, L>;
 /// The handle with which one worker of a pool reads events.
-pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Shared, L>;
+pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Pooled, L>;
 /// The handle with which one worker of a pool reads, and may change, events.
-pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Shared, L>;
+pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Pooled, L>;
 /// The handle with which one shard of a stage reads events.
 pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
 /// The handle with which one shard of a stage reads, and may change, events.
@@ -103,7 +103,7 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
     }
 }
 
-impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Pooled, L> {
     /// Creates the handle of a worker that is declared with the graph.
     pub(crate) fn worker(
         core: Owner<E, L>,

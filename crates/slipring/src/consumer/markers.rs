@@ -40,7 +40,7 @@ pub(crate) mod sealed {
     impl Delivery for super::Sharded {
         type Position<E, L: Layout> = ShardPosition<E, L>;
     }
-    impl Delivery for super::Shared {
+    impl Delivery for super::Pooled {
         type Position<E, L: Layout> = LocalWorkerPosition<E, L>;
     }
 
@@ -71,7 +71,7 @@ pub struct Joined(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a worker and shares the events with
 /// the other workers of its pool.
-pub struct Shared(());
+pub struct Pooled(());
 
 /// Delivery marker of a [`Consumer`](crate::Consumer) that is a shard and sees the events of its
 /// own keys.

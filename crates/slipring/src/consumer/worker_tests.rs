@@ -115,7 +115,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             "the worker does not see the end at {at}"
         );
         // Dropping the worker that never polled is no failure.
-        drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
+        drop(Consumer::<u64, crate::Writing, crate::Pooled>::worker(
             ring.clone(),
             0,
             0,

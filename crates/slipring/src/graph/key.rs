@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::panics::Contained;
-use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing};
+use crate::consumer::markers::{Every, Joined, Pooled, Reading, Sharded, Writing};
 use crate::errors::BuildError;
 use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::policy::{Marks, OnFault, Policy};
@@ -45,9 +45,9 @@ pub type ShardReaderKey = Key<Reading, Sharded>;
 /// The key of a sharded stage that may write.
 pub type ShardWriterKey = Key<Writing, Sharded>;
 /// The key of a pool that reads.
-pub type PoolReaderKey = Key<Reading, Shared>;
+pub type PoolReaderKey = Key<Reading, Pooled>;
 /// The key of a pool that may write.
-pub type PoolWriterKey = Key<Writing, Shared>;
+pub type PoolWriterKey = Key<Writing, Pooled>;
 
 impl<A, C> Key<A, C> {
     /// Makes the key of a stage that was just declared.
@@ -189,7 +189,7 @@ impl<A, C> Key<A, C> {
 /// A delivery whose stages may have handlers.
 trait Handled {}
 impl Handled for Every {}
-impl Handled for Shared {}
+impl Handled for Pooled {}
 impl Handled for Sharded {}
 
 #[allow(private_bounds)]
@@ -313,7 +313,7 @@ impl<A> Key<A, Every> {
     }
 }
 
-impl<A> Key<A, Shared> {
+impl<A> Key<A, Pooled> {
     /// Sets how many workers the pool has room for at a time, including the workers that were
     /// declared with the pool.
     ///

@@ -9,7 +9,7 @@ use crate::base::sync::whole;
 use crate::consumer::handle::{
     Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
 };
-use crate::consumer::markers::{Shared as Pooled, sealed::Access};
+use crate::consumer::markers::{Pooled, sealed::Access};
 use crate::errors::{BindError, BuildError, Cause, Error, Report};
 use crate::graph::key::{
     Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use crate::consumer::handle::Consumer;
 use crate::consumer::local_worker::LocalWorkerPosition;
-use crate::consumer::markers::{Reading, Shared, Writing};
+use crate::consumer::markers::{Pooled, Reading, Writing};
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::stage_ref::StageRef;
 use crate::ring::owner::Owner;
@@ -144,7 +144,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     ///
     /// # Errors
     /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
-    pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
+    pub fn join(&self) -> Result<Consumer<E, A, Pooled, L>, SubscribeError> {
         let (core, stage) = self.stage_ref.find()?;
         core.control.status.check_running()?;
         let learned = core.control.learner(stage); // user code: before the worker is counted
@@ -169,7 +169,7 @@ impl<E, A, L: Layout> fmt::Debug for Pool<E, A, L> {
 
 #[allow(private_bounds)]
 impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout>
-    Consumer<E, A, Shared, L>
+    Consumer<E, A, Pooled, L>
 {
     /// Returns a handle of this worker's pool, with which other workers join.
     ///
