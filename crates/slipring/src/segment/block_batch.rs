@@ -7,7 +7,7 @@
 
 use std::slice;
 
-use super::raw_blocks::{BlockStart, Place, Stretch};
+use super::raw_blocks::{BlockStart, BlockView, Stretch};
 use crate::consumer::batch::Batch;
 use crate::consumer::markers::{Writing, sealed as lease};
 use crate::processes::layout::InSegment;
@@ -38,7 +38,7 @@ use crate::ring::slots::Strided;
 /// ```
 pub struct BlockBatch<'c, A: lease::Access, C: lease::Delivery> {
     pub(super) batch: Batch<'c, BlockStart, A, C, InSegment<Strided>>,
-    pub(super) place: Place,
+    pub(super) view: BlockView,
 }
 
 impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
@@ -69,17 +69,17 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     pub fn get(&self, offset: usize) -> Option<&[u8]> {
         let seq = self.first_seq().wrapping_add(offset as u64);
         // SAFETY: lent for reading (I1, I2).
-        (offset < self.len()).then(|| unsafe { &*self.place.bytes(seq) })
+        (offset < self.len()).then(|| unsafe { &*self.view.bytes(seq) })
     }
 
     /// Iterates over the blocks, in the order of their positions.
     ///
     /// Example: [`BlockBatch::stretches`].
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        let (first, place) = (self.first_seq(), self.place);
+        let (first, view) = (self.first_seq(), self.view);
         // SAFETY: lent for reading (I1, I2).
         (0..self.len())
-            .map(move |offset| unsafe { &*place.bytes(first.wrapping_add(offset as u64)) })
+            .map(move |offset| unsafe { &*view.bytes(first.wrapping_add(offset as u64)) })
     }
 
     /// Returns where the lent blocks lie, in two stretches.
@@ -105,7 +105,7 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stretches(&self) -> [Stretch; 2] {
-        self.place.stretches(self.first_seq(), self.len())
+        self.view.stretches(self.first_seq(), self.len())
     }
 
     /// Returns the bytes of `count` blocks from `offset` on, if they lie side by side. For
@@ -113,12 +113,12 @@ impl<A: lease::Access, C: lease::Delivery> BlockBatch<'_, A, C> {
     pub(super) fn joined(&self, offset: usize, count: usize) -> Option<&[u8]> {
         let end = offset.checked_add(count)?;
         let [first, second] =
-            self.place.stretches(self.first_seq().wrapping_add(offset as u64), count);
-        let joined = end <= self.len() && second.count == 0 && first.stride == self.place.size;
+            self.view.stretches(self.first_seq().wrapping_add(offset as u64), count);
+        let joined = end <= self.len() && second.count == 0 && first.stride == self.view.size;
         // SAFETY: as in `get`; the blocks of one stretch at the distance of their size touch each
         // other.
         joined.then(|| unsafe {
-            slice::from_raw_parts(first.address.as_ptr(), count * self.place.size)
+            slice::from_raw_parts(first.address.as_ptr(), count * self.view.size)
         })
     }
 
@@ -214,6 +214,6 @@ impl<C: lease::Delivery> BlockBatch<'_, Writing, C> {
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut [u8]> {
         let seq = self.first_seq().wrapping_add(offset as u64);
         // SAFETY: lent for writing (I1, I2); `&mut self` excludes a second reference.
-        (offset < self.len()).then(|| unsafe { &mut *self.place.bytes(seq) })
+        (offset < self.len()).then(|| unsafe { &mut *self.view.bytes(seq) })
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Instant;
 
 use super::block_batch::BlockBatch;
-use super::raw_blocks::{BlockStart, Place, RawBlockConsumer, RawBlockProducer, Stretch};
+use super::raw_blocks::{BlockStart, BlockView, RawBlockConsumer, RawBlockProducer, Stretch};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Writing, sealed as lease};
 use crate::consumer::position::{Availability as _, ConsumerPosition as _};
@@ -46,8 +46,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         BlockProducer { tx, size }
     }
 
-    fn place(&self) -> Place {
-        Place { blocks: self.tx.view(), size: self.size }
+    fn block_view(&self) -> BlockView {
+        BlockView { blocks: self.tx.view(), size: self.size }
     }
 
     /// Returns the size of a block, in bytes.
@@ -136,8 +136,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     /// # Errors
     /// As [`Producer::try_claim_n`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<BlockClaim<'_, S>, ClaimError> {
-        let place = self.place();
-        Ok(BlockClaim { slots: self.tx.try_claim_n(len)?, place })
+        let view = self.block_view();
+        Ok(BlockClaim { slots: self.tx.try_claim_n(len)?, view })
     }
 
     /// Claims `len` consecutive blocks, and waits at most until `deadline`.
@@ -151,8 +151,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
         len: usize,
         deadline: impl Into<Option<Instant>>,
     ) -> Result<BlockClaim<'_, S>, ClaimError> {
-        let place = self.place();
-        Ok(BlockClaim { slots: self.tx.claim_n_by(len, deadline)?, place })
+        let view = self.block_view();
+        Ok(BlockClaim { slots: self.tx.claim_n_by(len, deadline)?, view })
     }
 
     /// Returns the number of blocks that could be claimed at this moment. Other processes may
@@ -167,8 +167,8 @@ impl<S: sharing::Sharing> BlockProducer<S> {
     ///
     /// Example: [`RawBlockProducer`].
     pub fn into_raw(self) -> RawBlockProducer<S> {
-        let place = self.place();
-        RawBlockProducer::new(self.tx.into_raw(), place)
+        let view = self.block_view();
+        RawBlockProducer::new(self.tx.into_raw(), view)
     }
 }
 
@@ -201,7 +201,7 @@ impl<S: sharing::Sharing> fmt::Debug for BlockProducer<S> {
 #[must_use = "a claim that is dropped publishes nothing"]
 pub struct BlockClaim<'p, S: sharing::Sharing = Single> {
     slots: Slots<'p, BlockStart, InSegment<Strided>, S>,
-    place: Place,
+    view: BlockView,
 }
 
 impl<S: sharing::Sharing> BlockClaim<'_, S> {
@@ -227,14 +227,14 @@ impl<S: sharing::Sharing> BlockClaim<'_, S> {
         let seq = self.first_seq().wrapping_add(offset as u64);
         // SAFETY: claimed by the handle that this borrows (I1, I2); `&mut self` excludes a second
         // reference.
-        (offset < self.len()).then(|| unsafe { &mut *self.place.bytes(seq) })
+        (offset < self.len()).then(|| unsafe { &mut *self.view.bytes(seq) })
     }
 
     /// Returns where the claimed blocks lie, in two stretches.
     ///
     /// Example: [`BlockBatch::stretches`].
     pub fn stretches(&self) -> [Stretch; 2] {
-        self.place.stretches(self.first_seq(), self.len())
+        self.view.stretches(self.first_seq(), self.len())
     }
 
     /// Publishes all blocks of the claim at once. Returns the first one's position.
@@ -251,7 +251,7 @@ impl<S: sharing::Sharing> std::ops::Index<usize> for BlockClaim<'_, S> {
         let seq = self.first_seq().wrapping_add(offset as u64);
         assert!(offset < self.len(), "block {offset} of a claim of {}", self.len());
         // SAFETY: as in `get_mut`; `&self` excludes writers.
-        unsafe { &*self.place.bytes(seq) }
+        unsafe { &*self.view.bytes(seq) }
     }
 }
 
@@ -279,8 +279,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         BlockConsumer { rx, size }
     }
 
-    fn place(&self) -> Place {
-        Place { blocks: self.rx.state().slots, size: self.size }
+    fn block_view(&self) -> BlockView {
+        BlockView { blocks: self.rx.state().slots, size: self.size }
     }
 
     /// Returns the size of a block, in bytes.
@@ -304,8 +304,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// # Errors
     /// As [`Consumer::batch`].
     pub fn batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, WaitError> {
-        let place = self.place();
-        Ok(BlockBatch { batch: self.rx.batch(max)?, place })
+        let view = self.block_view();
+        Ok(BlockBatch { batch: self.rx.batch(max)?, view })
     }
 
     /// Lends up to `max` blocks that are available now.
@@ -315,8 +315,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     /// # Errors
     /// As [`Consumer::try_batch`].
     pub fn try_batch(&mut self, max: usize) -> Result<BlockBatch<'_, A, C>, BatchError> {
-        let place = self.place();
-        Ok(BlockBatch { batch: self.rx.try_batch(max)?, place })
+        let view = self.block_view();
+        Ok(BlockBatch { batch: self.rx.try_batch(max)?, view })
     }
 
     /// Works as [`BlockConsumer::batch`], but waits at most until `deadline`.
@@ -330,8 +330,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
         max: usize,
         deadline: Instant,
     ) -> Result<BlockBatch<'_, A, C>, BatchError> {
-        let place = self.place();
-        Ok(BlockBatch { batch: self.rx.batch_by(max, deadline)?, place })
+        let view = self.block_view();
+        Ok(BlockBatch { batch: self.rx.batch_by(max, deadline)?, view })
     }
 
     /// Handles and releases up to `max` available blocks. Returns their number. Releases exactly
@@ -396,8 +396,8 @@ impl<A: lease::Access, C: lease::Delivery> BlockConsumer<A, C> {
     ///
     /// Example: [`RawBlockProducer`].
     pub fn into_raw(self) -> RawBlockConsumer<A, C> {
-        let place = self.place();
-        RawBlockConsumer::new(self.rx.into_raw(), place)
+        let view = self.block_view();
+        RawBlockConsumer::new(self.rx.into_raw(), view)
     }
 }
 

@@ -23,15 +23,15 @@ use crate::ring::slots::{Storage as _, Strided, View};
 #[derive(Clone, Copy, Debug)]
 pub struct BlockStart(());
 
-/// The size of a segment's blocks, and where they lie.
+/// View of a segment's slots as blocks of one size.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct BlockView {
     pub(super) blocks: View<BlockStart, InSegment<Strided>>,
     /// Size of a block, in bytes.
     pub(super) size: usize,
 }
 
-impl Place {
+impl BlockView {
     /// Returns the bytes of a position's block.
     #[inline(always)]
     pub(super) fn bytes(&self, seq: u64) -> *mut [u8] {
@@ -101,14 +101,14 @@ pub struct Stretch {
 /// ```
 pub struct RawBlockProducer<S: sharing::Sharing = Single> {
     tx: RawProducer<BlockStart, InSegment<Strided>, S>,
-    place: Place,
+    view: BlockView,
     /// First position and number of the claimed blocks.
     open: Option<(u64, usize)>,
 }
 
 impl<S: sharing::Sharing> RawBlockProducer<S> {
-    pub(super) fn new(tx: RawProducer<BlockStart, InSegment<Strided>, S>, place: Place) -> Self {
-        RawBlockProducer { tx, place, open: None }
+    pub(super) fn new(tx: RawProducer<BlockStart, InSegment<Strided>, S>, view: BlockView) -> Self {
+        RawBlockProducer { tx, view, open: None }
     }
 
     /// Claims `len` consecutive blocks if all of them are free now. Returns the first position.
@@ -145,7 +145,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     /// Example: [`RawBlockProducer`].
     pub fn stretches(&self) -> [Stretch; 2] {
         let (first, len) = self.open.unwrap_or((0, 0));
-        self.place.stretches(first, len)
+        self.view.stretches(first, len)
     }
 
     /// Publishes the claimed blocks up to and including the position `seq`.
@@ -165,8 +165,8 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     pub(super) fn joined_mut(&mut self) -> Option<(u64, &mut [u8])> {
         let (seq, len) = self.open?;
         let [first, second] = self.stretches();
-        let joined = second.count == 0 && first.stride == self.place.size;
-        let len = len * self.place.size;
+        let joined = second.count == 0 && first.stride == self.view.size;
+        let len = len * self.view.size;
         // SAFETY: claimed by this handle; `&mut self` excludes a second reference. The blocks of
         // one stretch at the distance of their size touch each other.
         joined.then(|| (seq, unsafe { slice::from_raw_parts_mut(first.address.as_ptr(), len) }))
@@ -176,11 +176,10 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
     pub(super) fn joined(&self) -> Option<&[u8]> {
         let (_, len) = self.open?;
         let [first, second] = self.stretches();
-        let joined = second.count == 0 && first.stride == self.place.size;
+        let joined = second.count == 0 && first.stride == self.view.size;
         // SAFETY: as in `joined_mut`; `&self` excludes writers.
-        joined.then(|| unsafe {
-            slice::from_raw_parts(first.address.as_ptr(), len * self.place.size)
-        })
+        joined
+            .then(|| unsafe { slice::from_raw_parts(first.address.as_ptr(), len * self.view.size) })
     }
 
     /// From now on, claims of one of several producers end at the ring's end at the latest.
@@ -200,7 +199,7 @@ impl<S: sharing::Sharing> RawBlockProducer<S> {
 
     /// Number of slots.
     pub(super) fn capacity(&self) -> usize {
-        self.place.blocks.mask() as usize + 1
+        self.view.blocks.mask() as usize + 1
     }
 
     /// Gives up the claimed blocks that are not published yet.
@@ -225,14 +224,17 @@ fn behind(first: u64, len: usize, seq: u64) -> Option<(u64, usize)> {
 pub struct RawBlockConsumer<A: lease::Access, C: lease::Delivery> {
     /// `None` only while a call waits.
     rx: Option<RawConsumer<BlockStart, A, C, InSegment<Strided>>>,
-    place: Place,
+    view: BlockView,
     /// First position and number of the lent blocks.
     lent: Option<(u64, usize)>,
 }
 
 impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
-    pub(super) fn new(rx: RawConsumer<BlockStart, A, C, InSegment<Strided>>, place: Place) -> Self {
-        RawBlockConsumer { rx: Some(rx), place, lent: None }
+    pub(super) fn new(
+        rx: RawConsumer<BlockStart, A, C, InSegment<Strided>>,
+        view: BlockView,
+    ) -> Self {
+        RawBlockConsumer { rx: Some(rx), view, lent: None }
     }
 
     /// Returns the positions of up to `max` blocks that are available now, at least one.
@@ -270,7 +272,7 @@ impl<A: lease::Access, C: lease::Delivery> RawBlockConsumer<A, C> {
     /// Example: [`RawBlockProducer`].
     pub fn stretches(&self) -> [Stretch; 2] {
         let (first, len) = self.lent.unwrap_or((0, 0));
-        self.place.stretches(first, len)
+        self.view.stretches(first, len)
     }
 
     /// Releases the lent blocks up to and including the position `seq`.
