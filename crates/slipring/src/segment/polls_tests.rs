@@ -28,21 +28,21 @@ const OTHER: u32 = 3;
 /// A participant whose waits do not park, so that no thread sleeps for its wakers.
 const SPINNER: u32 = 4;
 
-/// How a stage is divided among handles.
+/// The stage of the tested handle: how it is divided among handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TestedStage {
     Each,
     Pool,
     Shard,
     Tap,
 }
 
-fn declared(kind: Kind, after: &[usize], on_death: OnDeath) -> StageDeclaration {
+fn declared(kind: TestedStage, after: &[usize], on_death: OnDeath) -> StageDeclaration {
     let delivery = match kind {
-        Kind::Each => StageDelivery::Each,
-        Kind::Pool => StageDelivery::Pool(2),
-        Kind::Shard => StageDelivery::Shards { shards: 1, key_offset: 0, key_length: 8 },
-        Kind::Tap => StageDelivery::Tap(2),
+        TestedStage::Each => StageDelivery::Each,
+        TestedStage::Pool => StageDelivery::Pool(2),
+        TestedStage::Shard => StageDelivery::Shards { shards: 1, key_offset: 0, key_length: 8 },
+        TestedStage::Tap => StageDelivery::Tap(2),
     };
     StageDeclaration { delivery, ..stage(&format!("{kind:?}-{}", after.len()), after, on_death) }
 }
@@ -168,15 +168,16 @@ fn expect(poll: &mut dyn FnMut() -> Seen, expected: Seen, what: &str) {
 
 /// Runs each row of calls that are refused while the ring is full.
 fn refused_for_room<H>(
-    (slots, producers): (Slots, usize),
+    slots: Slots,
+    producers: usize,
     rows: &[Row<H>],
     make: impl Fn(&Segment) -> H,
 ) {
     for &(handle, call, tells, poller) in rows {
         for (kind, on_death, expected) in [
-            (Kind::Tap, OnDeath::Wait, Done),
-            (Kind::Each, OnDeath::Tell, Told),
-            (Kind::Each, OnDeath::Fail, Failed),
+            (TestedStage::Tap, OnDeath::Wait, Done),
+            (TestedStage::Each, OnDeath::Tell, Told),
+            (TestedStage::Each, OnDeath::Fail, Failed),
         ] {
             if expected == Told && !tells {
                 continue;
@@ -204,7 +205,9 @@ fn refused_for_room<H>(
                 expect(&mut poll, expected, &what);
             };
             match kind {
-                Kind::Tap => fill(Box::new(segment.joined::<BlockStart, Strided>(VICTIM, 0))),
+                TestedStage::Tap => {
+                    fill(Box::new(segment.joined::<BlockStart, Strided>(VICTIM, 0)))
+                }
                 _ => fill(Box::new(segment.each::<BlockStart, Strided>(VICTIM, 0))),
             }
         }
@@ -217,34 +220,35 @@ fn each_call_that_is_refused_for_room_hears_of_a_death() {
     const SIZE: usize = size_of::<Event>();
     // SAFETY: the ring is one of copies.
     let copying = |segment: &Segment, seat| unsafe { segment.copies(ME).shared_producer(seat) };
-    refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(ME));
-    refused_for_room((Slots::Events, 2), &producers::<Apart>(), |segment| segment.claiming(ME));
-    refused_for_room((Slots::Events, 1), &producers::<Single>(), |segment| segment.single(SPINNER));
+    refused_for_room(Slots::Events, 1, &producers::<Single>(), |segment| segment.single(ME));
+    refused_for_room(Slots::Events, 2, &producers::<Apart>(), |segment| segment.claiming(ME));
+    refused_for_room(Slots::Events, 1, &producers::<Single>(), |segment| segment.single(SPINNER));
     // SAFETY: each slot has a block of this size, and all handles follow the protocol.
     let single = |segment: &Segment| unsafe { BlockProducer::over(segment.single(ME), SIZE) };
     // SAFETY: as above.
     let shared = |segment: &Segment| unsafe { BlockProducer::over(segment.claiming(ME), SIZE) };
-    refused_for_room((Slots::Events, 1), &block_producers(), single);
-    refused_for_room((Slots::Events, 2), &block_producers(), shared);
-    refused_for_room((Slots::Cells, 1), &message_producers(), |segment| {
+    refused_for_room(Slots::Events, 1, &block_producers(), single);
+    refused_for_room(Slots::Events, 2, &block_producers(), shared);
+    refused_for_room(Slots::Cells, 1, &message_producers(), |segment| {
         MessageProducer::over(single(segment))
     });
-    refused_for_room((Slots::Cells, 2), &message_producers(), |segment| {
+    refused_for_room(Slots::Cells, 2, &message_producers(), |segment| {
         MessageProducer::over(shared(segment))
     });
-    refused_for_room((Slots::Events, 1), &copying_producers(), |segment| {
+    refused_for_room(Slots::Events, 1, &copying_producers(), |segment| {
         segment.seat(ME, 1);
         // SAFETY: the ring is one of copies.
         CopyingProducer::over(unsafe { segment.copies(ME).producer() })
     });
-    refused_for_room((Slots::Events, 2), &copying_producers(), |segment| {
+    refused_for_room(Slots::Events, 2, &copying_producers(), |segment| {
         CopyingProducer::over(copying(segment, segment.seat(ME, 1)))
     });
 }
 
 /// Runs each row of calls that are refused while no event is there, for a stage of this kind.
 fn refused_for_an_event<H>(
-    (slots, kind): (Slots, Kind),
+    slots: Slots,
+    kind: TestedStage,
     rows: &[Row<H>],
     make: impl Fn(&Segment, usize) -> H,
 ) {
@@ -273,7 +277,7 @@ fn refused_for_an_event<H>(
             if on_death == OnDeath::Close {
                 continue;
             }
-            let stages = vec![declared(Kind::Each, &[], on_death), mine(&[0])];
+            let stages = vec![declared(TestedStage::Each, &[], on_death), mine(&[0])];
             let dies = |segment: &Segment| {
                 publish(segment);
                 segment.kill(VICTIM, segment.each::<BlockStart, Strided>(VICTIM, 0));
@@ -291,17 +295,17 @@ fn refused_for_an_event<H>(
         };
         let segment = Segment::for_all(slots, vec![mine(&[])], 2, OnDeath::Wait);
         run("a producer dies with a claim", segment, 0, &dies, Done);
-        if kind != Kind::Tap {
+        if kind != TestedStage::Tap {
             let dies = |segment: &Segment| {
                 let victim = segment.joined::<BlockStart, Strided>(VICTIM, 0);
                 publish(segment);
                 segment.kill(VICTIM, victim);
             };
-            let stages = vec![declared(Kind::Tap, &[], OnDeath::Wait), mine(&[0])];
+            let stages = vec![declared(TestedStage::Tap, &[], OnDeath::Wait), mine(&[0])];
             let segment = Segment::for_all(slots, stages, 1, OnDeath::Wait);
             run("a member of the tap before dies", segment, 1, &dies, Done);
         }
-        if kind == Kind::Pool {
+        if kind == TestedStage::Pool {
             let dies = |segment: &Segment| {
                 let mut victim = segment.pooled::<BlockStart, Strided>(VICTIM, 0);
                 publish(segment);
@@ -318,19 +322,27 @@ fn refused_for_an_event<H>(
 fn each_call_that_is_refused_for_an_event_hears_of_a_death() {
     let _watched = crate::watchdog::watched();
     const SIZE: usize = size_of::<Event>();
-    refused_for_an_event((Slots::Events, Kind::Each), &consumers::<Seated>(), |segment, stage| {
-        segment.each(ME, stage)
-    });
     refused_for_an_event(
-        (Slots::Events, Kind::Pool),
+        Slots::Events,
+        TestedStage::Each,
+        &consumers::<Seated>(),
+        |segment, stage| segment.each(ME, stage),
+    );
+    refused_for_an_event(
+        Slots::Events,
+        TestedStage::Pool,
         &consumers::<SeatedWorker>(),
         |segment, stage| segment.pooled(ME, stage),
     );
-    refused_for_an_event((Slots::Events, Kind::Tap), &consumers::<Joined>(), |segment, stage| {
-        segment.joined(ME, stage)
-    });
     refused_for_an_event(
-        (Slots::Events, Kind::Shard),
+        Slots::Events,
+        TestedStage::Tap,
+        &consumers::<Joined>(),
+        |segment, stage| segment.joined(ME, stage),
+    );
+    refused_for_an_event(
+        Slots::Events,
+        TestedStage::Shard,
         &consumers::<SeatedShard>(),
         |segment, stage| {
             segment.seat(ME, stage);
@@ -347,28 +359,39 @@ fn each_call_that_is_refused_for_an_event_hears_of_a_death() {
     let pooled = |segment: &Segment, stage| unsafe {
         BlockConsumer::<Reading, _>::over(segment.pooled(ME, stage), SIZE)
     };
-    refused_for_an_event((Slots::Events, Kind::Each), &block_consumers(), each);
-    refused_for_an_event((Slots::Events, Kind::Pool), &block_consumers(), pooled);
-    refused_for_an_event((Slots::Cells, Kind::Each), &message_consumers(), |segment, stage| {
-        MessageConsumer::over(each(segment, stage))
-    });
-    refused_for_an_event((Slots::Cells, Kind::Tap), &message_consumers(), |segment, stage| {
+    refused_for_an_event(Slots::Events, TestedStage::Each, &block_consumers(), each);
+    refused_for_an_event(Slots::Events, TestedStage::Pool, &block_consumers(), pooled);
+    refused_for_an_event(
+        Slots::Cells,
+        TestedStage::Each,
+        &message_consumers(),
+        |segment, stage| MessageConsumer::over(each(segment, stage)),
+    );
+    refused_for_an_event(Slots::Cells, TestedStage::Tap, &message_consumers(), |segment, stage| {
         // SAFETY: as above.
         MessageConsumer::over(unsafe { BlockConsumer::over(segment.joined(ME, stage), SIZE) })
     });
-    refused_for_an_event((Slots::Events, Kind::Each), &copying_consumers(), |segment, stage| {
-        segment.seat(ME, stage);
-        // SAFETY: the ring is one of copies.
-        CopyingConsumer::over(unsafe { segment.copies(ME).reader(stage) })
-    });
+    refused_for_an_event(
+        Slots::Events,
+        TestedStage::Each,
+        &copying_consumers(),
+        |segment, stage| {
+            segment.seat(ME, stage);
+            // SAFETY: the ring is one of copies.
+            CopyingConsumer::over(unsafe { segment.copies(ME).reader(stage) })
+        },
+    );
 }
 
 #[test]
 fn a_spinning_process_hears_of_a_death_through_its_wakers() {
     let _watched = crate::watchdog::watched();
-    refused_for_an_event((Slots::Events, Kind::Each), &consumers::<Seated>(), |segment, stage| {
-        segment.each(SPINNER, stage)
-    });
+    refused_for_an_event(
+        Slots::Events,
+        TestedStage::Each,
+        &consumers::<Seated>(),
+        |segment, stage| segment.each(SPINNER, stage),
+    );
 }
 
 /// One process polls two handles in turn, with a pause. The handle that is polled first finds
@@ -376,8 +399,10 @@ fn a_spinning_process_hears_of_a_death_through_its_wakers() {
 #[test]
 fn handles_that_are_polled_in_turn_all_hear_of_a_death() {
     let _watched = crate::watchdog::watched();
-    let stages =
-        vec![declared(Kind::Each, &[], OnDeath::Wait), declared(Kind::Tap, &[], OnDeath::Wait)];
+    let stages = vec![
+        declared(TestedStage::Each, &[], OnDeath::Wait),
+        declared(TestedStage::Tap, &[], OnDeath::Wait),
+    ];
     let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
     let ring = segment.ring::<Event, Interleaved>(ME);
     ring.seat(segment.seat(ME, 0)).owner().expect("the reader's seat");
@@ -405,7 +430,7 @@ const PAUSE: Duration = Duration::from_millis(15);
 #[test]
 fn the_first_call_after_a_pause_hears_of_a_death() {
     let _watched = crate::watchdog::watched();
-    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let stages = vec![declared(TestedStage::Each, &[], OnDeath::Tell)];
     let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Tell);
     let mut tx = segment.single::<Event, Interleaved>(ME);
     let victim = segment.each::<Event, Interleaved>(VICTIM, 0);
@@ -433,7 +458,7 @@ fn the_first_call_after_a_pause_hears_of_a_death() {
 #[test]
 fn the_call_after_a_report_of_room_tells_of_a_death() {
     let _watched = crate::watchdog::watched();
-    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let stages = vec![declared(TestedStage::Each, &[], OnDeath::Tell)];
     let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
     let mut tx = segment.single::<Event, Interleaved>(ME);
     while tx.try_publish(|_| ()).is_ok() {}
@@ -449,7 +474,7 @@ fn the_call_after_a_report_of_room_tells_of_a_death() {
 #[test]
 fn a_conflator_that_tells_of_a_death_keeps_the_value() {
     let _watched = crate::watchdog::watched();
-    let stages = vec![declared(Kind::Each, &[], OnDeath::Tell)];
+    let stages = vec![declared(TestedStage::Each, &[], OnDeath::Tell)];
     let segment = Segment::for_all(Slots::Events, stages, 1, OnDeath::Wait);
     let tx = segment.single::<Event, Interleaved>(ME);
     let fill = |event: &mut Event, _: &u64, value| event[0] = value;
