@@ -12,7 +12,7 @@ use slipring::SeqRange;
 use slipring::segment::Seat;
 use slipring::segment::copied::{
     self, CLAIM_WORD_LINE, CopiedFailure, CopiedStatus, Counts, PRODUCER_LINES, PRODUCERS_QUEUE,
-    PoolPositions,
+    PoolPositions, RecordedClaim,
 };
 
 use super::summary::ParticipantSummary;
@@ -168,10 +168,9 @@ pub(super) fn is_claimed(
     let Some((claim_word, stamp)) = at else { return Ok(false) };
     // A producer stamps the claim that precedes its own, and then swaps the claim word.
     let (claim_word, stamp) = (file.read(claim_word, 8)?, file.read(stamp, 8)?);
-    let words = (word(&stamp), word(&claim_word));
     let is_whole = stamp.len() == 8 && claim_word.len() == 8;
-    Ok(is_whole
-        && copied::is_claimed(words, (events.first_seq(), events.end_seq()), number, capacity))
+    let claim = RecordedClaim { number, seq: events.first_seq(), end: events.end_seq() };
+    Ok(is_whole && copied::is_claimed(claim, word(&stamp), word(&claim_word), capacity))
 }
 
 /// Copies the status, and the record of the first failure behind it.

@@ -13,6 +13,7 @@ use crate::ring::membership::Orphan;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
+use crate::ring::waits::Place;
 use crate::ring::words::{IDLE, PoolWord};
 use crate::wait::HandleLearner;
 
@@ -31,8 +32,8 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         worker: usize,
         learned: HandleLearner,
     ) -> Self {
-        let start = core.control.start;
-        Self::begin(core, stage, worker, LocalWorker, start, learned)
+        let place = Place { party: stage, at: core.control.start };
+        Self::begin(core, place, worker, LocalWorker, learned)
     }
 
     /// Creates a worker that joins a running pool. The caller has taken the joining worker's seat
@@ -44,7 +45,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         learned: HandleLearner,
     ) -> Self {
         let landmark = core.control.positions.landmark(&core.control.plan.stages[stage]);
-        Self::begin(core, stage, worker, LocalWorker, landmark, learned)
+        Self::begin(core, Place { party: stage, at: landmark }, worker, LocalWorker, learned)
     }
 
     /// Takes a chunk, as [`WorkerRole::take`] does.

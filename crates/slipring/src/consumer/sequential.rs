@@ -15,6 +15,7 @@ use crate::errors::WaitError;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Stamp;
+use crate::ring::waits::Place;
 use crate::ring::words::ahead;
 use crate::ring::world::{Recover as _, World};
 use crate::wait::HandleLearner;
@@ -59,6 +60,25 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     at_last_release: Checkpoint,
 }
 
+/// The line to which a position is released.
+pub(crate) struct ReleaseLine {
+    index: usize,
+    /// Number of bits by which the stored position is shifted to the left.
+    shift: u32,
+}
+
+impl ReleaseLine {
+    /// Returns the line of a stage or of a shard, which holds the position itself.
+    pub(crate) fn of_stage(index: usize) -> ReleaseLine {
+        ReleaseLine { index, shift: 0 }
+    }
+
+    /// Returns the line of a tap's member, whose lowest bit marks an idle seat (`IDLE`).
+    pub(crate) fn of_member(index: usize) -> ReleaseLine {
+        ReleaseLine { index, shift: 1 }
+    }
+}
+
 /// The values that a retry restores in a position, in addition to `next`.
 struct Checkpoint {
     live_end: u64,
@@ -79,21 +99,23 @@ impl<E, L: Layout> StagePosition<E, L> {
     /// Creates the position of a stage, at the ring's first position.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
-        SequentialPosition::begin(core, stage, StageRole, (line, 0), start, learned)
+        let place = Place { party: stage, at: start };
+        SequentialPosition::begin(core, place, ReleaseLine::of_stage(line), StageRole, learned)
     }
 }
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Creates a position at `at`. The stages before the position's stage have released every event
-    /// before `at`.
+    /// Creates a position at `place`, which is released to `line`. The stages before the position's
+    /// stage have released every event before `place.at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
-        stage: usize,
+        place: Place,
+        line: ReleaseLine,
         role: R,
-        (line, shift): (usize, u32),
-        at: u64,
         learned: HandleLearner,
     ) -> Self {
+        let Place { party: stage, at } = place;
+        let ReleaseLine { index: line, shift } = line;
         let reads_stamps = core.control.plan.reads_stamps(stage);
         let plan = &core.control.plan;
         let follows_cursor = !reads_stamps

@@ -34,6 +34,7 @@ use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Stamp;
+use crate::ring::waits::Place;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
@@ -141,15 +142,16 @@ pub(crate) enum Offer {
 }
 
 impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
-    /// Creates an idle worker. The claim word has reached or passed the position `start`.
+    /// Creates the idle worker of the seat `worker`. The claim word has reached or passed the
+    /// position `place.at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
-        stage: usize,
+        place: Place,
         worker: usize,
         role: R,
-        start: u64,
         learned: HandleLearner,
     ) -> Self {
+        let Place { party: stage, at: start } = place;
         let plan = &core.control.plan.stages[stage];
         let workers = plan.delivery.len();
         let own_line = plan.bound_line(worker);

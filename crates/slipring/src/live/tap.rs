@@ -24,7 +24,7 @@ use crate::base::sync::{Arc, Relaxed, Weak, twin};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Joined, Reading};
 use crate::consumer::role::MemberRole;
-use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::sequential::{ReleaseLine, SequentialPosition};
 use crate::errors::{BuildError, SubscribeError};
 use crate::live::stage_ref::StageRef;
 use crate::ring::core::Core;
@@ -32,6 +32,7 @@ use crate::ring::membership::ask_to_leave;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Delivery;
+use crate::ring::waits::Place;
 use crate::ring::words::{ahead, later};
 
 /// The position at which a tap's new reader begins.
@@ -368,7 +369,8 @@ pub(crate) fn join<E, L: Layout>(
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
     };
-    Ok(Consumer::joined(SequentialPosition::begin(owner, stage, member, (bound, 1), at, learned)))
+    let (place, line) = (Place { party: stage, at }, ReleaseLine::of_member(bound));
+    Ok(Consumer::joined(SequentialPosition::begin(owner, place, line, member, learned)))
 }
 
 #[cfg(all(test, not(slipring_loom)))]

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerState};
 use crate::consumer::role::Role;
-use crate::consumer::sequential::SequentialPosition;
+use crate::consumer::sequential::{ReleaseLine, SequentialPosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::waiting::Counting;
 use crate::errors::WaitError;
@@ -20,6 +20,7 @@ use crate::ring::owner::Owner;
 use crate::ring::seat::Seat;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::Layout;
+use crate::ring::waits::Place;
 use crate::ring::words::ahead;
 use crate::ring::world::World;
 
@@ -125,7 +126,9 @@ pub(crate) fn position<E, L: Layout>(
         damaged: Cell::new(damaged),
     };
     let learned = control.learner(stage);
-    let mut position = SequentialPosition::begin(core, stage, role, (line, 0), released, learned);
+    let place = Place { party: stage, at: released };
+    let line = ReleaseLine::of_stage(line);
+    let mut position = SequentialPosition::begin(core, place, line, role, learned);
     twin!("boundary-ignored": position.know_until(boundary) => ());
     position
 }

@@ -36,6 +36,7 @@ use crate::ring::self_wait;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::stamp::Stamp;
+use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
 use crate::wait::HandleLearner;
 
@@ -73,7 +74,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             look_due: false,
             damaged: Cell::new(false),
         };
-        let mut worker = Self::begin(core, stage, seat, role, landmark, learned);
+        let place = Place { party: stage, at: landmark };
+        let mut worker = Self::begin(core, place, seat, role, learned);
         if worker.state.control().positions.line(worker.own_line).load(Relaxed) & IDLE == 0 {
             worker.go_on(seat);
         }

@@ -26,23 +26,23 @@ pub fn run_of(word: u64, seq: u64, capacity: u64) -> Option<u64> {
     }
 }
 
-/// Returns whether the producers' seat `number` has claimed the positions `[seq, end)`, and has
-/// neither published nor given them up, by the stamp `word` of the position `seq` and by the claim
-/// word, in a ring of `capacity` slots.
-pub fn is_claimed(
-    (word, claim_word): (u64, u64),
-    (seq, end): (u64, u64),
-    number: u64,
-    capacity: u64,
-) -> bool {
-    let shift = capacity.trailing_zeros();
-    claims::is_open(
-        SeatedClaim(claim_word),
-        word,
-        &(seq..end),
-        number & (MAX_CLAIM_SEATS as u64 - 1),
-        shift,
-    )
+/// A claim of one of several producers, as its seat records it.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedClaim {
+    /// Number of the producers' seat.
+    pub number: u64,
+    /// First claimed position.
+    pub seq: u64,
+    /// Position behind the last claimed one.
+    pub end: u64,
+}
+
+/// Returns whether a seat has made this claim and has neither published it nor given it up, by the
+/// stamp `word` of the claim's first position and by the claim word, in a ring of `capacity` slots.
+pub fn is_claimed(claim: RecordedClaim, word: u64, claim_word: u64, capacity: u64) -> bool {
+    let RecordedClaim { number, seq, end } = claim;
+    let (number, shift) = (number & (MAX_CLAIM_SEATS as u64 - 1), capacity.trailing_zeros());
+    claims::is_open(SeatedClaim(claim_word), word, &(seq..end), number, shift)
 }
 
 /// Returns the position of the bound `word` of a tap's member, which is near `lower_bound`; `None`:
