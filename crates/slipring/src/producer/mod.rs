@@ -2,15 +2,16 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `handle` | the handle: its state, its open claim, its end |
+//! | `handle` | the handle: its state, its open claim, its counts, its drop |
 //! | `room` | which positions are free |
 //! | `reserve` | positions: taking them, waiting for them |
+//! | `sharing` | how a ring's only producer, and one of several, take positions and end |
 //! | `publish` | publishing a claim, and publishing in one call |
 //! | `ask` | publishing a request, whose asker hears of the graph's end |
 //! | `claim` | claims as leases: slots lent to be filled |
 //! | `conflate` | keeping the newest value per key while the ring is full |
 //!
-//! Each file uses only files above its own row of this table.
+//! Each file uses only the files in the rows above its own.
 //!
 //! Invariants
 //! - I1: No two handles claim the same position. A single producer claims from its private `next`.
@@ -35,6 +36,7 @@ mod handle;
 pub(crate) mod publish;
 mod reserve;
 mod room;
+mod sharing;
 
 pub(crate) use self::handle::{HELD_PANIC, Refusal, sealed};
 pub use self::handle::{Many, Producer, SharedProducer, Single};

@@ -1,0 +1,109 @@
+//! How a ring's only producer, and one of several, take positions and end.
+//!
+//! The invariants are those of [`producer`](crate::producer): I1 for taking positions, and I4 for
+//! the end.
+
+use crate::base::sync::{Relaxed, twin};
+use crate::producer::handle::{Many, Producer, Refusal, Single, sealed};
+use crate::ring::core::Core;
+use crate::ring::slots::Layout;
+use crate::ring::words::ClaimWord;
+use crate::ring::world::World as _;
+
+#[allow(private_interfaces)]
+impl sealed::Sharing for Single {
+    const MANY: bool = false;
+
+    #[inline(always)]
+    fn reserve<E, L: Layout>(producer: &mut Producer<E, L>, len: u64) -> Result<u64, Refusal> {
+        if producer.limit.wrapping_sub(producer.next) < len {
+            producer.find_room(len)?;
+        }
+        Ok(producer.next)
+    }
+
+    fn claimed<E, L: Layout>(_core: &Core<E, L>, next: u64) -> (u64, bool) {
+        (next, false)
+    }
+
+    fn leave<E, L: Layout>(producer: &Producer<E, L>, last: bool, leaves: bool) {
+        if last && !leaves {
+            producer.core.control.close(producer.next);
+        }
+    }
+
+    fn left<E, L: Layout>(core: &Core<E, L>) {
+        core.world.producer_left(&core.control);
+    }
+}
+
+#[allow(private_interfaces)]
+impl sealed::Sharing for Many {
+    const MANY: bool = true;
+
+    #[inline(always)]
+    fn reserve<E, L: Layout>(
+        producer: &mut Producer<E, L, Many>,
+        len: u64,
+    ) -> Result<u64, Refusal> {
+        producer.reserve_shared(len)
+    }
+
+    fn claimed<E, L: Layout>(core: &Core<E, L>, next: u64) -> (u64, bool) {
+        core.control.positions.claimed(&core.control.plan, next)
+    }
+
+    fn leave<E, L: Layout>(producer: &Producer<E, L, Many>, last: bool, leaves: bool) {
+        if last && !leaves {
+            producer.close_shared();
+        }
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Closes the ring at the claim word's current position (I4).
+    fn close_shared(&self) {
+        let claim = self.core.control.positions.claim();
+        let word = ClaimWord(
+            twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
+        );
+        if !word.is_closed() {
+            self.core.control.close(
+                twin!("closed-short": self.core.control.positions.claim_at(&self.core.control.plan, word, self.next) => self.next),
+            );
+        }
+    }
+}
+
+impl<E, L: Layout> Producer<E, L, Many> {
+    /// Closes the ring for all its producers. The stages drain all claims made before the close.
+    /// Claims after the close return [`WaitError::Closed`](crate::WaitError::Closed).
+    ///
+    /// A claim that another producer made before the close can still be published or given up.
+    ///
+    /// ```
+    /// use slipring::WaitError;
+    /// let graph = slipring::Graph::new(8, || 0u64).shared();
+    /// let key = graph.reader("count");
+    /// let ring = graph.build()?;
+    /// let (mut one, mut other) = (ring.producer(), ring.producer());
+    /// let mut reader = ring.reader(key);
+    /// one.publish(|slot| *slot = 1)?;
+    /// one.close_all();
+    /// assert!(matches!(other.publish(|slot| *slot = 2), Err(WaitError::Closed)));
+    /// assert_eq!(reader.for_each(|_, _| ())?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close_all(mut self) {
+        self.give_up_open_claim();
+        self.close_shared();
+        self.ignores_panic = true;
+    }
+}
+
+impl<E, L: Layout> Clone for Producer<E, L, Many> {
+    fn clone(&self) -> Self {
+        let learned = self.core.control.learner(self.core.control.plan.producer_party());
+        Producer::new(self.core.clone(), learned)
+    }
+}
