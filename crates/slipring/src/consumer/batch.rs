@@ -1,12 +1,12 @@
-//! Batches are events that a handle lends until the batch is released or dropped.
+//! A batch is a number of events that a handle lends until the batch is released or dropped.
 //!
 //! Invariants
-//! - I1: a handle lends one batch at a time, because a batch borrows its handle mutably. While a
-//!   batch lives, only the batch moves the position of the batch's handle.
+//! - I1: a handle lends one batch at a time, because a batch borrows its handle mutably. While the
+//!   batch lives, only it moves the handle's position.
 //! - I2: a batch that is dropped or forgotten without a release does not move its handle's
-//!   position, so the handle lends the batch's events again.
-//! - I3: a batch never gives out `&mut EventsMut`. A caller with two `&mut EventsMut` could swap
-//!   the views of two batches, and use a view after the release of the view's own batch.
+//!   position, so the handle lends the same events again.
+//! - I3: a batch never gives out `&mut EventsMut`. A caller with two of them could swap the views
+//!   of two batches, and use a view after its own batch was released.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ use crate::ring::slots::{Contiguous, Interleaved, Layout, Storage};
 /// batch dereferences to [`Events`].
 ///
 /// [`Batch::release`] gives the events back to the graph. If a batch is dropped without a release,
-/// the handle's next call lends the batch's events again.
+/// the handle's next call lends the same events again.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -47,9 +47,8 @@ pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Inte
 impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C, L> {
     /// Lends `len` events.
     ///
-    /// # Safety
-    /// At the handle's last poll, at least `len` events were available. The handle has released no
-    /// event since its last poll.
+    /// # Safety At the handle's last poll, at least `len` events were available, and the handle has
+    /// released none since.
     #[inline]
     pub(crate) unsafe fn new(position: &'c mut C::Position<E, L>, len: u64) -> Self {
         let state = position.state();
@@ -61,12 +60,11 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         Batch { view, len, position, access: PhantomData }
     }
 
-    /// Releases the batch's events to the next stages. If no stage follows, the release returns the
-    /// batch's slots to the producers.
+    /// Releases the batch's events to the next stages or, if none follows, their slots to the
+    /// producers.
     ///
-    /// A release costs one store to a line that other threads read. A release also checks the wait
-    /// queue of each party that may wait for the release. The calling thread wakes the waiting
-    /// parties.
+    /// A release costs one store to a line that other threads read. It also checks the wait queue
+    /// of each party that may wait for it, and the calling thread wakes those that do.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(1, || 0u64)?;
@@ -87,9 +85,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         }
     }
 
-    /// Releases the batch's first `count` events, and keeps the batch's later events. After the
-    /// call, offset 0 of the batch is the first event that the batch kept. A call costs as much as
-    /// [`Batch::release`], or nothing if `count` is 0.
+    /// Releases the batch's first `count` events, and keeps the later ones. After the call, offset
+    /// 0 of the batch is the first event that it kept. A call costs as much as [`Batch::release`],
+    /// or nothing if `count` is 0.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
@@ -125,8 +123,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
     /// Holds the batch's events: the handle goes on to later events without a release. For example,
-    /// a journal holds events until the journal has written the events to disk. A hold stores
-    /// nothing that other threads read.
+    /// a journal holds events until it has written them to disk. A hold stores nothing that other
+    /// threads read.
     ///
     /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events. Every
     /// later [`Batch::release`], [`Batch::release_front`], `poll` or `for_each` of the same handle
@@ -169,8 +167,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
 
 impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     /// Returns a mutable reference to the event at `offset` from the batch's first event. `None`:
-    /// the batch has no event at `offset`. Indexing (`batch[offset]`) panics where this method
-    /// returns `None`.
+    /// the batch has none there, and indexing (`batch[offset]`) would panic.
     ///
     /// Example: [`Batch::iter_mut`].
     #[inline]

@@ -23,8 +23,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     ///
     /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
     /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at an event, the call releases the earlier events. The handle's
-    /// next call begins with the event at which `f` panicked.
+    /// come densely. If `f` panics at an event, the call releases the earlier ones, and the
+    /// handle's next call begins with it.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -54,8 +54,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
     /// the loop releases after about a microsecond of work. In a graph with more threads than
     /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
-    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier events.
-    /// The handle's next call begins with the event at which `f` panicked.
+    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier ones, and
+    /// the handle's next call begins with it.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -82,9 +82,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
     /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at an event, the call releases the earlier events. The handle's
-    /// next call begins with the event at which `f` panicked. The event at which `f` panicked keeps
-    /// the changes that `f` made.
+    /// come densely. If `f` panics at an event, the call releases the earlier ones, and the
+    /// handle's next call begins with it. The event keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -117,9 +116,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
     /// the loop releases after about a microsecond of work. In a graph with more threads than
     /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
-    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier events.
-    /// The handle's next call begins with the event at which `f` panicked. The event at which `f`
-    /// panicked keeps the changes that `f` made.
+    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier ones, and
+    /// the handle's next call begins with it. The event keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

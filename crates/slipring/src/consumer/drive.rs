@@ -2,8 +2,9 @@
 //! and [`Consumer::for_each`](crate::Consumer::for_each).
 //!
 //! Invariants
-//! - I1: a stage releases an event only after its handler has handled the event. If the handler
-//!   fails or panics at an event, the position advances over exactly the earlier events.
+//! - I1: a stage releases an event only after its handler has handled it, or after a failure that
+//!   its policy skips. If the handler fails or panics at an event, the position advances over
+//!   exactly the earlier ones.
 //! - I2: the loop releases every handled event before each wait.
 
 use std::marker::PhantomData;
@@ -33,8 +34,8 @@ pub(crate) enum End {
     Wait(WaitError),
     /// The handler returned an error.
     Fault(Fault),
-    /// The handler panicked with this message. The loop itself never creates the variant `Panic`.
-    /// The loop's caller creates the variant after catching a panic.
+    /// The handler panicked with this message. Only the loop's caller, which catches the panic,
+    /// creates this variant.
     Panic(String),
 }
 
@@ -55,14 +56,12 @@ impl Upcoming {
     }
 }
 
-/// Finds the next events to handle, at most `max`.
-/// If the next run is long, this function polls only that run. The handler handles the long run,
-/// and then the runs that follow the long run. Going from run to run reads memory in address order.
-/// If the runs are short, this function first gathers `least` events, or all available events if
-/// fewer are available. A short run often lies in a cache line that the producer is still writing.
-/// If a consumer loaded stamps and events in turn from a line that the producer is writing, the
-/// consumer would wait for the line at each event. With `least` 0, the handler goes from run to run
-/// in any case; see [`Pace::is_sparse`].
+/// Finds the next events to handle, at most `max`. If the next run is long, this function polls
+/// only that run, and the handler goes on to the runs behind it. That reads memory in address
+/// order. If the runs are short, the function first gathers `least` events, or all that are
+/// available. A short run often lies in a cache line that the producer is still writing, and a
+/// consumer that loaded stamps and events from it in turn would wait for the line at each event.
+/// With `least` 0, the handler goes from run to run in any case; see [`Pace::is_sparse`].
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -81,7 +80,7 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     }
     let found = if len < least.min(max) { position.gather(least, max) } else { len };
     // With `least` 1, `exhausted` is false, because `find_next` does not check whether a second run
-    // follows the first run.
+    // follows.
     Upcoming { len: found, max: found, exhausted: found < least.min(max) }
 }
 
@@ -127,8 +126,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for AdvanceOnDrop<'_, E, L, P
     }
 }
 
-/// Handles available events, at most as many as `pace` allows, and does not release these events.
-/// Returns the number of handled events.
+/// Handles available events, at most as many as `pace` allows, and releases none. Returns the
+/// number of handled events.
 #[inline(always)]
 fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -143,8 +142,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     while handled < max_pass {
         let remaining = max_pass - handled;
         let max = if H::GATHERS { remaining } else { pace.stride().min(remaining) };
-        // The first event often comes alone, so the loop handles the first event before polling for
-        // a second event.
+        // The first event often comes alone, so the loop handles it before polling for a second
+        // one.
         let upcoming = if H::GATHERS {
             Upcoming::gathered(position.gather(max, max), max)
         } else {
@@ -168,7 +167,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         // First, because the pace also learns from a stride that ends where the pass does.
         let starves = || position.state().has_starving_follower(position.first_unreleased());
         let is_due = pace.is_release_due(progress.handled, starves);
-        // A shard also holds the events of other shards that the shard has passed over.
+        // A shard also holds the events of other shards that it has passed over.
         let held = position.next().wrapping_sub(position.first_unreleased());
         if is_due || position.is_at_end_of_chunk() || held >= pace.max_held {
             break;
@@ -181,8 +180,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 }
 
 /// Runs one round of a stage's loop: handles available events, at most as many as `pace` allows,
-/// and then releases the handled events. Returns the number of handled events; 0 if no event was
-/// available.
+/// and then releases them. Returns their number; 0 if no event was available.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -190,15 +188,14 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     pace: &mut Pace,
 ) -> Result<u64, End> {
     position.check().map_err(End::Wait)?;
-    // If the handler failed at an event and the stage skipped the event, the batch up to the
-    // skipped event is still unreleased. A retry goes back to the stage's last release. The stage
-    // releases the skipped event before the next pass, so that no later retry goes back to the
-    // skipped event.
+    // If the handler failed at an event and the stage skipped it, the batch up to this event is
+    // still unreleased. A retry goes back to the last release, so the skipped event is released
+    // before the next pass, and no later retry goes back to it.
     if position.has_unreleased() {
         end_batch(position, handler, P::release)?;
     }
-    // While `between_events` is false, a failure is attributed to the event at `position.next()`. A
-    // failure outside of `pass` is attributed to no event, so the stage then skips no event.
+    // While `between_events` is false, a failure is attributed to the event at `position.next()`.
+    // Outside of `pass` it is attributed to no event, so the stage skips none.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -272,7 +269,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     }
 }
 
-/// Passes over `len` events at which the handler failed, and marks the events as skipped before the
+/// Passes over `len` events at which the handler failed, and marks them as skipped before the
 /// release (policy::I2).
 pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
     let first = position.next();

@@ -35,12 +35,12 @@ use crate::wait::HandleLearner;
 /// | [`ShardReader`], [`ShardWriter`] | the events of its own keys | `&E`, `&mut E` |
 /// | [`Subscription`](crate::Subscription) | every event since it joined | `&E` |
 ///
-/// - No other thread overwrites or changes a lent event until its release. While an event is lent,
-///   parallel stages may read the same event, and producers may fill other slots.
+/// - No other thread overwrites or changes a lent event until its release. Meanwhile parallel
+///   stages may read it, and producers may fill other slots.
 /// - Dropping a stage's handle before the stream's end fails the graph, because the stage could
-///   never release its later events. Outside of a panic, dropping a worker does not fail the graph
-///   while other workers of its pool remain. The remaining workers finish a dropped worker's chunk.
-///   Dropping a subscription never fails the graph.
+///   never release its later events. A worker may be dropped, outside of a panic, while other
+///   workers of its pool remain: they finish its chunk. Dropping a subscription never fails the
+///   graph.
 /// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph whose user may
 ///   forget handles needs a [deadline](crate::Graph::deadline).
 ///
@@ -134,8 +134,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the position of the next event that this handle lends. For a worker without a chunk,
-    /// returns the position up to which the pool's workers had taken events when this worker last
-    /// checked. Other workers may take more events at any time.
+    /// this is the position up to which the pool's workers had taken events when it last checked;
+    /// they may take more at any time.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -177,7 +177,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         let len = self.look(max)?;
         if len == 0 && max != 0 {
             // After a close, `ended` returns `None` while published events are unhandled. A later
-            // call of `try_batch` lends the unhandled events.
+            // call lends them.
             if let Some(closed) = self.ended_or_refused() {
                 return Err(BatchError::Wait(closed));
             }
@@ -257,8 +257,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.state().control().plan.name_of(self.position.waits_for())
     }
 
-    /// Returns the number of events that are available now, at most `max`. The method fails only if
-    /// this handle must stop before the stream's end.
+    /// Returns the number of events that are available now, at most `max`. Fails only if this
+    /// handle must stop before the stream's end.
     #[inline]
     pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
         self.position.check()?;
@@ -300,8 +300,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if self.position.holds_whole_ring() {
                 return Err(WaitError::WaitsForItself(self.stage()).into());
             }
-            // A wait that ends because an event is there does not look at the deadline. Other
-            // processes may show an event again and again that is then not there.
+            // A wait that ends because an event is there does not look at the deadline, and other
+            // processes may again and again show an event that is then not there.
             if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Unmet::TimedOut);
             }
@@ -355,8 +355,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// The step of each call that finds no event and does not wait: checks for deaths if that is
-    /// due. Returns what the call is to tell.
+    /// Checks for deaths, if that is due, on behalf of a call that found no event and does not
+    /// wait. Returns the error of that call, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
         if !L::World::SHARED {
@@ -425,13 +425,11 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
-    /// Releases the [held](Batch::hold) events before position `seq`. If `seq` is beyond the last
-    /// held event, the call releases all held events. If the handle has already released the events
-    /// before `seq`, the call changes nothing.
+    /// Releases the [held](Batch::hold) events before position `seq`: all of them if `seq` is
+    /// beyond the last one, and none if they were released before.
     ///
     /// A call costs as much as [`Batch::release`]. A handle that holds all slots of the ring gets
-    /// no further event. While a handle holds all slots, the handle's waiting calls return
-    /// [`WaitError::WaitsForItself`].
+    /// no further event, and its waiting calls return [`WaitError::WaitsForItself`].
     ///
     /// Example: [`Batch::hold`].
     pub fn release_until(&mut self, seq: u64) {

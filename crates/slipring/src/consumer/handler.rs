@@ -1,5 +1,5 @@
-//! The interface between a stage's loop and the stage's handler consists of a trait, the lent
-//! events and the handler's progress.
+//! The interface between a stage's loop and its handler: a trait, the lent events, and the
+//! handler's progress.
 
 use std::marker::PhantomData;
 
@@ -11,12 +11,12 @@ use crate::ring::stamp::Stamp;
 
 /// The code that a stage runs to handle its events.
 pub(crate) trait Handler<E, L: Layout> {
-    /// Whether the handler takes batches. For a batch handler, the loop gathers a long batch
-    /// instead of handling a short batch early.
+    /// Whether the handler takes batches. For such a handler, the loop gathers a long batch instead
+    /// of handling a short one early.
     const GATHERS: bool = false;
 
-    /// Handles the lent events. An implementation of `handle` keeps `progress.handled` correct,
-    /// also if the handler fails or panics.
+    /// Handles the lent events. An implementation keeps `progress.handled` correct, also if the
+    /// handler fails or panics.
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
 
     /// Called before the stage handles its first event.
@@ -45,8 +45,8 @@ pub(crate) trait Handler<E, L: Layout> {
 pub(crate) struct Progress {
     /// Number of handled events.
     pub(crate) handled: u64,
-    /// Number of lent events that are known to be published. These are the first of the lent
-    /// events. The number `found` is at least `handled`.
+    /// Number of lent events, from the first one on, that are known to be published; at least
+    /// `handled`.
     pub(crate) found: u64,
     /// Whether the handler stopped because the next event was not published yet.
     pub(crate) exhausted: bool,
@@ -66,10 +66,9 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
 }
 
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
-    /// # Safety
-    /// A poll by the consumer that owns `state` has found the events at `[first, first + len)`
-    /// (position::I2). The consumer releases none of the polled events while the `LentEvents`
-    /// lives. `max` may exceed `len` only if `runs` of the consumer's position returns
+    /// # Safety A poll by the consumer that owns `state` has found the events at `[first, first +
+    /// len)` (position::I2). The consumer releases none of them while the `LentEvents` lives. `max`
+    /// may exceed `len` only if `runs` of the consumer's position returns
     /// [`Runs::Walked`](crate::consumer::position::Runs::Walked).
     #[inline(always)]
     pub(crate) unsafe fn new(
@@ -127,7 +126,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     }
 
     /// Calls `f` for each event, run after run, until no run follows or `max` events are handled.
-    /// The loop reads a run's stamp before the run's events, so memory is read in address order.
+    /// The loop reads a run's stamp before its events, so memory is read in address order.
     #[inline(always)]
     fn cells(
         self,
@@ -138,8 +137,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events up to the ring's end are adjacent in memory. After the event in the ring's
-            // last slot, the next event is in the ring's first slot.
+            // The events up to the ring's end are adjacent in memory. The event behind them is in
+            // the ring's first slot.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
@@ -155,9 +154,9 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // The loop first checks whether the next run is as long as the previous run. While runs
+            // The loop first checks whether the next run is as long as the previous one. While runs
             // stay equally long, branch prediction lets the processor start on the next run's
-            // events before the load of the next run's stamp has finished.
+            // events before the load of its stamp has finished.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

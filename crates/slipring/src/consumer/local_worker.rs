@@ -1,5 +1,5 @@
-//! Workers of a pool whose ring belongs to one process. A worker takes a chunk by one
-//! compare-and-swap of the pool's claim word.
+//! Workers of a pool whose ring belongs to one process. They take a chunk by one compare-and-swap
+//! of the pool's claim word.
 //!
 //! The invariants are those of [`worker`](crate::consumer::worker).
 
@@ -36,8 +36,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
         Self::begin(core, place, worker, LocalWorker, learned)
     }
 
-    /// Creates a worker that joins a running pool. The caller has taken the joining worker's seat
-    /// (membership::I1).
+    /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
     pub(crate) fn join(
         core: Owner<E, L>,
         stage: usize,
@@ -155,7 +154,7 @@ impl<E, L: Layout> LocalWorkerPosition<E, L> {
             let orphan = Orphan { seat: self.chunk_seat(), rest: self.next..self.chunk_end };
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
-            // If the graph has ended, this worker's drop is no failure.
+            // A drop after the graph's end is no failure.
         } else if std::thread::panicking() {
             self.state.fail_dropped(self.next());
         } else if remain == 0 {

@@ -1,5 +1,4 @@
-//! This module holds the positions of consumers, the loop that runs a stage, and the handles that
-//! lend events.
+//! The positions of consumers, the loop that runs a stage, and the handles that lend events.
 
 pub(crate) mod batch;
 mod closures;

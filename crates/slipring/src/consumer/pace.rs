@@ -7,25 +7,25 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target of the longest time between two releases that wake no sleeper. The loop exceeds the
-/// target by up to one interval of the clock's readings. A release and the readings before the
-/// release cost about 200 ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
+/// Target of the longest time between two releases that wake no sleeper. The loop exceeds it by up
+/// to one interval of the clock's readings. A release and the readings before it cost about 200 ns
+/// under a backlog, which is less than two percent of the target.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Least time between two releases, in multiples of the time that a release takes. A release that
 /// wakes a sleeper takes 1 to 15 µs.
 const RELEASE_SHARE: u32 = 50;
 /// Upper bound of the target of the longest time between two releases.
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
-/// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
-/// processor's work on the next event, so a reading costs up to 80 ns.
+/// Target time between two readings of the clock. A reading takes 20 to 40 ns, and costs up to 80
+/// ns, because it holds up the processor's work on the next event.
 const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
 /// Target time of a stride, for a stage that may retry events, and for a stage with followers in a
 /// graph that has enough cores. A stride of another stage takes as long as the interval between two
 /// readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
 /// Length of a stride, in events, before the loop has learned from the clock how long a stride is.
-/// Events that come at random times come in groups of a few. A reading of the clock inside of such
-/// a group delays the rest of the group.
+/// Events that come at random times come in groups of a few, and a reading of the clock inside of
+/// such a group delays the rest of it.
 const FIRST_STRIDE: u64 = 8;
 /// Number of strides before the clock's first reading, for a loop whose strides grow: 1, 2, 4 and 8
 /// events.
@@ -46,15 +46,15 @@ const MOST_STRIDES: u64 = 64;
 ///   release took that was due by time in this backlog; about a microsecond in a stage that may
 ///   retry events.
 ///
-/// A release under a backlog costs much more than a store. The store takes a cache line away from
-/// the threads that poll the line, and these threads then take cache lines away from this thread.
-/// So a stage with a backlog in front of itself releases rarely, unless another stage starves.
-/// Producers do not starve while a quarter of the ring is held, because most of the ring's events
-/// are still in front of the stage.
+/// A release under a backlog costs much more than a store: it takes a cache line away from the
+/// threads that poll the line, and they then take cache lines away from this thread. So a stage
+/// with a backlog in front of it releases rarely, unless another stage starves. Producers do not
+/// starve while a quarter of the ring is held, because most of the ring's events are still in front
+/// of the stage.
 ///
 /// In a graph with more threads than cores, a stride takes 16 microseconds, and a stage holds a
 /// quarter of the ring in any case. A later stage that received few events would take a core for a
-/// moment, and two switches of threads cost more than these events.
+/// moment, and the two switches of threads would cost more than the events.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Pace {
     pub(crate) keeps_up: bool,
     /// Whether the last pass found few events, and came to their end. The load of a stamp that the
     /// producer is about to write takes as long as a hand-over, and gathered events wait for it. So
-    /// where events come sparsely, each event is handled before the next stamp is loaded.
+    /// sparse events are handled one by one, each before the next stamp is loaded.
     pub(crate) is_sparse: bool,
 }
 

@@ -1,5 +1,5 @@
-//! This module defines the traits by which a consumer's private position moves and finds events.
-//! The module also defines the state that all kinds of position share.
+//! The traits by which a consumer's private position moves and finds events, and the state that all
+//! kinds of position share.
 //!
 //! The kinds of position are
 //! [`SequentialPosition`](crate::consumer::sequential::SequentialPosition) (a stage, or a member of
@@ -10,11 +10,12 @@
 //! Invariants
 //! - I1: `released <= next <= live_end`. Every position in `[next, live_end)` is published, is no
 //!   tombstone, and was released by every dependency of the stage. Only the position's owner
-//!   changes `released`, `next` and `live_end`.
-//! - I2: a stage may access an event from the poll that finds the event until the event's release.
-//!   Later stages and the producers access an event only after the stage's release.
-//! - I3: a consumer never lends a tombstone to a handler. The consumer passes over the tombstone,
-//!   and releases the tombstone's slots as it releases an event's slot.
+//!   changes the three. For a worker, its bound and its chunk's end take the places of `released`
+//!   and `live_end`.
+//! - I2: a stage may access an event from the poll that finds it until its release. Later stages
+//!   and the producers access it only after the release.
+//! - I3: a consumer never lends a tombstone to a handler. It passes over it, and releases its slots
+//!   as it releases an event's slot.
 
 use crate::consumer::spacing::CallSpacing;
 use crate::errors::{Cause, WaitError};
@@ -29,8 +30,7 @@ use crate::ring::task_number::TaskNumber;
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
-/// A consumer's place in the stream: the position of the consumer's next event, and the position of
-/// the consumer's last release.
+/// A consumer's place in the stream: the position of its next event, and of its last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns a reference to the state that every kind of position has.
     fn state(&self) -> &ConsumerState<E, L>;
@@ -64,7 +64,7 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     fn first_unreleased(&self) -> u64;
 
     /// Whether the position has handled an event since its last release. Positions that were only
-    /// passed over do not count as handled events.
+    /// passed over do not count.
     fn has_unreleased(&self) -> bool;
 
     /// Whether the unreleased events fill the ring, so that no event can come before a release.
@@ -94,17 +94,17 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Returns how this position goes from run to run.
     fn runs(&self) -> Runs;
 
-    /// Returns the number of available events from `next` on, at most `max`. The method reads
-    /// shared words only if the position knows no available event.
+    /// Returns the number of available events from `next` on, at most `max`. Reads shared words
+    /// only if the position knows of no available event.
     fn poll(&mut self, max: u64) -> u64;
 
     /// Works as [`Availability::poll`], but continues until `least` events are found or no further
     /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
-    /// Whether the handler has handled all available events. The caller has just handled events,
-    /// and has released none of them. `short`: the last poll found fewer events than requested.
-    /// The method reads no shared word that another thread writes meanwhile.
+    /// Whether the handler has handled all available events. The caller has just handled some, and
+    /// released none of them. `short`: the last poll found fewer events than requested. Reads no
+    /// shared word that another thread writes meanwhile.
     fn is_exhausted(&mut self, short: bool) -> bool;
 
     /// Limits later chunks to `max` events, so that a worker leaves further events to the pool's
@@ -124,17 +124,16 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
-    /// Whether a poll may find an event. A waiting thread may call `has_available` under a wait
-    /// queue's lock, because `has_available` notifies no queue. `has_available` moves no position
-    /// except the sentinel.
+    /// Whether a poll may find an event. A waiting thread may call this method under a wait queue's
+    /// lock, because it notifies no queue. It moves no position except the sentinel.
     fn has_available(&self) -> bool;
 
-    /// Returns the index of the party whose progress ends a wait at this position. The party is a
-    /// stage, or the producers. While a wait lasts, another party may become the slowest one.
+    /// Returns the index of the party, a stage or the producers, whose progress ends a wait at this
+    /// position. While a wait lasts, another party may become the slowest one.
     fn waits_for(&self) -> usize;
 
-    /// Returns the position of the event that ends a wait. While a wait lasts, a pool's other
-    /// workers may take that event, and the wait goes on for a later one.
+    /// Returns the position of the event that ends a wait. Meanwhile a pool's other workers may
+    /// take it, and the wait goes on for a later one.
     fn awaited(&self) -> u64 {
         self.next()
     }
@@ -144,8 +143,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
-    /// Fails if the graph was halted or has failed. For a member of a tap, `check` also fails if
-    /// the member was asked to leave.
+    /// Fails if the graph was halted or has failed, or if this member of a tap was asked to leave.
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
         self.state().control().status.check_running()
@@ -196,8 +194,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.has_available() || !self.is_undisturbed() && self.has_ended()
     }
 
-    /// Whether [`Availability::find_end`] would return an error. A waiting thread may call
-    /// `has_ended` under a wait queue's lock, because `has_ended` notifies no queue.
+    /// Whether [`Availability::find_end`] would return an error. A waiting thread may call this
+    /// method under a wait queue's lock, because it notifies no queue.
     #[cold]
     fn has_ended(&self) -> bool {
         self.find_end().is_some()
@@ -251,8 +249,8 @@ pub struct ConsumerState<E, L: Layout> {
 
 impl<E, L: Layout> ConsumerState<E, L> {
     /// Creates the state of a handle of `stage`. Creating `learned` runs user code, which may
-    /// panic. The caller creates `learned` before counting the handle or pinning a position, so
-    /// that a panic leaves no count and no pin behind.
+    /// panic. The caller creates it before it counts the handle or pins a position, so that a panic
+    /// leaves neither behind.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
@@ -340,8 +338,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
-    /// Fails the graph, because this handle was dropped at position `at` and the stage needs the
-    /// handle. A call of `fail_dropped` does not change a graph that has ended.
+    /// Fails the graph, unless it has ended, because this handle was dropped at position `at` and
+    /// the stage needs it.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().status.ended(at).is_none() {
             let cause = if std::thread::panicking() {

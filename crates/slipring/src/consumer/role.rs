@@ -1,5 +1,5 @@
 //! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
-//! gives a `SequentialPosition` the behaviour of a stage, of a shard or of a tap's member.
+//! gives it the behaviour of one of them.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ pub trait Role {
     /// Whether `SequentialPosition::release` samples latencies.
     const SAMPLES: bool = true;
 
-    /// Whether the position counts the tombstones that the position passes over.
+    /// Whether the position counts the tombstones that it passes over.
     fn counts_tombstones(&self) -> bool {
         true
     }
@@ -65,7 +65,7 @@ impl Role for ShardRole {
     /// `ShardPosition::release` samples the latencies of the shard's own events.
     const SAMPLES: bool = false;
 
-    /// Every shard passes over the same tombstones, so only the first shard counts the tombstones.
+    /// Every shard passes over the same tombstones, so only the first one counts them.
     fn counts_tombstones(&self) -> bool {
         self.shard == 0
     }
@@ -99,9 +99,8 @@ impl Role for MemberRole {
         if W::SHARED && self.damaged.get() {
             return Some(WaitError::Damaged);
         }
-        // The load of the member's ticket is relaxed, because a ticket publishes no other data. The
-        // thread that changes a ticket also notifies the member, so a waiting member loads the
-        // ticket again.
+        // The load is relaxed, because a ticket publishes no other data. The thread that changes a
+        // ticket also notifies the member, which then loads it again.
         (control.positions.line(self.ticket_line).load(Relaxed) != self.ticket)
             .then_some(WaitError::Left)
     }

@@ -46,9 +46,9 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The dependencies' frontier when this position last loaded the frontier. If `reads_stamps` is
-    /// `true`: the position before which all events are published, although a run without a stamp
-    /// may contain them.
+    /// The dependencies' frontier when this position last loaded it. If `reads_stamps` is `true`:
+    /// the position before which all events are published, although a run without a stamp may
+    /// contain them.
     limit: u64,
     /// End of the released positions.
     released: u64,
@@ -166,16 +166,14 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         (beyond || behind || missing).then_some(WaitError::Damaged)
     }
 
-    /// Releases the handled events before `seq`. Also releases the tombstones that directly follow
-    /// the released events.
+    /// Releases the handled events before `seq`, and the tombstones that directly follow them.
     pub(crate) fn release_until(&mut self, seq: u64) {
         let next = self.next;
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // `release` releases every position before `self.next`. During the call of `release`,
-            // `self.next` holds the earlier of two positions: `seq` and the value that `self.next`
-            // had before.
+            // `release` releases every position before `self.next`, which is moved back to `seq`
+            // for this call if it is later.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;

@@ -1,19 +1,16 @@
-//! Shards are several handles of one stage. Each shard handles the events of the shard's own keys,
-//! in the order of the events' positions.
+//! Shards are several handles of one stage. Each of them handles the events of its own keys, in the
+//! order of their positions.
 //!
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
 //!   unchanged until a producer fills the slot again. Of the parties before the sharded stage, the
-//!   last party with write access assigns an event's shard id. The assigning party stores the id
-//!   after its last change of the event and before it publishes or releases the event. The
-//!   assigning party's publication or release makes the id visible to the shard
+//!   last one with write access assigns it: after its last change of the event, and before it
+//!   publishes or releases the event. That publication or release makes the id visible to the shard
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
-//! - I2: a shard accesses only the shard's own events, and passes over the events of other shards.
-//!   A shard also releases the positions that it passed over. Each shard of a stage has a released
-//!   position. The stage's frontier is the least of these positions. A shard that released only its
-//!   own events would hold up the stage's frontier.
-//! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
-//!   the graph.
+//! - I2: a shard accesses only its own events. It passes over the events of other shards, and
+//!   releases their positions, too. Each shard of a stage has a released position, and the stage's
+//!   frontier is the least of them: a shard that released only its own events would hold it up.
+//! - I3: an event whose key function panicked belongs to no shard. The panic fails the graph.
 //! - I4: a shard of a segment tells its seat of its own events only, up to the last one that it is
 //!   about to lend. So what comes again after a death is what the dead process may have touched.
 
@@ -37,9 +34,9 @@ pub struct ShardPosition<E, L: Layout, R: Role = ShardRole> {
     shard: u32,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
-    /// Whether the shard has handled an event since the shard's last release. `poll` releases other
-    /// shards' events only while `handled` is `false`. A release while `handled` is `true` would
-    /// also release handled events, which a retry must repeat.
+    /// Whether the shard has handled an event since its last release. `poll` releases other shards'
+    /// events only if it has not, because the release would also cover handled events, which a
+    /// retry must repeat.
     handled: bool,
     /// Whether the last search for events found all events that were available.
     exhausted: bool,
@@ -78,7 +75,7 @@ impl<E, L: Layout, R: Role> ShardPosition<E, L, R> {
     /// Searches for available events of all shards, where none is known.
     fn find(&mut self) {
         let found = self.sequence.find(GATHER_AT_LEAST);
-        // A search also ends at a tombstone, and events may follow the tombstone.
+        // A search also ends at a tombstone, and events may follow it.
         let stops_early = self.sequence.state().control().plan.many_producers;
         self.exhausted = found == 0 || found < GATHER_AT_LEAST && !stops_early;
     }

@@ -1,8 +1,8 @@
 //! The spacing of a stage's loop decides when the loop pauses before its next poll, and how long.
 //!
 //! At the end of the available events, an immediate poll would load the cache line that the
-//! upstream is writing. The upstream would have to fetch the line back for its next event. A pause
-//! avoids that, and delays the events that come meanwhile.
+//! upstream is writing. The upstream would have to fetch it back for its next event. A pause avoids
+//! that, but delays the events that come meanwhile.
 
 use crate::base::sync::spin_loop;
 
@@ -12,14 +12,14 @@ const DENSE: u64 = 32;
 /// Largest value of [`Spacing::density`] of a loop that pauses after short passes. A loop that has
 /// never paused in vain begins to pause when its density has this value.
 const DENSEST: u32 = 8;
-/// Density with which a loop begins to pause. So the first two pauses show whether pauses gather
-/// events.
+/// Density with which a loop begins to pause: so low that the first two pauses show whether pauses
+/// gather events.
 const FIRST_DENSITY: u32 = DENSEST / 2;
 /// Upper bound of [`Spacing::patience`]. A loop that pauses in vain so rarely loses half a
 /// microsecond in four thousand events.
 const MOST_PATIENCE: u32 = 4096;
-/// Least number of events that make a pause worth its delay. A pause that gathers one event delays
-/// the event and saves nothing.
+/// Least number of events that make a pause worth its delay. A pause that gathers a single event
+/// delays it and saves nothing.
 const GATHERED: u64 = 3;
 /// Longest pause after a dense pass, in spacings. A shorter pause does not get away from an
 /// upstream that publishes an event every three nanoseconds.
@@ -32,12 +32,11 @@ const LONGEST_PAUSE: u32 = 4;
 ///   come within a spacing; see [`Spacing::density`]. Where events come less densely, a pause would
 ///   delay an event and save nothing.
 /// - After a *dense* pass, the loop pauses for up to four spacings. During a pass of `DENSE` or
-///   more events, the upstream writes about as many events as the loop handles. If the loop paused
-///   for only one spacing, the loop would then poll the line that the upstream is still writing.
-///   The loop also pauses after the next short pass.
-/// - After a pass of `long` or more events, the loop does not pause. In a small ring, the loop also
-///   does not pause after a pass of `short` to `DENSE - 1` events. The upstream might fill the ring
-///   during a pause.
+///   more events, the upstream writes about as many events as the loop handles. After a pause of
+///   only one spacing, the loop would poll the line that the upstream is still writing. It also
+///   pauses after the next short pass.
+/// - After a pass of `long` or more events, the loop does not pause, nor in a small ring after one
+///   of `short` to `DENSE - 1` events: the upstream might fill the ring during a pause.
 pub(crate) struct Spacing {
     /// One spacing, in spin hints.
     spacing: u32,

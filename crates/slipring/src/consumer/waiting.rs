@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. The field `flushed` holds the
-//!   handle's counts at the last flush. Each flush adds the difference between the handle's counts
-//!   and `flushed` to the graph's counters. The field `flushed` stays correct if a wait panics.
+//!   counts at the last flush, and each flush adds the difference to the graph's counters. It stays
+//!   correct if a wait panics.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -77,8 +77,8 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         }
     }
 
-    /// Works as [`Counting::flush`], but returns the flushed counts. The caller must store the
-    /// returned counts as `flushed`.
+    /// Works as [`Counting::flush`], but returns the flushed counts, which the caller must store as
+    /// `flushed`.
     fn flush_counts(&self) -> LocalCounts {
         let state = self.state();
         let now = LocalCounts { events: self.handled(), ..state.counts };
@@ -92,8 +92,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
 /// Methods by which a thread or a task waits for the next event.
 pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
     /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. The function
-    /// stays out of line, because inlining the function would change the compiler's arrangement of
-    /// the surrounding loop.
+    /// stays out of line, because inlining it would change the compiler's arrangement of the
+    /// surrounding loop.
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
@@ -106,9 +106,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
     }
 
-    /// Waits on a thread that runs stages of this ring, inside of one of their handlers: runs other
-    /// stages meanwhile. What those stages wait for notifies another queue than this handle's, so
-    /// the thread looks for them after each [`LOOK_AGAIN`].
+    /// Waits on a thread that runs stages of this ring, inside of one of their handlers, and runs
+    /// other stages meanwhile. Their events notify other queues than this handle's, so the thread
+    /// looks for them after each [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
@@ -134,8 +134,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
     /// Spins until a poll is due, for the wait's first polls. Returns whether a poll is due.
     ///
-    /// The method does nothing else, because everything that a wait does after its last poll delays
-    /// the event.
+    /// It does nothing else, because everything that a wait does after its last poll delays the
+    /// event.
     #[inline]
     fn wait_shortly(&mut self) -> bool {
         for poll in 0..self.state().first_polls() {
@@ -167,8 +167,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats, slowest) = {
-            // This block does not move `guard`, because a move would copy the counts in
-            // `guard.flushed`.
+            // `guard` is not moved, because a move would copy the counts in `guard.flushed`.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
@@ -196,8 +195,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let state = self.state_mut();
         let number = state.task.get(&state.core.control.membership);
         let state = self.state();
-        // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph whose
-        // deadline has passed.
+        // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph that is
+        // overdue.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
@@ -266,8 +265,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
     }
 }
 
-/// On drop, a `WaitGuard` stores its fields `learned` and `flushed` in the position's
-/// `ConsumerState`, also after a panic of the wait strategy (I1).
+/// On drop, stores `learned` and `flushed` in the position's `ConsumerState`, also after a panic of
+/// the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,

@@ -1,27 +1,24 @@
-//! Workers of a pool. Workers take chunks by moving the pool's claim word, and release the chunks
-//! out of order. The stages behind the pool see the events in order.
+//! Workers of a pool. They take chunks by moving the pool's claim word, and release them out of
+//! order. The stages behind the pool see the events in order.
 //!
 //! Invariants
-//! - I1: exactly one worker took each position before the claim word's position: the worker whose
-//!   compare-and-swap moved the word past the position. A worker moves the claim word only past
-//!   published events and tombstones. The pool's dependencies release each position before a worker
-//!   moves the claim word past the position.
+//! - I1: exactly one worker took each position before the claim word's: the worker whose
+//!   compare-and-swap moved the word past it. The word moves only past published events and
+//!   tombstones, and only past positions that the pool's dependencies have released.
 //! - I2: while a worker holds a chunk, a shared line holds the chunk's bound: a position no later
-//!   than the chunk's first unreleased event. A worker stores bounds on its own line. The bound of
-//!   an adopted chunk stays on the line where the chunk's first worker stored the bound. A worker
-//!   first stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim
-//!   word. A thread that sees the claim word after the compare-and-swap also sees the chunk's
-//!   bound.
+//!   than the chunk's first unreleased event. A worker stores bounds on its own line; the bound of
+//!   an adopted chunk stays on the line where the chunk's first worker stored it. A worker first
+//!   stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim word. A
+//!   thread that sees the word after the swap also sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
 //! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions by a separate step,
-//!   and releases the tombstone's positions immediately.
-//! - I5: a claim word has only the low 48 bits of its position. A pool's landmark is a full 64-bit
-//!   position that the pool's claim word has passed. A worker computes the claim word's full
-//!   position from the low 48 bits and a base, an earlier full position of the claim word. The base
-//!   is the later of two positions: the pool's landmark, and the claim word's position at the
-//!   worker's last load. The claim word is past its pool's landmark by at most 2^32 positions and
-//!   one lap of the ring (positions::I4). Active workers keep the pool's landmark recent, so a
-//!   worker finds a recent base even after a long idle time.
+//!   and releases them immediately.
+//! - I5: a claim word has only the low 48 bits of its position. A worker computes the full position
+//!   from them and a base, an earlier full position of the word. The base is the later of two
+//!   positions: the pool's landmark, and the claim word's position at the worker's last load. The
+//!   landmark is a full 64-bit position that the claim word has passed, by at most 2^32 positions
+//!   and one lap of the ring (positions::I4). Active workers keep it recent, so a worker finds a
+//!   recent base even after a long idle time.
 
 use std::cell::Cell;
 
@@ -40,8 +37,8 @@ use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
-/// which is less than two percent of `CHUNK_TIME`. `CHUNK_TIME` is short enough that the workers of
-/// a pool finish a burst at about the same time.
+/// which is less than two percent of it. It is short enough that the workers of a pool finish a
+/// burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(16);
 /// Largest length of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
@@ -50,10 +47,10 @@ const MAX_CHUNK: u64 = 256;
 /// landmark is a full position, from which workers derive the claim word's high bits.
 pub(crate) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
-/// How a worker takes chunks, and how the worker leaves its pool.
+/// How a worker takes chunks, and how it leaves its pool.
 pub trait WorkerRole: Sized {
     /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
-    /// Returns `false` if no chunk is available. After the result `false`, the worker is idle.
+    /// Returns `false`, with the worker idle, if no chunk is available.
     fn take<E, L: Layout>(worker: &mut WorkerPosition<E, L, Self>) -> bool;
 
     /// Returns whether the pool has a chunk that another worker left.
@@ -109,11 +106,10 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     pub(crate) next: u64,
     /// End of the current chunk.
     pub(crate) chunk_end: u64,
-    /// Position of the claim word at this worker's last load. The position is kept in a plain
-    /// field: in a model, a load of the claim word before each store would hide errors (see
-    /// PROTOCOL.md).
+    /// Position of the claim word at this worker's last load, in a plain field: in a model, a load
+    /// of the claim word before each store would hide errors (see PROTOCOL.md).
     pub(crate) last_seen: u64,
-    /// The dependencies' frontier when this worker last loaded the frontier.
+    /// The dependencies' frontier when this worker last loaded it.
     pub(crate) limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
@@ -134,10 +130,9 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
 /// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
 pub(crate) enum Offer {
     Nothing,
-    /// A chunk of events. The first field is the chunk's length, in events. The second field is the
-    /// number of events of the last run that lie after the chunk.
+    /// A chunk of events: its length, and the number of events of its last run that lie behind it.
     Chunk(u64, u64),
-    /// A tombstone. The field is the number of the tombstone's positions that the worker can take.
+    /// A tombstone: the number of its positions that the worker can take.
     Tombstone(u64),
 }
 
@@ -216,9 +211,8 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
                 return Offer::Nothing;
             }
             if !plan.many_producers {
-                // A single producer claims given-up positions again, so a single producer's stream
-                // has no tombstones. In a stream without tombstones, a worker need not find out
-                // where runs end.
+                // A single producer claims given-up positions again, so its stream has no
+                // tombstones, and a worker need not find out where runs end.
                 return Offer::Chunk(self.share(available, len), 0);
             }
         }
@@ -262,7 +256,7 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
 
     /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
     /// this worker's events that lie before the bound. A worker that has lost a race for a chunk
-    /// holds no event, so storing [`IDLE`] releases no event.
+    /// holds none, so storing [`IDLE`] releases none.
     #[inline(always)]
     pub(crate) fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -388,7 +382,7 @@ impl<E, L: Layout, R: WorkerRole> ConsumerPosition<E, L> for WorkerPosition<E, L
 }
 
 impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R> {
-    /// While a worker paused, the worker would not help the pool's other workers.
+    /// A worker that pauses does not help the pool's other workers.
     const MAY_PAUSE: bool = false;
 
     fn runs(&self) -> Runs {
@@ -437,8 +431,8 @@ impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R>
 
     fn has_available(&self) -> bool {
         let core = &*self.state.core;
-        // The load of the claim word is relaxed, because `has_available` reads no event. A worker
-        // loads the claim word again, with acquire, before taking a chunk.
+        // The load is relaxed, because `has_available` reads no event. A worker loads the claim
+        // word again, with acquire, before it takes a chunk.
         let word = PoolWord(core.control.positions.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end
@@ -506,8 +500,8 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// because another worker may leave a chunk that this worker has to finish.
     pub(crate) fn pool_ended(&self) -> Option<WaitError> {
         let control = self.state.control();
-        // A colleague that lost a race for a chunk may show its bound late, and the frontier then
-        // seems to go back. An end that was told stays.
+        // Another worker that lost a race for a chunk may show its bound late, and the frontier
+        // then seems to go back. An end that was told stays.
         if let Some(end) = self.ended_at.get() {
             return control.status.ended(end);
         }

@@ -1,10 +1,9 @@
 //! How a [`SequentialPosition`] finds available events: by stamps or by a frontier.
 //!
 //! In a ring with stamps, a consumer finds available events by stamps if its stage has no
-//! dependencies and is no tap. A consumer that does not find events by stamps loads a frontier: the
-//! frontier of its stage's dependencies, a single producer's cursor, or the sentinel. With many
-//! producers, a consumer that finds events by a frontier also loads stamps, to recognise
-//! tombstones. The invariants are those of [`position`](crate::consumer::position).
+//! dependencies and is no tap. Other consumers load a frontier: that of their stage's dependencies,
+//! a single producer's cursor, or the sentinel. With many producers, they also load stamps, to
+//! recognise tombstones. The invariants are those of [`position`](crate::consumer::position).
 
 use super::SequentialPosition;
 use crate::base::sync::twin;
@@ -55,9 +54,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             && let Stamp::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the previous run. While runs stay
+            // The loop guesses that the next run is as long as the previous one. While runs stay
             // equally long, branch prediction lets the processor load the next stamp before the
-            // previous stamp has arrived.
+            // previous one has arrived.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }
@@ -171,16 +170,15 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Moves `live_end` to the end of the next run, or to `limit` if `limit` is inside of the next
-    /// run.
+    /// Moves `live_end` to the end of the next run, or to `limit` if that lies inside of the run.
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
             match self.state.slots.run_at(self.live_end) {
                 Stamp::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Stamp::Tombstone(_) => return self.skip_tombstones(),
-                // A tap's member can start in the middle of a run. A producer may already have
+                // A tap's member can start in the middle of a run, and a producer may already have
                 // overwritten the stamp at the run's first slot. Each slot of a tombstone has a
-                // stamp, so a slot without a stamp belongs to a run of events.
+                // stamp, so a slot without one belongs to a run of events.
                 Stamp::Unpublished if R::STARTS_MID_RUN => {
                     let mut end = self.live_end.wrapping_add(1);
                     while end != self.limit && self.state.slots.run_at(end) == Stamp::Unpublished {
@@ -201,8 +199,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Passes over the tombstones at `next`. If unhandled events precede the tombstones, returns
-    /// `false` and passes over nothing.
+    /// Passes over the tombstones at `next`. If unhandled events precede them, returns `false` and
+    /// passes over nothing.
     #[cold]
     fn skip_tombstones(&mut self) -> bool {
         if self.next != self.live_end {
@@ -212,8 +210,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
         // Stages and members of taps can stop inside of a tombstone, so the frontier `limit` can
-        // lie inside of a tombstone. The loop stops at `limit`. Each slot of a tombstone has a
-        // stamp, so a later call can continue inside of a tombstone.
+        // lie inside of one. The loop stops there, and a later call can go on, because each slot of
+        // a tombstone has a stamp.
         let begin = self.next;
         while self.reads_stamps || self.next != self.limit {
             // No lap has more tombstones than slots, unless another process stamps more meanwhile.
