@@ -178,8 +178,7 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// Makes the claim `Sync` only if `E` is `Sync`. Without the field `lent`, a claim would be
-    /// `Sync` for every `E`, because a `Producer` is `Sync` for every `E`.
+    /// Makes the claim `Sync` only if `E` is `Sync`, although a `Producer` is `Sync` for every `E`.
     lent: PhantomData<&'p mut E>,
 }
 
@@ -263,8 +262,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
     }
 
     /// Iterates over mutable references to the claim's events, in the order of their positions.
-    /// `for_each` looks once whether the claim continues at the ring's first slot, and a `for` loop
-    /// looks at each event. Where an event takes a nanosecond, that is a third of it.
+    /// `for_each` checks once whether the claim continues at the ring's first slot, and a `for`
+    /// loop at each event. Where an event takes a nanosecond, that is a third of it.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

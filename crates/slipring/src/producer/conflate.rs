@@ -46,8 +46,7 @@ pub struct Conflator<P: Publisher, K, T, F> {
     /// Number of keys that the conflator can keep at a time.
     room: usize,
     kept: VecDeque<(K, T)>,
-    /// Index of each kept key's entry: the number of entries that the conflator has inserted before
-    /// the key's entry.
+    /// Index of each kept key's entry: the number of entries inserted before it.
     indices: HashMap<K, usize>,
     /// Number of values that have left the queue since the conflator's creation.
     removed: usize,
@@ -329,7 +328,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     }
 
     /// Publishes all kept values, and waits for free slots as long as necessary. Then drops the
-    /// conflator, and also closes the producer if the conflator owns the producer.
+    /// conflator, and with it the producer, if the conflator owns it.
     ///
     /// Example: [`Conflator::new`].
     ///
@@ -343,8 +342,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
         self.removed = self.removed.wrapping_add(1);
-        // The key's `Hash` and `Eq` run inside of `fill_at`, so a panic of `Hash` or `Eq` fails the
-        // graph.
+        // The key's `Hash` and `Eq` run inside of `fill_at`, so a panic of theirs fails the graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 indices.remove(&key);

@@ -1,4 +1,5 @@
-//! This module defines a producer's handle, records the handle's open claim, and closes the ring.
+//! A producer's handle: its state, its open claim, its counts, and its drop. The invariants are
+//! those of [`producer`](crate::producer).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,8 +17,8 @@ use crate::wait::queue::QuietCheck;
 
 /// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {
-    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
-    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
+    /// The ring is full. The field is the index of the slowest gating stage or, in a ring without
+    /// one, of the producers (see `Plan::producer_party`).
     Gated(usize),
     /// Another producer moved the claim word during the call.
     Contended,
@@ -113,8 +114,8 @@ pub struct Many(());
 /// ```
 #[doc(alias = "Sender")]
 #[doc(alias = "RingBuffer")]
-// The alignment gives the handle its own cache lines, so that the handle's stores slow down no
-// thread that uses neighbouring memory.
+// The alignment gives the handle its own cache lines, so that its stores slow down no thread that
+// uses neighbouring memory.
 #[repr(align(128))]
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) core: Owner<E, L>,
@@ -137,8 +138,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) budget: TaskBudget,
     /// When this handle's refused calls check for deaths.
     pub(crate) checks: <L::World as World>::Checks,
-    /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
-    /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
+    /// Whether a publication needs the slow path of [`Producer::commit`], which samples latencies,
+    /// assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
     pub(crate) slow_path: bool,
     /// Whether every publication needs the slow path, even if no stamp needs a refresh.
     pub(crate) always_slow_path: bool,
@@ -152,13 +153,11 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     flushed: LocalCounts,
     /// Number of published events at the last counted wait of a task; `u64::MAX`: none was counted.
     armed_at: u64,
-    /// Number of events that were published together with an earlier event. The number of batches
-    /// is the number of events minus `coalesced`. A publication of a single event does not change
-    /// `coalesced`.
+    /// Number of events that were published together with an earlier one. The number of batches is
+    /// the number of events less this one, which a publication of a single event does not change.
     pub(crate) coalesced: u64,
-    /// Whether the graph survives a drop of this handle during a panic. The field is true from the
-    /// start if the creating thread is already unwinding. The methods `close` and `close_all` set
-    /// the field.
+    /// Whether the graph survives a drop of this handle during a panic: true from the start if the
+    /// creating thread is already unwinding, and after `close` or `close_all`.
     pub(crate) ignores_panic: bool,
     /// Index of the handle's seat, and end of its last claim. Only the handles of a ring whose
     /// producers are processes of their own use this field and the next two.
@@ -191,9 +190,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. The caller of `new` creates
-    /// `learned`, because the wait strategy that creates `learned` may panic. A panic inside of
-    /// `new` would leave the number of producers too high.
+    /// Creates a handle, and adds it to the number of producers. The caller creates `learned`,
+    /// because the wait strategy may panic then, and a panic in here would leave the number of
+    /// producers too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -203,7 +202,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             start
         };
         // With many producers, other handles may have claimed the positions before `next`. The new
-        // handle knows only that the gating stages allowed the claims before `next`.
+        // handle knows only that the gating stages allowed those claims.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
         let refreshes = core.may_refresh(next, limit);
@@ -338,8 +337,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Returns the number under which tasks of this handle wait. The first call draws the handle's
-    /// number.
+    /// Returns the number under which tasks of this handle wait, which the first call draws.
     pub(crate) fn task_number(&mut self) -> u64 {
         self.number.get(&self.core.control.membership)
     }
@@ -476,25 +474,24 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
-        // A handle that is dropped during a panic records a failure before the handle leaves the
-        // count of producers. When the last handle closes the ring, the failures of all other
-        // handles are already recorded (`edge::counted_out`). In a ring with several producers, the
-        // last handle closes the ring at the claim word's position.
+        // A handle that is dropped during a panic records a failure before it leaves the count of
+        // producers. So when the last handle closes the ring, the failures of all others are
+        // recorded (`edge::counted_out`). With several producers, it closes the ring at the claim
+        // word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
         S::leave(self, last, leaves);
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // The handle calls `remove_claimant` after the close, so that a claimant that remains alone
-        // finds the ring closed.
+        // After the close, so that a claimant that remains alone finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         S::left(&self.core);
     }
 }
 
-/// Failure message for a producer that a panic dropped. The library does not see the panic's
+/// Failure message for a producer that a panic dropped: the library does not see the panic's
 /// payload.
 pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
 

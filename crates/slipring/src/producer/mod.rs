@@ -15,19 +15,19 @@
 //!
 //! Invariants
 //! - I1: No two handles claim the same position. A single producer claims from its private `next`.
-//!   Many producers share one claim word, and move the word only over slots that the gating stages
-//!   have released. In a ring without stages, many producers move the claim word only over slots
-//!   whose last publication is complete.
-//! - I2: Claimed slots belong to their handle until the handle stamps the slots. No stage accesses
-//!   the event of an unstamped position. No producer claims a slot again before every stage has
-//!   passed the slot's event.
+//!   Many producers share one claim word, and move it only over slots that the gating stages have
+//!   released or, in a ring without stages, over slots whose last publication is complete.
+//! - I2: Claimed slots belong to their handle until it publishes them or gives them up. No stage
+//!   accesses the event of an unpublished position, and no producer claims a slot again before
+//!   every stage has passed its event.
 //! - I3: In a ring with several producers, every claimed position becomes part of a run or of a
-//!   tombstone. A producer stamps runs when it publishes a claim, and stamps a tombstone when it
-//!   drops an unpublished claim. A forgotten claim gets its tombstone at the next use, or at the
-//!   drop, of its handle. A single producer stamps no tombstone: after dropping an unpublished
-//!   claim, the producer claims the same positions again.
-//! - I4: The closing producer sets the ring's end position once. No producer claims the ring's end
-//!   position or a later position.
+//!   tombstone. A producer stamps runs when it publishes a claim, and a tombstone when it drops an
+//!   unpublished one. A forgotten claim gets its tombstone at the next use, or at the drop, of its
+//!   handle. A single producer stamps no tombstone: after it drops an unpublished claim, it claims
+//!   the same positions again.
+//! - I4: The ring's end position is set once: by the producer that closes the ring or, where
+//!   several processes produce, by the stages that find it (`closing`). No producer claims that
+//!   position or a later one.
 
 mod ask;
 pub(crate) mod claim;

@@ -1,10 +1,10 @@
 //! Publishing makes a claim's events visible to the stages. A call such as [`Producer::publish`]
-//! claims a slot, fills the slot and publishes the event.
+//! claims a slot, fills it and publishes the event.
 //!
 //! Invariants
 //! - I1: A `FillGuard` is alive while a user's closure fills a claim, and while a user's iterator
-//!   yields an item to publish. If a panic of user code drops a `FillGuard`, the `FillGuard` gives
-//!   the claim up and fails the graph.
+//!   yields an item to publish. If a panic of user code drops it, it gives the claim up and, in a
+//!   ring of one process, fails the graph.
 
 use std::time::Instant;
 
@@ -18,9 +18,8 @@ use crate::ring::words::ahead;
 use crate::ring::world::World;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice. The slow
-    /// path records latency samples, assigns shard ids, stores a cursor beside the stamps, or
-    /// refreshes stamps.
+    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice: records
+    /// latency samples, assigns shard ids, stores a cursor beside the stamps, or refreshes stamps.
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
@@ -232,10 +231,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. After
-    /// the call has taken an item from the iterator, no timeout of the wait strategy ends the wait
-    /// for a slot. A call that returns an error drops the item that the call took last.
+    /// # Errors The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`].
+    /// Once the call has taken an item from the iterator, no timeout of the wait strategy ends the
+    /// wait for a slot. A call that returns an error drops the item that it took last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -318,8 +316,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// A claim that user code is filling. A `FillGuard` that a panic drops gives its claim up and fails
-/// the graph.
+/// A claim that user code is filling. If a panic drops it, it is given up, and the graph of one
+/// process fails.
 struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
@@ -355,7 +353,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     }
 }
 
-/// Failure message for a panic in a closure that fills an event, or in an iterator of items. The
+/// Failure message for a panic in a closure that fills an event, or in an iterator of items: the
 /// library does not see the panic's payload.
 pub(crate) const FILL_PANIC: &str =
     "the closure that fills an event, or the iterator it is filled from, panicked";

@@ -1,4 +1,4 @@
-//! A reservation takes positions, and waits until the ring has room for these positions.
+//! A reservation takes positions, and waits until the ring has room for them.
 
 use std::marker::PhantomData;
 use std::task::{Poll, Waker, ready};
@@ -22,13 +22,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Stages may free more slots at any time, and other producers may claim slots.
     ///
     /// In a ring between processes, the call checks for deaths as a refused call does, unless all
-    /// slots are free: it has a dead reader of a tap removed, and the graph fails if it is to. The
-    /// call itself tells of nothing. Where a death is to be told, or the graph has ended, the next
-    /// call that returns a `Result` says so: a loop on the number alone would not end.
+    /// slots are free: it has a dead reader of a tap removed, and fails the graph where a death
+    /// does so. It reports nothing itself. The next call that returns a `Result` tells of a death
+    /// or of the graph's end, so a loop on the number alone would not end.
     ///
     /// The call loads the frontier of each gating stage, as a claim does when its handle knows of
-    /// no free slot. The call slows down the next release of each gating stage, because the stage's
-    /// thread must regain the frontier's cache line.
+    /// no free slot. That slows down the stage's next release, because its thread must regain the
+    /// frontier's cache line.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -77,8 +77,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         })
     }
 
-    /// The step of each call that finds no room and does not wait: checks for deaths if that is
-    /// due. Returns what the call is to tell.
+    /// Checks for deaths, if that is due, on behalf of a call that found no room and does not wait.
+    /// Returns the error of that call, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
         if !L::World::SHARED {
@@ -114,8 +114,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Takes positions beside other handles of this process, or alone. The path of a handle that
-    /// has always been alone is compiled into each place of a program that publishes: as a function
-    /// of its own it would cost as much as the claim.
+    /// has always been alone is inlined wherever a program publishes: as a call, it would cost as
+    /// much as the claim.
     #[inline(always)]
     pub(super) fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
@@ -164,8 +164,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims the `len` positions from `next` on, if the claim word is at `next`. Otherwise returns
     /// the claim word.
     ///
-    /// All accesses to the claim word are relaxed, because the claim word assigns positions and
-    /// orders no data. To find free slots, each handle itself loads the gating stages' frontiers.
+    /// All accesses to the claim word are relaxed, because it assigns positions and orders no data.
+    /// Each handle itself loads the gating stages' frontiers to find free slots.
     #[inline(always)]
     fn swap_claim_word(&mut self, len: u64) -> Result<u64, ClaimWord> {
         let (seq, end) = (self.next, self.next.wrapping_add(len));
@@ -192,8 +192,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which producers have claimed.
     ///
-    /// A handle calls `read_claim_word` only if another handle may have moved the claim word. Each
-    /// skipped call saves a load that would wait for the handle's own last store to the claim word.
+    /// Called only if another handle may have moved the word: each skipped call saves a load that
+    /// would wait for the handle's own last store to it.
     #[inline(always)]
     fn read_claim_word(&self) -> Result<u64, Refusal> {
         self.open_position(ClaimWord(self.core.control.positions.claim().load(Relaxed)))
@@ -334,10 +334,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether a wait can end: `len` positions from `next` on are free, or no position will become
-    /// free. The wait is over if the positions are free, or if the ring takes no more claims.
+    /// Whether a wait can end: `len` positions from `next` on are free, or the ring takes no more
+    /// claims.
     ///
-    /// The check may run under a wait queue's lock, because the check changes only the sentinel and
+    /// The check may run under a wait queue's lock, because it changes only the sentinel and
     /// notifies no queue.
     fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
         Self::holds_back(core, next, len).is_none()
@@ -355,9 +355,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (!is_over).then_some(slowest)
     }
 
-    /// Takes `len` positions if `len` positions are free now. If fewer than `len` positions are
-    /// free, registers `waker` in the wait queue. A task whose budget is spent is woken at once
-    /// instead, claims nothing and is not registered.
+    /// Takes `len` positions if `len` positions are free now. If fewer are free, registers `waker`
+    /// in the wait queue. A task whose budget is spent is woken at once instead, claims nothing and
+    /// is not registered.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
@@ -390,7 +390,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let number = self.task_number();
         let (core, next) = (&*self.core, self.next);
         // No thread wakes tasks when the graph's deadline passes, so `arm_for_room` fails a graph
-        // whose deadline has passed.
+        // that is overdue.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.plan.producer_party(), next);
         }

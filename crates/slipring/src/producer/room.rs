@@ -1,4 +1,4 @@
-//! What a handle knows of the ring's free positions.
+//! A handle's knowledge of the ring's free positions.
 
 use crate::base::prefetch;
 use crate::errors::WaitError;
@@ -14,16 +14,16 @@ const FETCH_DISTANCE: u64 = 256;
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns whether `limit` leaves room for `len` positions from `next` on.
     ///
-    /// A valid room is at most the ring's capacity. If the room exceeds the capacity, other
-    /// producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
-    /// producers have claimed 2^62 positions or more since this handle last learned the claim word.
+    /// A valid room is at most the ring's capacity. If it is more, other producers have claimed
+    /// past this handle's outdated `limit`. `next` may be wrong if other producers have claimed
+    /// 2^62 positions or more since this handle last learned the claim word.
     #[inline(always)]
     pub(crate) fn knows_room(&self, len: u64) -> bool {
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         room.wrapping_sub(len) <= capacity.wrapping_sub(len)
     }
 
-    /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`
+    /// Loads the frontiers of the gating stages, and checks that they leave room for `len`
     /// positions.
     #[cold]
     pub(crate) fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
@@ -51,10 +51,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.limit = limit;
         }
         // Until the next call of `find_room`, this handle claims only positions of the lap that
-        // ends at `limit`. This handle's open claim starts in that lap, too, because no gating
-        // stage passes an open claim. `may_refresh` checks the lap that ends at `limit`. The range
-        // from `next` to `limit` may be longer than a lap, because other producers may have claimed
-        // positions after `next`.
+        // ends at `limit`, which `may_refresh` checks. Its open claim starts in that lap, too,
+        // because no gating stage passes an open claim. The range from `next` to `limit` may be
+        // longer than a lap, because other producers may have claimed positions after `next`.
         if !S::MANY {
             self.find_fetch_end();
         }
