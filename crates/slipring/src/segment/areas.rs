@@ -1,4 +1,4 @@
-//! Where the words of a ring lie in a segment.
+//! The places of a ring's words in a segment.
 
 use std::ptr::NonNull;
 
@@ -52,9 +52,9 @@ pub struct Areas {
     /// Distances between two stamps, and between two blocks, in bytes. Events of a known type lie
     /// behind their stamps, at the distance of their type.
     pub strides: (usize, usize),
-    /// What keeps the areas mapped.
+    /// The mapping, which the areas keep.
     pub mapping: Mapping,
-    /// What the model checker watches in place of the events. All processes share it.
+    /// The cells that the model checker watches in place of the events. All processes share them.
     #[cfg(slipring_loom)]
     pub(crate) watched: crate::ring::core::WatchedEvents,
 }
@@ -212,8 +212,8 @@ pub unsafe fn begin(declaration: &Declaration, areas: &Areas) -> Result<(), Buil
     }
     for number in 0..plan.queues {
         // The rest of the line stays as it is: a `Line` that is written whole would make its
-        // padding uninitialised. SAFETY: the caller's promise: there are so many states, and no one
-        // else uses them yet. A line begins with its state.
+        // padding uninitialised. SAFETY: the caller's promise: there are so many states, and no
+        // other process uses them yet. A line begins with its state.
         unsafe { queues.add(number).cast::<QueueState>().write(QueueState::new()) };
     }
     seats.iter().for_each(|seat| seat.begin(declaration.start));

@@ -1,4 +1,4 @@
-//! What copied words of a segment say, for reports: no ring is made, and nothing is mapped.
+//! Reads copied words of a segment, for reports: no ring is made, and nothing is mapped.
 //!
 //! The words of a running segment are copied one after the other while processes change them, and a
 //! damaged process may have stored anything.
@@ -58,7 +58,7 @@ pub const CLAIM_WORD_LINE: usize = CLAIM_LINE;
 /// The lines that hold the sentinel of several producers, and the cursor of a single one.
 pub const PRODUCER_LINES: [usize; 2] = [SENTINEL_LINE, CURSOR_LINE];
 
-/// What the lines of a pool say.
+/// The positions of a pool, as its lines say them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolPositions {
     /// The position before which the pool has released all events.
@@ -91,7 +91,7 @@ pub fn sleepers(word: u64) -> u32 {
     QueueState::sleepers(word)
 }
 
-/// What the words of a status say.
+/// The status of a ring, as its words say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedStatus {
     /// Whether the ring runs, or how it ended.
@@ -128,7 +128,7 @@ pub fn failure(words: &[u64]) -> Option<CopiedFailure> {
 ///
 /// A handle flushes its counts to the segment from time to time: when a wait lasts, after 1,024
 /// batches, and when it is dropped. So the counts are a little old, and a wait's time is counted
-/// after the wait. What a process had not flushed when it was killed is missing.
+/// after the wait. Counts that a process had not flushed when it was killed are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {

@@ -1,4 +1,4 @@
-//! What the ring of a segment looks like, and how much memory that takes.
+//! The declaration of a segment's ring, and the memory that the ring takes.
 
 use super::participant::Participant;
 use crate::base::sync::Arc;
@@ -25,7 +25,7 @@ pub enum StageDelivery {
     Shards {
         /// Number of shards.
         shards: usize,
-        /// Where the key lies in the event, in bytes.
+        /// Offset of the key in the event, in bytes.
         key_offset: usize,
         /// Length of the key, in bytes.
         key_length: usize,
@@ -45,7 +45,7 @@ pub struct StageDeclaration {
     pub delivery: StageDelivery,
     /// Indices of the stages that this stage follows.
     pub after: Vec<usize>,
-    /// What becomes of the parties that wait for the stage when its process dies. Of a tap: unused.
+    /// The fate of the parties that wait for the stage when its process dies; unused for a tap.
     pub on_death: OnDeath,
 }
 
@@ -60,11 +60,11 @@ pub struct Declaration {
     pub stages: Vec<StageDeclaration>,
     /// Number of producers that the ring has room for, at least 1.
     pub producers: usize,
-    /// What becomes of the stages when a producer's process dies.
+    /// The fate of the stages when a producer's process dies.
     pub producer_on_death: OnDeath,
 }
 
-/// Where the words of a stage are.
+/// The places of a stage's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagePlace {
     /// Index of the line that holds the stage's position.

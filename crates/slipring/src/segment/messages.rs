@@ -12,7 +12,7 @@
 //! Invariants
 //! - I1: a message is one publication of at most `MAX_RUN` cells, so it is seen as a whole or not
 //!   at all. A stage releases whole messages only. So each handle begins at a message.
-//! - I2: what a header says is checked against the cells that are lent, whatever it says.
+//! - I2: a header is checked against the cells that are lent, whatever it says.
 
 use std::fmt;
 use std::time::Instant;
@@ -50,7 +50,7 @@ fn store_header(cells: &mut [u8], len: u32, kind: u32) {
     cells[4..HEADER].copy_from_slice(&kind.to_ne_bytes());
 }
 
-/// Returns length and kind that a run's first cell says.
+/// Returns the length and the kind in a run's first cell.
 fn header(cell: &[u8]) -> (u32, u32) {
     let word = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| cell[at + byte]));
     (word(0), word(4))
@@ -104,7 +104,7 @@ pub struct MessageProducer<S: sharing::Sharing = Single> {
     tx: RawBlockProducer<S>,
 }
 
-/// When a claim gives up waiting.
+/// The time at which a claim gives up waiting.
 #[derive(Clone, Copy)]
 enum Patience {
     None,

@@ -56,7 +56,7 @@ enum Slots {
     Cells,
 }
 
-/// The notice of the segments.
+/// Notice of the segments.
 const NOTICE: Duration = Duration::from_millis(1);
 
 impl Segment {

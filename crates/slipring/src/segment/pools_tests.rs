@@ -320,8 +320,8 @@ fn an_orphan_of_a_dead_worker_is_told() {
     assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 1);
 }
 
-/// A worker died between the swap of a cell and the move of the claim word. What its adopter
-/// releases is released at once.
+/// A worker died between the swap of a cell and the move of the claim word. Its adopter's releases
+/// take effect at once.
 #[test]
 fn an_adopter_moves_the_claim_word_first() {
     let _watched = crate::watchdog::watched();
@@ -454,7 +454,7 @@ fn an_idle_worker_is_told_of_a_dead_producer() {
     assert_eq!((dead.stage.as_str(), dead.pid), (PRODUCER, 1001));
 }
 
-/// What a report reads from a pool's lines.
+/// A report reads these positions from a pool's lines.
 #[test]
 fn the_lines_of_a_pool_tell_its_positions() {
     let _watched = crate::watchdog::watched();

@@ -1,4 +1,4 @@
-//! Where blocks lie, and handles that lend their addresses by position.
+//! The places of blocks, and handles that lend their addresses by position.
 //!
 //! Invariants
 //! - I1: each position's block has `size` bytes from the address of the position's event on, which
@@ -19,7 +19,7 @@ use crate::ring::events::straight;
 use crate::ring::seq_range::SeqRange;
 use crate::ring::slots::{Storage as _, Strided, View};
 
-/// Stands for the begin of a block. A reference to it reaches no byte.
+/// Stands for the beginning of a block. A reference to it reaches no byte.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockStart(());
 

@@ -58,7 +58,7 @@ impl SegmentRequest {
 
     /// Works as [`ended`](SegmentRequest::ended), but first looks for a dead process that holds the
     /// request up. Returns its death where the segment tells of it, and fails the ring where the
-    /// ring is to fail.
+    /// segment was declared so.
     pub fn check(&self) -> Option<WaitError> {
         let told = if self.ended().is_none() { self.ring.watch(self.seq) } else { None };
         self.ended().or(told)

@@ -121,10 +121,9 @@ impl<E: Send + Sync + 'static, L: SegmentLayout> SegmentRing<E, L> {
     /// Makes the ring of one process from a plan, and from what makes the partitioner of a sharded
     /// stage.
     ///
-    /// # Safety
-    /// The areas are those of the declaration, for events with size and alignment of `E`. The plan
-    /// has the lines and queues of the declaration's. What is done with an event is sound, whatever
-    /// other processes do.
+    /// # Safety The areas are those of the declaration, for events with size and alignment of `E`.
+    /// The plan has the lines and queues of the declaration's. Every access to an event is sound,
+    /// whatever other processes do.
     unsafe fn partitioned(
         plan: Plan,
         declaration: &Declaration,

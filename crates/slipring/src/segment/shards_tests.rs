@@ -197,7 +197,7 @@ fn a_shard_passes_over_its_own_suspects() {
     assert_eq!(segment.reader(9, 2).for_each(|_, _| ()).unwrap(), 6);
 }
 
-/// What was lent counts, not what was found: the events of other shards between and behind are no
+/// Lent events count, not found ones: the events of other shards between and behind are no
 /// suspects.
 #[test]
 fn a_shard_is_lent_its_own_events_only() {

@@ -10,7 +10,7 @@ use crate::errors::{BatchError, ClaimError, SubscribeError, WaitError};
 use crate::live::tap::StartAt;
 use crate::ring::plan::CURSOR_LINE;
 
-/// A tap. What it declares for deaths changes nothing.
+/// A tap. Its declaration for deaths changes nothing.
 fn tap(name: &str, room: usize, after: &[usize]) -> StageDeclaration {
     let delivery = StageDelivery::Tap(room);
     StageDeclaration { delivery, ..stage(name, after, OnDeath::Fail) }
