@@ -1,5 +1,10 @@
 //! The interface between a stage's loop and its handler: a trait, the lent events, and the
 //! handler's progress.
+//!
+//! Invariants
+//! - I1: a [`LentEvents`] has the events that its consumer's poll has found (position::I2), and the
+//!   published runs directly behind them. None of them is released while it lives.
+//! - I2: it gives each event out once, because its methods consume it.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,8 @@
 //! The places of a ring's words in a segment.
+//!
+//! Invariants
+//! - I1: the areas have the sizes that their declaration needs, and stay mapped, at the same
+//!   addresses, while their mapping lives (segment::I3).
 
 use std::ptr::NonNull;
 

@@ -1,4 +1,10 @@
 //! The ring of a segment, as one process sees it, and its handles.
+//!
+//! Invariants
+//! - I1: a ring lies over the areas of its own declaration (segment::I1), and its core keeps their
+//!   mapping (segment::I3).
+//! - I2: a process makes a handle only on a seat that it owns (segment::I2), unless the ring is one
+//!   of copies, where every access to an event is atomic.
 
 use std::ops::Range;
 
