@@ -18,9 +18,14 @@ const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 const QUALIFIERS: [&str; 3] = ["Ordering", "atomic", "sync"];
 
 /// The places that state orderings, each with the reason: a file, or a folder with all its files.
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 13] = [
     ("crates/slipring/src/base/edge", "both ends of every edge of the protocol"),
     ("crates/slipring/src/ring/owner_count.rs", "a count of references, as in `Arc`"),
+    (
+        "crates/slipring-shm/src/layout/records.rs",
+        "both ends of the words of a participant's record",
+    ),
+    ("crates/slipring-shm/src/handles/segment.rs", "one flag, which one file sets and clears"),
     ("crates/slipring-cli/src/lab/contenders", "queues that the lab compares with the library"),
     ("crates/slipring-cli/src/lab/cores/trips.rs", "a bare word between two cores is the subject"),
     ("crates/slipring-cli/src/lab/waits/wake.rs", "a bare futex word is the subject"),

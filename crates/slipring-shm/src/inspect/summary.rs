@@ -132,8 +132,8 @@ pub struct SeatSummary {
     /// First position that a tap's reader or a shard has not released; `None` for other places, and
     /// for a free place of a tap.
     pub position: Option<u64>,
-    /// Events that a pool's worker, or an orphan, has taken and not released; or positions that one
-    /// of several producers has claimed and not published; `None` if there are none.
+    /// Events that a pool's worker, or an orphan, has taken and not released; or positions that a
+    /// producer of several has claimed and not published; `None` if there are none.
     pub events: Option<SeqRange>,
     /// Number of events that the last reader at this place of a tap had not read when it was found
     /// dead. The next reader that takes the place resets the number. If it dies at once, the number

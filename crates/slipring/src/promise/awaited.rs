@@ -342,7 +342,7 @@ impl<T> Awaited<T> {
     }
 }
 
-/// What a thread waits for that awaits a promise: its end, or the graph's, or a stage to run.
+/// The subject of a thread's wait for a promise: its end, or the graph's, or a stage to run.
 struct Answer<'a, T> {
     sleep: &'a Sleep<'a, T>,
     asked: Option<&'a Asked>,

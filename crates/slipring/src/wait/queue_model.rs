@@ -120,8 +120,8 @@ impl ModelData {
     }
 
     /// Returns the [`Program`] of a task. It polls with its first waker, polls with its second one,
-    /// and then waits until that one is woken. After a poll that succeeds, it begins again, or ends
-    /// if it sees all publications.
+    /// and then waits until the second one is woken. After a poll that succeeds, it begins again,
+    /// or ends if it sees all publications.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
