@@ -1,12 +1,12 @@
 //! The speed of two structures of the library: the same calls, compiled against either.
 //!
-//! A package of its own: dependencies `slipring` and `slipring-shm` (paths to a checkout) and `libc`
-//! 0.2, and the feature `before` for the names that blocks and messages had. `house NAME` prints
-//! one row's value, in nanoseconds an operation: the median of ten parts. A row of one thread counts
-//! the thread's CPU time, a row of several threads the wall time of the whole. `house list` prints
-//! the names of the rows, `house sizes` the sizes of handles, and `house count NAME` the number of
-//! instructions that one operation of a row of one thread executes, by single steps. Each row checks
-//! the sum of what it has read.
+//! A package of its own: dependencies `slipring` and `slipring-shm` (paths to a checkout) and
+//! `libc` 0.2, and the feature `before` for the names that blocks and messages had. `house NAME`
+//! prints one row's value, in nanoseconds an operation: the median of ten parts. A row of one
+//! thread counts the thread's CPU time, a row of several threads the wall time of the whole. `house
+//! list` prints the names of the rows, `house sizes` the sizes of handles, and `house count NAME`
+//! the number of instructions that one operation of a row of one thread executes, by single steps.
+//! Each row checks the sum of what it has read.
 
 use std::hint::black_box;
 use std::thread;
@@ -72,8 +72,9 @@ fn mark() {
     unsafe { std::arch::asm!("int3") };
 }
 
-/// Returns the median number of instructions of an operation of the row `name`, which a traced child
-/// runs. What is done by time comes far more often under the tracer, so a mean would count it.
+/// Returns the median number of instructions of an operation of the row `name`, which a traced
+/// child runs. What is done by time comes far more often under the tracer, so a mean would count
+/// it.
 fn count(name: &str) -> f64 {
     use std::os::unix::process::CommandExt;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
