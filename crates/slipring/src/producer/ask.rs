@@ -1,4 +1,5 @@
-//! Requests: events that carry the promise of an answer, whose asker hears of the graph's end.
+//! Requests: events that carry the promise of an answer. If the graph ends without an answer, the
+//! asker's wait ends, too.
 
 use std::time::Instant;
 
@@ -15,22 +16,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Unlike the halves of a [`promise`](crate::promise()), the answer knows its graph. A wait for
     /// it also ends if no stage can answer any more:
     ///
-    /// - The graph fails or is halted: at once, with [`AwaitError::Wait`](crate::AwaitError::Wait).
-    /// - The ring is closed, and every stage has passed the request: with
-    ///   [`WaitError::Closed`]. Before that, the answer may still come, because the stages drain a
+    /// - If the graph fails or is halted, the wait ends at once, with
+    ///   [`AwaitError::Wait`](crate::AwaitError::Wait).
+    /// - If the ring is closed, the wait ends with [`WaitError::Closed`] once every stage has
+    ///   passed the request. Before that, the answer may still come, because the stages drain a
     ///   closed ring.
-    /// - A stage fails at the request and skips it by its policy, and every other stage has passed
-    ///   it: with [`AwaitError::Skipped`](crate::AwaitError::Skipped).
+    /// - If a stage fails at the request and skips it by its policy, the wait ends with
+    ///   [`AwaitError::Skipped`](crate::AwaitError::Skipped) once every other stage has passed the
+    ///   request.
     ///
-    /// The stage that answers takes the promise out of the event. It may hand the promise on and
-    /// release the event, and the answer may come later. If the graph ends meanwhile, the wait
-    /// ends, and a later call still gets the value once it is there. A promise that is meant to
-    /// outlive its graph is a bare [`promise`](crate::promise()).
+    /// The stage that answers takes the promise out of the event. It may hand the promise to
+    /// another thread and release the event, and the answer may come later. If the graph ends
+    /// meanwhile, the wait ends, but a later call still gets the value once the promise is
+    /// fulfilled. If a promise must outlive its graph, use a bare [`promise`](crate::promise()).
     ///
     /// A handler may ask its own ring. A wait for an answer that could come only from stages that
-    /// wait for this handler returns [`WaitError::WaitsForItself`]. A stage that has passed the
-    /// request counts as one that gives no answer; if it has handed the promise on, repeat the
-    /// call.
+    /// wait for this handler returns [`WaitError::WaitsForItself`]. The check assumes that a stage
+    /// that has passed the request gives no answer any more. If such a stage has handed the promise
+    /// to another thread, repeat the call.
     ///
     /// ```
     /// use slipring::{AwaitError, Promise, WaitError};
@@ -77,9 +80,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// A panic of `fill` fails the graph, as for [`Producer::publish`].
     ///
     /// # Cost
-    /// A publication, an allocation for the value and its promise, and a reference count. A ring
-    /// that was asked once wakes its sleeping askers at its end, and at the end of each handle
-    /// after the close.
+    /// A call costs a publication, an allocation for the value and its promise, and an increment of
+    /// a reference count. Once a request was asked in a ring, the ring wakes its sleeping askers
+    /// when it ends, and whenever a handle ends after the close.
     #[doc(alias = "request")]
     pub fn ask<T>(
         &mut self,

@@ -261,9 +261,9 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
             .then(|| unsafe { &mut *self.producer.cell(self.seq.wrapping_add(offset as u64)) })
     }
 
-    /// Iterates over mutable references to the claim's events, in the order of their positions.
-    /// `for_each` checks once whether the claim continues at the ring's first slot, and a `for`
-    /// loop at each event. Where an event takes a nanosecond, that is a third of it.
+    /// Iterates over mutable references to the claim's events, in the order of their positions. A
+    /// claim may continue from the ring's last slot to its first one. `for_each` checks this once,
+    /// and a `for` loop checks it at each event, which takes about a third of a nanosecond.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

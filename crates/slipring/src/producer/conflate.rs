@@ -23,7 +23,7 @@ use crate::ring::slots::Layout;
 /// creates a conflator with room for a number of keys.
 ///
 /// Each [`send`](Conflator::send) and [`flush`](Conflator::flush) first publishes kept values, as
-/// far as the ring has free slots. Call `flush` when there is nothing to send for a while, and
+/// far as the ring has free slots. Call `flush` while your program has no value to send, and
 /// [`finish`](Conflator::finish) at the end. [`StageReport::dropped`](crate::StageReport::dropped)
 /// counts the replaced values, and the values still kept at the conflator's drop.
 ///
@@ -64,8 +64,8 @@ mod publisher {
 
     pub trait Publisher {
         type Event;
-        /// Takes one position without waiting. `None`: the ring is full. An error tells
-        /// of the graph's end, or of a death.
+        /// Takes one position without waiting. `None`: the ring is full. An error says that the
+        /// graph has ended, or that a process has died.
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
@@ -129,8 +129,8 @@ pub enum ConflateError<T> {
         /// The refused value.
         value: T,
     },
-    /// The graph has ended, so the ring takes no more events; or a process has died, of which the
-    /// call tells ([`WaitError::PeerDead`]).
+    /// The graph has ended, so the ring takes no more events; or a process has died, and the call
+    /// reports it with [`WaitError::PeerDead`].
     Wait(WaitError),
 }
 
@@ -225,10 +225,10 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// # Errors
     /// - [`ConflateError::Full`]: no slot is free, and the conflator has no room for another key.
     /// - [`ConflateError::Wait`]: the graph has ended.
-    /// - [`ConflateError::Wait`] with [`WaitError::PeerDead`], between processes: a process has
-    ///   died that holds the ring up, and its stage is declared to tell so. The value is kept, as
-    ///   it would be without the death, unless the conflator has no room for another key. A later
-    ///   call goes on.
+    /// - [`ConflateError::Wait`] with [`WaitError::PeerDead`], between processes: a process that
+    ///   holds the ring up has died, and the declaration of its stage asks for this error. The
+    ///   conflator keeps the value all the same, unless it has no room for another key. A later
+    ///   call works as before.
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         let free = self.flush().and_then(|kept| match kept {
             0 => self.producer.reserve_now(),
@@ -271,8 +271,9 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed. [`WaitError::PeerDead`],
-    /// between processes: as for [`Conflator::send`]; the values stay kept.
+    /// The call fails if the graph was closed or halted, or has failed. Between processes, the call
+    /// can also return [`WaitError::PeerDead`], as [`Conflator::send`] does; the conflator then
+    /// still keeps its values.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
@@ -342,7 +343,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
         self.removed = self.removed.wrapping_add(1);
-        // The key's `Hash` and `Eq` run inside of `fill_at`, so a panic of theirs fails the graph.
+        // The key's `Hash` and `Eq` run inside of `fill_at`, so a panic in one of them fails the
+        // graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 indices.remove(&key);

@@ -1,5 +1,5 @@
-//! A producer's handle: its state, its open claim, its counts, and its drop. The invariants are
-//! those of [`producer`](crate::producer).
+//! A producer's handle: its state, its open claim, its counts, and its drop. The module
+//! [`producer`](crate::producer) states the invariants.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -40,7 +40,8 @@ pub(crate) mod sealed {
         #[doc(hidden)]
         const MANY: bool;
 
-        /// Takes `len` positions if they are free now. The ring is running.
+        /// Takes `len` positions if they are free now. The caller has checked that the ring is
+        /// running.
         #[doc(hidden)]
         fn reserve<E, L: Layout>(
             producer: &mut Producer<E, L, Self>,
@@ -69,13 +70,13 @@ pub(crate) mod sealed {
         #[inline(always)]
         fn end_front<E, L: Layout>(_: &mut Producer<E, L, Self>, _seq: u64, _len: u64) {}
 
-        /// Ends a handle whose claim was published or given up, and that was counted out: closes
-        /// the ring, if the handle was the `last` one. `leaves`: the handle leaves its place to
-        /// another process instead of closing.
+        /// Ends a handle that has no open claim and no longer counts as a producer. If the handle
+        /// was the `last` one, closes the ring. `leaves`: the handle does not close the ring, but
+        /// leaves its place to another process.
         #[doc(hidden)]
         fn leave<E, L: Layout>(producer: &Producer<E, L, Self>, last: bool, leaves: bool);
 
-        /// Called when the handle has flushed its counts, last.
+        /// Called as the last step of a handle's drop, after the handle has flushed its counts.
         #[doc(hidden)]
         #[inline(always)]
         fn left<E, L: Layout>(_: &Core<E, L>) {}
@@ -136,7 +137,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) number: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
     pub(crate) budget: TaskBudget,
-    /// When this handle's refused calls check for deaths.
+    /// Schedule by which this handle's refused calls check for dead processes.
     pub(crate) checks: <L::World as World>::Checks,
     /// Whether a publication needs the slow path of [`Producer::commit`], which samples latencies,
     /// assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
@@ -151,16 +152,19 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(crate) counts: LocalCounts,
     /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
-    /// Number of published events at the last counted wait of a task; `u64::MAX`: none was counted.
+    /// Number of published events at the last counted wait of a task; `u64::MAX`: no wait was
+    /// counted.
     armed_at: u64,
-    /// Number of events that were published together with an earlier one. The number of batches is
-    /// the number of events less this one, which a publication of a single event does not change.
+    /// Number of events that were published together with an earlier event. The number of batches
+    /// is the number of events minus `coalesced`. A publication of a single event leaves
+    /// `coalesced` unchanged.
     pub(crate) coalesced: u64,
-    /// Whether the graph survives a drop of this handle during a panic: true from the start if the
-    /// creating thread is already unwinding, and after `close` or `close_all`.
+    /// Whether the graph survives a drop of this handle during a panic. This is true from the start
+    /// if the thread that creates the handle is already unwinding, and it becomes true at `close`
+    /// or `close_all`.
     pub(crate) ignores_panic: bool,
-    /// Index of the handle's seat, and end of its last claim. Only the handles of a ring whose
-    /// producers are processes of their own use this field and the next two.
+    /// Index of the handle's seat. This field and the next two are used only by the handles of a
+    /// ring whose producers are separate processes.
     pub(crate) seat: usize,
     pub(crate) claim_end: u64,
     /// Whether the handle's claims end at the ring's end at the latest.
@@ -241,7 +245,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut producer = Producer::new(core, learned);
         // The handle finds out at its first claim which slots are free.
         (producer.next, producer.limit, producer.fetch_until) = (next, next, next);
-        // The producers before have counted their events.
+        // The earlier producers have counted their events.
         let before = next.wrapping_sub(producer.core.control.start);
         (producer.flushed.events, producer.flushed.batches) = (before, before);
         producer
@@ -281,8 +285,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Returns the position that this handle's next claim gets. In a ring with several producers,
-    /// returns the position that was free when this handle last claimed slots or was made: the
-    /// other producers may have claimed it since.
+    /// other producers may have claimed that position meanwhile: it was free when this handle last
+    /// claimed slots or was made.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;
@@ -337,7 +341,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Returns the number under which tasks of this handle wait, which the first call draws.
+    /// Returns the number under which tasks of this handle wait. The first call draws the number.
     pub(crate) fn task_number(&mut self) -> u64 {
         self.number.get(&self.core.control.membership)
     }
@@ -415,8 +419,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.coalesced = self.coalesced.wrapping_add(events);
     }
 
-    /// Returns the number of events that this handle has published; those of earlier producers
-    /// included, if the ring has a single one.
+    /// Returns the number of events that this handle has published. In a ring with a single
+    /// producer, the number includes the events of its predecessors in other processes.
     fn published(&self) -> u64 {
         if S::MANY { self.counts.events } else { self.next.wrapping_sub(self.core.control.start) }
     }
@@ -475,16 +479,17 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
         // A handle that is dropped during a panic records a failure before it leaves the count of
-        // producers. So when the last handle closes the ring, the failures of all others are
-        // recorded (`edge::counted_out`). With several producers, it closes the ring at the claim
-        // word's position.
+        // producers. So when the last handle closes the ring, the failures of all other handles are
+        // recorded (`edge::counted_out`). With several producers, the last handle closes the ring
+        // at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
         S::leave(self, last, leaves);
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // After the close, so that a claimant that remains alone finds the ring closed.
+        // This handle stops counting as a claimant only after the close, so that a claimant that
+        // remains alone finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
         S::left(&self.core);

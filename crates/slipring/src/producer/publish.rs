@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: A `FillGuard` is alive while a user's closure fills a claim, and while a user's iterator
-//!   yields an item to publish. If a panic of user code drops it, it gives the claim up and, in a
-//!   ring of one process, fails the graph.
+//!   yields an item to publish. If a panic of user code drops the guard, the guard gives the claim
+//!   up and, in a ring of one process, fails the graph.
 
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if !unsafe { self.quiet_check.is_quiet() } {
             self.core.control.waits.notify_publication(&self.core.control.plan);
         }
-        // The comparison takes registers only.
+        // The comparison reads no memory.
         if (before ^ after) >= FLUSH_EVERY {
             self.flush();
         }
@@ -179,10 +179,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// full.
     ///
     /// `None`: the event was dropped, and `fill` was not called.
-    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events. Between
-    /// processes, each call that finds the ring full also checks for deaths, if a notice has passed
-    /// since the handle's last check. A ring that only a dead reader of a tap holds up has room
-    /// again for the next call.
+    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
+    ///
+    /// Between processes, a call that finds the ring full also checks for dead processes, if a
+    /// *notice*, the longest time between two checks, has passed since the handle's last check. If
+    /// only a dead reader of a tap holds the ring up, the check removes the reader, and the next
+    /// call finds room.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -192,10 +194,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call fails if the graph was closed or halted, or has failed. [`WaitError::PeerDead`]: a
-    /// process has died for which the call would drop events, and its stage is declared to tell so.
-    /// A call that returns an error counts no dropped event. The call after a told death drops
-    /// again.
+    /// The call fails if the graph was closed or halted, or has failed. It returns
+    /// [`WaitError::PeerDead`] if the ring is full because a process has died, and the declaration
+    /// of that process's stage asks for this error. A call that returns an error counts no dropped
+    /// event. The next call after `PeerDead` drops its event again.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
@@ -316,8 +318,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// A claim that user code is filling. If a panic drops it, it is given up, and the graph of one
-/// process fails.
+/// A claim that user code is filling. If a panic drops the guard, the guard gives the claim up and,
+/// in a ring of one process, fails the graph.
 struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
@@ -341,7 +343,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     #[cold]
     fn drop(&mut self) {
         let control = &self.producer.core().control;
-        // In a segment, another process may follow this one. It claims the slots again.
+        // In a segment, another process may take over as the producer, and then claims the slots
+        // again.
         if !L::World::SHARED {
             control.fail(
                 control.plan.producer_party(),

@@ -21,14 +21,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// Stages may free more slots at any time, and other producers may claim slots.
     ///
-    /// In a ring between processes, the call checks for deaths as a refused call does, unless all
-    /// slots are free: it has a dead reader of a tap removed, and fails the graph where a death
-    /// does so. It reports nothing itself. The next call that returns a `Result` tells of a death
-    /// or of the graph's end, so a loop on the number alone would not end.
+    /// In a ring between processes, the call also checks for dead processes, as a refused call
+    /// does, unless all slots are free. It removes a dead reader of a tap, and fails the graph if
+    /// the death of a process requires that. The call itself reports no error: the next call that
+    /// returns a `Result` reports the death or the graph's end. So a loop that only waits for this
+    /// number to grow might never end.
     ///
     /// The call loads the frontier of each gating stage, as a claim does when its handle knows of
-    /// no free slot. That slows down the stage's next release, because its thread must regain the
-    /// frontier's cache line.
+    /// no free slot. Each load slows down the stage's next release, because the stage's thread must
+    /// fetch the frontier's cache line back.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -44,15 +45,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.free_slots(0)
     }
 
-    /// Works as [`Producer::remaining`], but leaves an open claim of `claimed` positions as it is,
-    /// which count as free in a ring with a single producer.
+    /// Works as [`Producer::remaining`], but leaves an open claim of `claimed` positions open. In a
+    /// ring with a single producer, these positions count as free.
     pub(crate) fn free_slots(&mut self, claimed: usize) -> usize {
         if S::MANY {
             self.next = self.core.control.positions.claimed(&self.core.control.plan, self.next).0;
         }
         let _ = self.find_room(1);
         let free = ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize;
-        // A dead process may hold the other slots, also while some are free.
+        // A dead process may hold the slots that are not free, so the check also runs while some
+        // slots are free.
         if free != self.capacity() && self.refused().is_some() {
             L::World::check_again(&mut self.checks);
         }
@@ -77,8 +79,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         })
     }
 
-    /// Checks for deaths, if that is due, on behalf of a call that found no room and does not wait.
-    /// Returns the error of that call, if any.
+    /// Checks for dead processes, if a check is due, for a call that found no room and does not
+    /// wait. Returns the error that this call must return, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
         if !L::World::SHARED {
@@ -88,8 +90,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if due || self.number.taken().is_some() { self.heard(due) } else { None }
     }
 
-    /// Works as [`Producer::refused`], for a handle that has just armed a waker. If there is an
-    /// error, leaves it to the next call and disarms. Returns whether there is one.
+    /// Works as [`Producer::refused`], for a handle that has just registered a waker. If there is
+    /// an error, removes the waker, leaves the error to the next call, and returns `true`.
     pub(crate) fn hears_of_death(&mut self) -> bool {
         let Some(death) = self.refused() else { return false };
         self.disarm();
@@ -97,7 +99,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         true
     }
 
-    /// Returns what this handle has heard of deaths.
+    /// Returns the error that this handle has learned from dead processes, if any. `due`: a check
+    /// for dead processes is due.
     #[cold]
     fn heard(&self, due: bool) -> Option<WaitError> {
         let control = &self.core.control;
@@ -113,9 +116,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         S::reserve(self, len)
     }
 
-    /// Takes positions beside other handles of this process, or alone. The path of a handle that
-    /// has always been alone is inlined wherever a program publishes: as a call, it would cost as
-    /// much as the claim.
+    /// Takes positions, whether or not this process has other handles. The path of a handle that
+    /// has always been alone is inlined wherever a program publishes, because a function call would
+    /// cost as much as the claim itself.
     #[inline(always)]
     pub(super) fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
@@ -154,8 +157,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.find_shared_room(len)?;
         }
         if company == Company::Now {
-            // The swap itself finds out whether `next` is outdated. A load before the swap would
-            // fetch the claim word's cache line once more while other producers claim.
+            // The compare-and-swap itself finds out whether `next` is outdated. A load before the
+            // swap would fetch the claim word's cache line once more while other producers claim.
             return self.swap_claim_word(len).or_else(|word| self.claim_again(word, len));
         }
         Ok(self.claim_alone(len))
@@ -192,8 +195,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which producers have claimed.
     ///
-    /// Called only if another handle may have moved the word: each skipped call saves a load that
-    /// would wait for the handle's own last store to it.
+    /// Called only if another handle may have moved the claim word. Each skipped call saves a load
+    /// that would wait for this handle's own last store to the claim word.
     #[inline(always)]
     fn read_claim_word(&self) -> Result<u64, Refusal> {
         self.open_position(ClaimWord(self.core.control.positions.claim().load(Relaxed)))
@@ -221,8 +224,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.find_room(len)
     }
 
-    /// Takes one position without waiting. `None`: the ring is full. An error tells of the graph's
-    /// end, or of a death.
+    /// Takes one position without waiting. `None`: the ring is full. An error says that the graph
+    /// has ended, or that a process has died.
     #[inline]
     pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
         loop {
@@ -275,8 +278,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         mut refusal: Refusal,
         deadline: Option<Instant>,
     ) -> Result<u64, ClaimError> {
-        // A round that ends because a position seemed free, and was not, has not looked at the
-        // deadline. Other producers can cause any number of such rounds.
+        // The deadline is checked here, because a round may end without such a check: a position
+        // seemed free, and another producer took it. Other producers can cause any number of such
+        // rounds.
         let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let mut round = 0u64;
         loop {
@@ -334,8 +338,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether a wait can end: `len` positions from `next` on are free, or the ring takes no more
-    /// claims.
+    /// Returns whether a wait can end: `len` positions from `next` on are free, or the ring takes
+    /// no more claims.
     ///
     /// The check may run under a wait queue's lock, because it changes only the sentinel and
     /// notifies no queue.
@@ -382,8 +386,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Registers `waker` in the wait queue and returns `false`, if no claim of `len` positions
-    /// could succeed now. If the caller must try to claim again, returns `true` and registers no
+    /// If no claim of `len` positions could succeed now, registers `waker` in the wait queue and
+    /// returns `false`. If the caller must try to claim again, returns `true` and registers no
     /// waker.
     pub(crate) fn arm_for_room(&mut self, len: u64, waker: &Waker) -> bool {
         self.give_up_open_claim();
@@ -414,8 +418,8 @@ struct Room<'c, E, L: Layout, S> {
     len: u64,
     /// Deadline of the call.
     deadline: Option<Instant>,
-    /// The stage that holds the room back. Other producers may take the awaited slots. Then the
-    /// wait goes on for later ones, which another stage may hold.
+    /// The stage that still holds the awaited slots. If other producers take these slots, the wait
+    /// goes on for later slots, which another stage may hold.
     slowest: usize,
     sharing: PhantomData<S>,
 }

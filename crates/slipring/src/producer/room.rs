@@ -14,9 +14,10 @@ const FETCH_DISTANCE: u64 = 256;
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Returns whether `limit` leaves room for `len` positions from `next` on.
     ///
-    /// A valid room is at most the ring's capacity. If it is more, other producers have claimed
-    /// past this handle's outdated `limit`. `next` may be wrong if other producers have claimed
-    /// 2^62 positions or more since this handle last learned the claim word.
+    /// The room, `limit - next`, is valid if it is at most the ring's capacity. If it is larger,
+    /// other producers have claimed past this handle's outdated `limit`. `next` may be wrong if
+    /// other producers have claimed 2^62 positions or more since this handle last learned the claim
+    /// word.
     #[inline(always)]
     pub(crate) fn knows_room(&self, len: u64) -> bool {
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
@@ -37,8 +38,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
-        // No stage releases an event that its only producer has not published, but another process
-        // of a segment may say so. Believed once, it would lift the gate for ever.
+        // No stage can release an event that the only producer has not published, but a damaged
+        // word of a segment may say so. If this handle believed such a word once, the gate would
+        // stay too high for ever.
         let is_beyond = || ahead(limit, self.next.wrapping_add(capacity)) > 0;
         if !S::MANY && L::World::SHARED && is_beyond() {
             return Err(Refusal::Wait(WaitError::Damaged));
@@ -72,10 +74,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         (FETCH_DISTANCE / self.slots.stride().max(1) as u64).max(1)
     }
 
-    /// Decides up to which position publications fetch lines of later slots: up to the end of the
-    /// room, if the slowest stage is some lines behind. That stage has read these slots a lap ago,
-    /// so its core still has their lines, and does not need them until they are published. A stage
-    /// that keeps up would soon look at the lines itself.
+    /// Decides up to which position publications fetch the cache lines of later slots. If the
+    /// slowest stage is several lines behind, they fetch up to the end of the room: that stage has
+    /// read these slots a lap ago, so its core still has their lines, and does not need them until
+    /// the slots are published. If the stage keeps up, publications fetch nothing, because the
+    /// stage would soon load the lines itself.
     fn find_fetch_end(&mut self) {
         let (room, distance) = (self.limit.wrapping_sub(self.next), self.fetch_distance());
         let lag = self.core.capacity().wrapping_sub(room);
@@ -83,12 +86,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.fetch_until = if fetches { self.limit.wrapping_sub(distance) } else { self.next };
     }
 
-    /// Fetches the line of a slot behind the one at `seq`, which was just published, for the later
-    /// store to it. Only a single producer may, because other producers might be filling that slot.
+    /// Fetches the cache line of a later slot than the one at `seq`, which was just published, so
+    /// that the producer's store to that slot finds the line. Called only with a single producer,
+    /// because another producer might be filling that slot.
     ///
-    /// Stores that miss wait in the store buffer, in order. A thread that publishes at full speed
-    /// fills the buffer and waits for each line in turn, which took 3 ns of 8 for each event. A
-    /// thread that works between two publications gains nothing, and loses up to a nanosecond.
+    /// Stores that miss the cache wait in the store buffer, in order. A thread that publishes at
+    /// full speed fills the buffer, and then waits for each line in turn. Without the fetch, this
+    /// wait took 3 of the 8 ns that each event took. A thread that does other work between two
+    /// publications gains nothing by the fetch, and loses up to a nanosecond.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&self, seq: u64) {
         if !S::MANY && ahead(self.fetch_until, seq) > 0 {

@@ -1,7 +1,7 @@
-//! How a ring's only producer, and one of several, take positions and end.
+//! How producers take positions and end: the only producer of a ring, and one of several producers.
 //!
-//! The invariants are those of [`producer`](crate::producer): I1 for taking positions, and I4 for
-//! the end.
+//! The module [`producer`](crate::producer) states the invariants: I1 for taking positions, and I4
+//! for the ring's end.
 
 use crate::base::sync::{Relaxed, twin};
 use crate::producer::handle::{Many, Producer, Refusal, Single, sealed};
