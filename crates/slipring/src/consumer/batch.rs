@@ -2,11 +2,11 @@
 //!
 //! Invariants
 //! - I1: a handle lends one batch at a time, because a batch borrows its handle mutably. While the
-//!   batch lives, only it moves the handle's position.
+//!   batch lives, only the batch moves the handle's position.
 //! - I2: a batch that is dropped or forgotten without a release does not move its handle's
 //!   position, so the handle lends the same events again.
-//! - I3: a batch never gives out `&mut EventsMut`. A caller with two of them could swap the views
-//!   of two batches, and use a view after its own batch was released.
+//! - I3: a batch never gives out `&mut EventsMut`. With two such references, a caller could swap
+//!   the views of two batches, and then use a view after its own batch was released.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -63,8 +63,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// Releases the batch's events to the next stages or, if none follows, their slots to the
     /// producers.
     ///
-    /// A release costs one store to a line that other threads read. It also checks the wait queue
-    /// of each party that may wait for it, and the calling thread wakes those that do.
+    /// A release costs one store to a cache line that other threads read. The call also checks the
+    /// wait queue of each party that may wait for the release, and wakes the threads that sleep
+    /// there.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(1, || 0u64)?;
@@ -167,7 +168,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
 
 impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     /// Returns a mutable reference to the event at `offset` from the batch's first event. `None`:
-    /// the batch has none there, and indexing (`batch[offset]`) would panic.
+    /// the batch has no event at `offset`, and indexing (`batch[offset]`) would panic.
     ///
     /// Example: [`Batch::iter_mut`].
     #[inline]

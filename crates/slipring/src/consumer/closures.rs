@@ -182,7 +182,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             {
                 break;
             }
-            // A call that held the whole ring would leave the producer nothing to fill meanwhile.
+            // If a call held the whole ring, the producer would have no slot to fill meanwhile.
             if position.next().wrapping_sub(position.first_unreleased()) >= max_held {
                 position.release();
             }
@@ -222,7 +222,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 }
 
-/// On drop, releases the handled events, also if the closure panics (I1).
+/// A guard whose drop releases the handled events, also if the closure panics (I1).
 struct ReleaseOnDrop<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> {
     consumer: &'c mut Consumer<E, A, C, L>,
 }

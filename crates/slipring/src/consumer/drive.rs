@@ -56,12 +56,14 @@ impl Upcoming {
     }
 }
 
-/// Finds the next events to handle, at most `max`. If the next run is long, this function polls
-/// only that run, and the handler goes on to the runs behind it. That reads memory in address
-/// order. If the runs are short, the function first gathers `least` events, or all that are
-/// available. A short run often lies in a cache line that the producer is still writing, and a
-/// consumer that loaded stamps and events from it in turn would wait for the line at each event.
-/// With `least` 0, the handler goes from run to run in any case; see [`Pace::is_sparse`].
+/// Finds the next events to handle, at most `max`.
+///
+/// - If the next run is long, the function polls only that run, and the handler goes on to the runs
+///   behind it. So memory is read in address order.
+/// - If the runs are short, the function first gathers `least` events, or all that are available. A
+///   short run often lies in a cache line that the producer is still writing. A consumer that
+///   loaded stamps and events from this line in turn would wait for the line at each event.
+/// - With `least` 0, the handler goes from run to run in any case; see [`Pace::is_sparse`].
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -112,7 +114,8 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     (progress, outcome)
 }
 
-/// On drop, advances the position over the handled events, also if the handler panics (I1).
+/// A guard whose drop advances the position over the handled events, also if the handler panics
+/// (I1).
 struct AdvanceOnDrop<'a, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'a mut P,
     progress: Progress,
@@ -164,7 +167,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             pace.keeps_up = true;
             break;
         }
-        // First, because the pace also learns from a stride that ends where the pass does.
+        // The pace counts the events before the loop ends the pass, because it also learns from a
+        // stride that ends with the pass.
         let starves = || position.state().has_starving_follower(position.first_unreleased());
         let is_due = pace.is_release_due(progress.handled, starves);
         // A shard also holds the events of other shards that it has passed over.

@@ -152,9 +152,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Lends up to `max` events that are available now, without waiting. With `max` 0, the returned
     /// batch is empty.
     ///
-    /// If no event is available, the call costs one load of a line that the upstream writes. A
-    /// stage with several dependencies loads at least one line for each dependency.
-    /// Over a [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where
+    /// If no event is available, the call costs one load of a cache line that the upstream writes.
+    /// A stage with several dependencies loads at least one line for each dependency. In a
+    /// [`Contiguous`](crate::Contiguous) ring, the call first pauses for up to a microsecond if
     /// events come densely.
     ///
     /// ```
@@ -251,7 +251,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Returns the name of the stage or producer for which a wait waits.
+    /// Returns the name of the stage or producer for which this handle waits.
     #[cold]
     fn awaited(&self) -> Name {
         self.position.state().control().plan.name_of(self.position.waits_for())
@@ -266,9 +266,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
-    /// Whether calls of the user's own loop pause where events come densely. An immediate next look
-    /// at a cursor would take its line from the producer at each publication. With stamps, such
-    /// pauses gain nothing.
+    /// Whether calls of the user's own loop pause if events come densely. Without a pause, the next
+    /// load of a cursor would take the cursor's cache line away from the producer at each
+    /// publication. In a ring with stamps, such pauses gain nothing.
     pub(super) const PAUSES: bool =
         View::<E, L>::CURSOR && <C::Position<E, L> as Availability<E, L>>::MAY_PAUSE;
 
@@ -300,8 +300,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             if self.position.holds_whole_ring() {
                 return Err(WaitError::WaitsForItself(self.stage()).into());
             }
-            // A wait that ends because an event is there does not look at the deadline, and other
-            // processes may again and again show an event that is then not there.
+            // A wait that ends because an event seems to be available does not check the deadline.
+            // Other processes may show such an event again and again, so the loop checks the
+            // deadline here.
             if waited && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Unmet::TimedOut);
             }
@@ -344,8 +345,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Returns why no event will come any more, or tells of a death. The caller has just polled and
-    /// found no event.
+    /// Returns why no event will come any more, or the error that reports a dead process. The
+    /// caller has just polled and found no event.
     #[inline(always)]
     pub(crate) fn ended_or_refused(&mut self) -> Option<WaitError> {
         self.position.flush_if_new();
@@ -355,8 +356,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Checks for deaths, if that is due, on behalf of a call that found no event and does not
-    /// wait. Returns the error of that call, if any.
+    /// Checks for dead processes, if a check is due, for a call that found no event and does not
+    /// wait. Returns the error that this call must return, if any.
     #[inline]
     pub(crate) fn refused(&mut self) -> Option<WaitError> {
         if !L::World::SHARED {
@@ -367,8 +368,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         if due || state.task.taken().is_some() { self.heard(due) } else { None }
     }
 
-    /// Works as [`Consumer::refused`], for a handle that has just armed a waker. If there is an
-    /// error, leaves it to the next call and disarms. Returns whether there is one.
+    /// Works as [`Consumer::refused`], for a handle that has just registered a waker. If there is
+    /// an error, removes the waker, leaves the error to the next call, and returns `true`.
     pub(crate) fn hears_of_death(&mut self) -> bool {
         let Some(death) = self.refused() else { return false };
         self.position.disarm();
@@ -377,7 +378,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         true
     }
 
-    /// Returns what this handle has heard of deaths.
+    /// Returns the error that this handle has learned from dead processes, if any. `due`: a check
+    /// for dead processes is due.
     #[cold]
     fn heard(&self, due: bool) -> Option<WaitError> {
         let state = self.position.state();

@@ -3,8 +3,9 @@
 //!
 //! Invariants
 //! - I1: a [`LentEvents`] has the events that its consumer's poll has found (position::I2), and the
-//!   published runs directly behind them. None of them is released while it lives.
-//! - I2: it gives each event out once, because its methods consume it.
+//!   published runs directly behind these events. The consumer releases none of them while the
+//!   `LentEvents` lives.
+//! - I2: a [`LentEvents`] gives each event out once, because its methods consume it.
 
 use std::marker::PhantomData;
 

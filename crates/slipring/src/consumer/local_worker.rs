@@ -1,7 +1,7 @@
 //! Workers of a pool whose ring belongs to one process. They take a chunk by one compare-and-swap
 //! of the pool's claim word.
 //!
-//! The invariants are those of [`worker`](crate::consumer::worker).
+//! The module [`worker`](crate::consumer::worker) states the invariants.
 
 use crate::base::edge;
 use crate::base::sync::{Instant, Relaxed, twin};

@@ -12,7 +12,8 @@ pub(crate) mod sealed {
     /// The access of a handle to events: `Reading` or `Writing`.
     pub trait Access: 'static {}
 
-    /// Which events a handle sees, and among which other handles.
+    /// The delivery of events to a handle: which events the handle sees, and which other handles
+    /// share the stage's events with it.
     pub trait Delivery: 'static {
         /// Position of the handle.
         #[doc(hidden)]

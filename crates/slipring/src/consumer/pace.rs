@@ -7,14 +7,14 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target of the longest time between two releases that wake no sleeper. The loop exceeds it by up
-/// to one interval of the clock's readings. A release and the readings before it cost about 200 ns
-/// under a backlog, which is less than two percent of the target.
+/// Target of the longest time between two releases that wake no sleeper. The loop exceeds the
+/// target by up to one interval between two readings of the clock. A release and the readings
+/// before it cost about 200 ns under a backlog, which is less than two percent of the target.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Least time between two releases, in multiples of the time that a release takes. A release that
 /// wakes a sleeper takes 1 to 15 µs.
 const RELEASE_SHARE: u32 = 50;
-/// Upper bound of the target of the longest time between two releases.
+/// Upper bound of [`Pace::release_after`], the target of the longest time between two releases.
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
 /// Target time between two readings of the clock. A reading takes 20 to 40 ns, and costs up to 80
 /// ns, because it holds up the processor's work on the next event.
@@ -25,10 +25,10 @@ const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
 const STRIDE: Duration = Duration::from_micros(1);
 /// Length of a stride, in events, before the loop has learned from the clock how long a stride is.
 /// Events that come at random times come in groups of a few, and a reading of the clock inside of
-/// such a group delays the rest of it.
+/// such a group delays the rest of the group.
 const FIRST_STRIDE: u64 = 8;
-/// Number of strides before the clock's first reading, for a loop whose strides grow: 1, 2, 4 and 8
-/// events.
+/// Number of strides before the clock's first reading, for a loop whose strides grow. These strides
+/// have 1, 2, 4 and 8 events.
 const FIRST_STRIDES: u64 = 4;
 /// Upper bound of a stride's length, in events.
 const LONGEST_STRIDE: u64 = 256;
@@ -42,9 +42,9 @@ const MOST_STRIDES: u64 = 64;
 ///   stage;
 /// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
 ///   follows a stage or is followed by one), or a worker of a pool has handled its chunk;
-/// - about `RELEASE_AFTER` has passed since the last release, or fifty times as long as the last
-///   release took that was due by time in this backlog; about a microsecond in a stage that may
-///   retry events.
+/// - about `RELEASE_AFTER` has passed since the last release or, if an earlier release in this
+///   backlog was due by time, fifty times as long as that release took. In a stage that may retry
+///   events, this limit is about a microsecond.
 ///
 /// A release under a backlog costs much more than a store: it takes a cache line away from the
 /// threads that poll the line, and they then take cache lines away from this thread. So a stage
@@ -53,8 +53,8 @@ const MOST_STRIDES: u64 = 64;
 /// of the stage.
 ///
 /// In a graph with more threads than cores, a stride takes 16 microseconds, and a stage holds a
-/// quarter of the ring in any case. A later stage that received few events would take a core for a
-/// moment, and the two switches of threads would cost more than the events.
+/// quarter of the ring in any case. If a later stage received only few events, it would take a core
+/// for a moment, and the two thread switches would cost more than the events.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -62,8 +62,8 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of positions at which a stage that holds so many releases them: a quarter of the
-    /// ring, or an eighth in a graph of several levels that has enough cores.
+    /// Number of held positions at which a stage releases them: a quarter of the ring, or an eighth
+    /// in a graph of several levels that has enough cores.
     pub(crate) max_held: u64,
     /// Length of the current stride, in events. At the end of each stride, the loop looks for a
     /// later stage that starves.
@@ -81,13 +81,15 @@ pub(crate) struct Pace {
     strides: u64,
     /// Number of strides and of events since the clock's last reading.
     since_reading: (u64, u64),
-    /// The clock's last reading, and the last reading before the last release or the first reading
-    /// after a wait, whichever is later. `None`: the clock was not read since the loop last handled
-    /// all available events.
+    /// Two readings of the clock: the last one, and the one from which the time since the last
+    /// release is measured. The second is the last reading before the last release, or the first
+    /// reading after a wait, whichever is later. `None`: the clock was not read since the loop last
+    /// handled all available events.
     readings: Option<(Instant, Instant)>,
     /// Target of the longest time between two releases.
     release_after: Duration,
-    /// Whether the next release is due because of that time. Such a release is timed.
+    /// Whether the next release is due because `release_after` has passed. The loop measures how
+    /// long such a release takes.
     is_release_timed: bool,
     /// Whether the loop releases at the end of each stride.
     after_each_stride: bool,
@@ -96,8 +98,9 @@ pub(crate) struct Pace {
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
     /// Whether the last pass found few events, and came to their end. The load of a stamp that the
-    /// producer is about to write takes as long as a hand-over, and gathered events wait for it. So
-    /// sparse events are handled one by one, each before the next stamp is loaded.
+    /// producer is about to write takes as long as handing an event over, and events that were
+    /// gathered before would wait for that load. So the loop handles sparse events one by one, each
+    /// before it loads the next stamp.
     pub(crate) is_sparse: bool,
 }
 
@@ -182,8 +185,8 @@ impl Pace {
         is_due || self.after_each_stride || starves()
     }
 
-    /// Reads the clock, and learns how long a stride is. Returns whether the last release is longer
-    /// ago than a stage may hold events under a backlog.
+    /// Reads the clock, and learns how long a stride is. Returns whether more time has passed since
+    /// the last release than a stage may hold events under a backlog.
     #[cold]
     #[inline(never)]
     fn read_clock(&mut self) -> bool {
@@ -244,7 +247,7 @@ impl Pace {
         let now = clock();
         let took = now.saturating_duration_since(began);
         self.release_after = took.saturating_mul(RELEASE_SHARE).clamp(RELEASE_AFTER, LONGEST_HOLD);
-        // The time of the release is no time of the handler.
+        // The time that the release took does not count as time of the handler.
         self.readings = Some((now, now));
     }
 
@@ -256,7 +259,8 @@ impl Pace {
     }
 
     /// Notes that the loop goes on after a pause, in which the thread may have run other stages.
-    /// `now`: the clock's reading, if there is one. All handled events are released.
+    /// `now`: the clock's reading, if the caller has read it. The caller has released all handled
+    /// events.
     #[inline(always)]
     pub(crate) fn resume(&mut self, now: Option<Instant>) {
         self.readings = now.map(|now| (now, now));

@@ -10,12 +10,12 @@
 //! Invariants
 //! - I1: `released <= next <= live_end`. Every position in `[next, live_end)` is published, is no
 //!   tombstone, and was released by every dependency of the stage. Only the position's owner
-//!   changes the three. For a worker, its bound and its chunk's end take the places of `released`
-//!   and `live_end`.
+//!   changes these three fields. A worker has its bound instead of `released`, and its chunk's end
+//!   instead of `live_end`.
 //! - I2: a stage may access an event from the poll that finds it until its release. Later stages
 //!   and the producers access it only after the release.
-//! - I3: a consumer never lends a tombstone to a handler. It passes over it, and releases its slots
-//!   as it releases an event's slot.
+//! - I3: a consumer never lends a tombstone to a handler. It passes over the tombstone, and
+//!   releases the tombstone's slots as it releases an event's slot.
 
 use crate::consumer::spacing::CallSpacing;
 use crate::errors::{Cause, WaitError};
@@ -112,8 +112,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
-    /// Notes that the thread may have done other work since the last call, so that this time does
-    /// not count as time of the handler.
+    /// Notes that the thread may have done other work since the last call, so that the handler's
+    /// time does not include that work.
     #[inline(always)]
     fn resume(&mut self) {}
 
@@ -132,8 +132,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// position. While a wait lasts, another party may become the slowest one.
     fn waits_for(&self) -> usize;
 
-    /// Returns the position of the event that ends a wait. Meanwhile a pool's other workers may
-    /// take it, and the wait goes on for a later one.
+    /// Returns the position of the event that ends a wait. During the wait, another worker of the
+    /// pool may take that event, and then the wait goes on for a later event.
     fn awaited(&self) -> u64 {
         self.next()
     }
@@ -149,8 +149,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().status.check_running()
     }
 
-    /// Whether the stream goes on, so that [`Availability::ended`] need not look for its end. Empty
-    /// polls dominate a consumer's cost, and this check is their only one.
+    /// Whether the stream goes on, so that [`Availability::ended`] need not search for the stream's
+    /// end. Empty polls dominate a consumer's cost, and this is the only check that they make.
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
         !self.state().control().status.is_over()
@@ -163,8 +163,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         if self.is_undisturbed() { None } else { self.see_end() }
     }
 
-    /// Works as [`Availability::find_end`], and tells askers of an end: this handle may have been
-    /// the last one whose releases they waited for.
+    /// Works as [`Availability::find_end`]. If the stream has ended, also notifies the threads that
+    /// wait for answers to requests: they may have waited for the releases of this handle only.
     #[cold]
     fn see_end(&self) -> Option<WaitError> {
         let ended = self.find_end();
@@ -180,9 +180,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().core.control.status.ended(self.next())
     }
 
-    /// Looks whether producers of other processes have passed over the position at which this
-    /// consumer waits, so that no event will ever come. Only damage does that. After the result
-    /// `true`, [`Availability::check`] returns an error.
+    /// Checks whether producers of other processes have passed over the position at which this
+    /// consumer waits. That happens only in a damaged segment, and then no event will ever come. If
+    /// the method returns `true`, [`Availability::check`] returns an error from then on.
     #[cold]
     fn finds_damage(&self) -> bool {
         false
@@ -214,7 +214,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) flushed: LocalCounts,
     /// Whether a batch or a tombstone was counted since the last flush.
     pub(crate) has_new_counts: bool,
-    /// Number of batches at the last counted wait of a task; `u64::MAX`: none was counted.
+    /// Number of batches at the last counted wait of a task; `u64::MAX`: no wait was counted.
     pub(crate) armed_at: u64,
     /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
@@ -236,21 +236,21 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) task: TaskNumber,
     /// Results that this handle's futures return before they give the thread back.
     pub(crate) budget: TaskBudget,
-    /// When this handle's refused calls check for deaths.
+    /// Schedule by which this handle's refused calls check for dead processes.
     pub(crate) checks: <L::World as World>::Checks,
     /// Whether the last call of `poll` that found events found few; see
     /// [`Pace::is_sparse`](crate::consumer::pace::Pace::is_sparse).
     pub(crate) is_sparse: bool,
-    /// When calls of the user's own loop pause; used by handles that follow a cursor.
+    /// Rule by which calls of the user's own loop pause; used by handles that follow a cursor.
     pub(crate) calls: CallSpacing,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
-    /// Creates the state of a handle of `stage`. Creating `learned` runs user code, which may
-    /// panic. The caller creates it before it counts the handle or pins a position, so that a panic
-    /// leaves neither behind.
+    /// Creates the state of a handle of `stage`. The caller creates `learned` first, before it
+    /// counts the handle or pins a position: the creation runs user code, and a panic there must
+    /// leave neither a counted handle nor a pinned position.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
@@ -295,8 +295,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.first_polls
     }
 
-    /// Asks again with how many polls a wait begins: with none, where the graph has more threads
-    /// than cores.
+    /// Updates the number of polls with which a wait begins: no polls, if the graph has more
+    /// threads than cores.
     pub(crate) fn refresh_first_polls(&mut self) {
         self.first_polls = self.control().first_polls(self.stage);
     }

@@ -22,7 +22,7 @@ pub trait Role {
         true
     }
 
-    /// Called before the events before `end` are touched for the first time.
+    /// Called before the stage first touches the events that lie before `end`.
     #[inline(always)]
     fn lend(&self, _end: u64) {}
 
@@ -30,7 +30,7 @@ pub trait Role {
     #[inline(always)]
     fn bound(&self, _end: u64) {}
 
-    /// Called where the words by which events are found contradict each other. Afterwards,
+    /// Called if the words by which the position finds events contradict each other. From then on,
     /// [`Role::refusal`] returns an error.
     fn find_damage(&self) {}
 

@@ -2,8 +2,8 @@
 //! a shard.
 //!
 //! The search for available events is in [`search`]. This module moves the position over events,
-//! releases them, and finds the stream's end. The invariants are those of
-//! [`position`](crate::consumer::position).
+//! releases them, and finds the stream's end. The module [`position`](crate::consumer::position)
+//! states the invariants.
 
 mod search;
 
@@ -146,7 +146,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Tells the seat that `len` events are lent, before the handler touches them. Returns `len`.
+    /// Stores on the seat that `len` events are lent, before the handler touches these events.
+    /// Returns `len`.
     #[inline(always)]
     pub(crate) fn lend(&self, len: u64) -> u64 {
         self.role.lend(self.next.wrapping_add(len));
@@ -159,7 +160,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     fn false_end(&self) -> Option<WaitError> {
         let last = self.state.control().status.last_position()?;
         // The events up to the last position fit into the ring, because this stage has released
-        // none of them. All of them are published, so a stage that goes by stamps finds them.
+        // none of them. All of these events are published, so a stage that finds events by stamps
+        // finds them all.
         let beyond = last.wrapping_sub(self.released) > self.state.core.capacity();
         let behind = ahead(last, self.next) < 0;
         let missing = self.reads_stamps && last != self.next && !self.has_available();
@@ -204,8 +206,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             && L::World::is_end(self.state.control(), self.next)
     }
 
-    /// Returns whether this position has no event, and is where the next run of one of several
-    /// processes begins.
+    /// Returns whether this position knows of no event and, in a segment with several producers,
+    /// lies where the next run begins.
     fn waits_for_run(&self) -> bool {
         L::World::SHARED
             && self.state.control().plan.many_producers
@@ -214,9 +216,10 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             && self.is_at_boundary()
     }
 
-    /// Returns whether no run contains `next`, at which this position knows of no event. The
-    /// frontier of other stages may lie in the middle of a run, whose stamp stands at its first
-    /// slot only. The sentinel stands at the end of a run.
+    /// Returns whether `next`, at which this position knows of no event, lies outside of all runs.
+    /// If the position follows the frontier of other stages, `next` may lie in the middle of a run,
+    /// and the run's stamp stands only at its first slot. The sentinel always stands at the end of
+    /// a run.
     fn is_at_boundary(&self) -> bool {
         let at_sentinel = || {
             let (plan, core) = (&self.state.control().plan, &self.state.core);
@@ -226,7 +229,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.reads_stamps || at_sentinel()
     }
 
-    /// Returns why no event will come any more, as far as this handle and the status know.
+    /// Returns why no event will come any more, if this handle or the status knows a reason.
     fn known_end(&self) -> Option<WaitError> {
         let ended = self
             .role
@@ -342,7 +345,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
     fn runs(&self) -> Runs {
         match self.reads_stamps {
             false => Runs::Hidden,
-            // A seat must know of each event before the handler touches the event.
+            // The seat must record each event before the handler touches the event.
             true if L::World::SHARED => Runs::Polled,
             true => Runs::Walked,
         }

@@ -9,10 +9,12 @@
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
 //! - I2: a shard accesses only its own events. It passes over the events of other shards, and
 //!   releases their positions, too. Each shard of a stage has a released position, and the stage's
-//!   frontier is the least of them: a shard that released only its own events would hold it up.
+//!   frontier is the least of these positions. A shard that released only its own events would hold
+//!   the frontier up.
 //! - I3: an event whose key function panicked belongs to no shard. The panic fails the graph.
-//! - I4: a shard of a segment tells its seat of its own events only, up to the last one that it is
-//!   about to lend. So what comes again after a death is what the dead process may have touched.
+//! - I4: a shard of a segment stores on its seat the end of its own events only, up to the last
+//!   event that it is about to lend. So after the death of the shard's process, exactly the events
+//!   that the process may have touched come again.
 
 use crate::base::sync::twin;
 use crate::consumer::drive::GATHER_AT_LEAST;
@@ -26,7 +28,8 @@ use crate::ring::waits::Place;
 use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
-/// The position of one shard, whose role `R` is that of a shard of one process, or of a segment's.
+/// The position of one shard. The role `R` says whether the shard belongs to a ring of one process
+/// or to a segment.
 pub struct ShardPosition<E, L: Layout, R: Role = ShardRole> {
     /// The underlying position, which goes through the events of all shards.
     sequence: SequentialPosition<E, L, R>,
@@ -72,7 +75,7 @@ impl<E, L: Layout, R: Role> ShardPosition<E, L, R> {
         &self.sequence
     }
 
-    /// Searches for available events of all shards, where none is known.
+    /// Searches for available events of all shards. Called if no event is known.
     fn find(&mut self) {
         let found = self.sequence.find(GATHER_AT_LEAST);
         // A search also ends at a tombstone, and events may follow it.

@@ -15,14 +15,15 @@ const DENSEST: u32 = 8;
 /// Density with which a loop begins to pause: so low that the first two pauses show whether pauses
 /// gather events.
 const FIRST_DENSITY: u32 = DENSEST / 2;
-/// Upper bound of [`Spacing::patience`]. A loop that pauses in vain so rarely loses half a
-/// microsecond in four thousand events.
+/// Upper bound of [`Spacing::patience`]. With this patience, a loop whose pauses gather nothing
+/// loses half a microsecond in four thousand events.
 const MOST_PATIENCE: u32 = 4096;
 /// Least number of events that make a pause worth its delay. A pause that gathers a single event
 /// delays it and saves nothing.
 const GATHERED: u64 = 3;
-/// Longest pause after a dense pass, in spacings. A shorter pause does not get away from an
-/// upstream that publishes an event every three nanoseconds.
+/// Longest pause after a dense pass, in spacings. After a shorter pause, the loop would still poll
+/// the lines that the upstream is writing, if the upstream publishes an event every three
+/// nanoseconds.
 const LONGEST_PAUSE: u32 = 4;
 
 /// The spacing of a stage's loop. The loop pauses only after a pass that came to the end of the
@@ -33,10 +34,11 @@ const LONGEST_PAUSE: u32 = 4;
 ///   delay an event and save nothing.
 /// - After a *dense* pass, the loop pauses for up to four spacings. During a pass of `DENSE` or
 ///   more events, the upstream writes about as many events as the loop handles. After a pause of
-///   only one spacing, the loop would poll the line that the upstream is still writing. It also
-///   pauses after the next short pass.
-/// - After a pass of `long` or more events, the loop does not pause, nor in a small ring after one
-///   of `short` to `DENSE - 1` events: the upstream might fill the ring during a pause.
+///   only one spacing, the loop would poll the line that the upstream is still writing. The loop
+///   also pauses after the next short pass.
+/// - After a pass of `long` or more events, the loop does not pause, because the upstream might
+///   fill the ring during a pause. For the same reason, the loop in a small ring does not pause
+///   after a pass of `short` to `DENSE - 1` events.
 pub(crate) struct Spacing {
     /// One spacing, in spin hints.
     spacing: u32,
@@ -50,31 +52,33 @@ pub(crate) struct Spacing {
     /// Number of polls of the last wait that found nothing; `None`: the loop has not waited since
     /// the last pass.
     polls: Option<u32>,
-    /// A measure of how densely events come. While the loop does not pause, a wait of at most a
-    /// quarter of a spacing raises the measure, and a longer wait lowers it. A pass without a wait
-    /// before it says nothing, because its events may have come while the handler worked. While the
-    /// loop pauses, a pause that gathers `GATHERED` events raises the measure up to `DENSEST`, and
-    /// a pause that gathers fewer lowers it.
+    /// A measure of how densely events come.
+    ///
+    /// - While `pauses` is `false`, a wait of at most a quarter of a spacing raises the measure,
+    ///   and a longer wait lowers it. A pass without a wait before it changes nothing, because its
+    ///   events may have come while the handler worked.
+    /// - While `pauses` is `true`, a pause that gathers `GATHERED` events raises the measure, up to
+    ///   `DENSEST`, and a pause that gathers fewer events lowers it.
     density: u32,
     /// Whether the loop pauses after short passes. The loop begins to pause when `density` reaches
     /// `patience`, and stops when `density` reaches 0.
     pauses: bool,
     /// The density at which the loop begins to pause. It doubles each time the loop stops pausing,
-    /// and is `DENSEST` again when pauses have gathered events several times in a row. The waits
-    /// for the answers of another thread are short, too, if that thread answers fast. There each
-    /// pause delays an answer, and the short waits never end.
+    /// and is `DENSEST` again when pauses have gathered events several times in a row. Without the
+    /// doubling, a stage that waits for the answers of a fast thread would pause again and again:
+    /// its waits are short, too, but each pause only delays an answer.
     patience: u32,
-    /// Length of the pause after a dense pass, in spin hints. It grows slowly, and halves when
-    /// `max_held` events came during a pause.
+    /// Length of the pause after a dense pass, in spin hints. The length grows slowly, and halves
+    /// when `max_held` events came during a pause.
     dense_pause: u32,
     /// Whether the loop has paused after its last pass, which was dense.
     paused_densely: bool,
 }
 
 impl Spacing {
-    /// Creates the spacing of a loop over a ring of `capacity` slots, which holds at most
-    /// `max_held` events. `spacing` is one spacing, in spin hints. If not `timed`, the loop never
-    /// pauses.
+    /// Creates the spacing of a loop over a ring of `capacity` slots. The loop's stage holds at
+    /// most `max_held` events. `spacing` is one spacing, in spin hints. If `timed` is `false`, the
+    /// loop never pauses.
     pub(crate) fn new(capacity: u64, max_held: u64, spacing: u32, timed: bool) -> Spacing {
         let quarter = capacity / 4;
         Spacing {
@@ -153,9 +157,9 @@ impl Spacing {
     }
 }
 
-/// The spacing of a loop of the user's own, over a handle that follows a cursor. Each call that
-/// takes events decides whether the next call pauses before it looks at the cursor. The time that
-/// the loop spends between two calls comes on top of the pause.
+/// The spacing of the user's own loop, for a handle that follows a cursor. Each call that takes
+/// events decides whether the next call pauses before it loads the cursor. The loop's own work
+/// between two calls adds to the pause.
 pub(crate) struct CallSpacing {
     spacing: Spacing,
     /// Number of calls that found no event, since the last call that found some.
@@ -241,8 +245,8 @@ mod tests {
         assert_eq!(pauses, [0, 1, 1, 0]);
     }
 
-    /// The answers of a fast thread come after short waits, one by one, for ever. Each time that
-    /// pauses gather nothing, the loop waits twice as long before it tries again.
+    /// A fast thread's answers come one by one, each after a short wait, for ever. Each time that
+    /// pauses gather nothing, the loop waits twice as long before it tries to pause again.
     #[test]
     fn a_loop_that_pauses_in_vain_tries_ever_more_rarely() {
         let mut spacing = spacing();
@@ -256,7 +260,7 @@ mod tests {
             assert_eq!(until_pause(), Some(8 << shift));
         }
         assert_eq!([until_pause(), until_pause()], [Some(MOST_PATIENCE); 2]);
-        // Dense events end the caution.
+        // Once events come densely again, the loop pauses as readily as at first.
         assert_eq!((0..MOST_PATIENCE).filter(|_| after_wait(&mut spacing, 0, 1) != 0).count(), 1);
         assert!((0..8).all(|_| after_wait(&mut spacing, 0, GATHERED) == 1));
         assert_eq!((0..5).map(|_| after_wait(&mut spacing, 0, 1)).sum::<u32>(), 3);
@@ -288,7 +292,7 @@ mod tests {
         });
     }
 
-    /// A pause during which the upstream fills the ring would stop the upstream.
+    /// If the upstream filled the ring during a pause, the upstream would have to wait.
     #[test]
     fn a_dense_pause_is_shorter_than_the_upstream_needs_to_fill_the_ring() {
         let mut spacing = Spacing::new(1024, 256, HINTS, true);

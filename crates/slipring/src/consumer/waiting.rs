@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. The field `flushed` holds the
-//!   counts at the last flush, and each flush adds the difference to the graph's counters. It stays
-//!   correct if a wait panics.
+//!   counts at the last flush, and each flush adds the difference to the graph's counters. The
+//!   field stays correct if a wait panics.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -20,8 +20,8 @@ use crate::ring::waits::{Awaited, Place, SelfWait, Unmet, Waiter, WaitingTask};
 use crate::ring::world::{Watched, World as _};
 use crate::wait::{HandleLearner, WaitStrategy as _};
 
-/// Time after which a thread that runs stages, and waits for an event in one of their handlers,
-/// looks for other stages to run.
+/// Interval at which a thread that waits for an event inside a stage's handler looks for other
+/// stages that it can run meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Methods that count a handle's events and batches.
@@ -65,7 +65,8 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         self.state_mut().has_new_counts = false;
     }
 
-    /// Counts the wait of a task, or of another owner of a waker: once until the next batch.
+    /// Counts the wait of a task, or of another owner of a waker. Repeated calls before the next
+    /// batch count as one wait.
     fn count_armed(&mut self) {
         let state = self.state_mut();
         if state.armed_at != state.counts.batches {
@@ -106,9 +107,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         }
     }
 
-    /// Waits on a thread that runs stages of this ring, inside of one of their handlers, and runs
-    /// other stages meanwhile. Their events notify other queues than this handle's, so the thread
-    /// looks for them after each [`LOOK_AGAIN`].
+    /// Waits inside the handler of a stage, on a thread that runs stages of this ring, and runs
+    /// other stages of the ring meanwhile. The events of these stages notify other queues than this
+    /// handle's queue, so the thread looks for them once per [`LOOK_AGAIN`].
     #[cold]
     #[inline(never)]
     fn wait_helping(&mut self, deadline: Option<Instant>) -> Result<(), Unmet> {
@@ -121,7 +122,9 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
                 return Ok(()); // The caller polls again.
             }
             let look = now.checked_add(LOOK_AGAIN);
-            // A timeout of the strategy's own is longer than that, and cannot be told from it.
+            // The end of this interval could not be distinguished from a timeout of the strategy.
+            // So if the strategy has a timeout, the thread does not look for other stages
+            // meanwhile.
             let look =
                 look.filter(|_| core.control.plan.wait_of(self.state().stage).timeout().is_none());
             let until = deadline.into_iter().chain(look).min();
@@ -134,8 +137,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
     /// Spins until a poll is due, for the wait's first polls. Returns whether a poll is due.
     ///
-    /// It does nothing else, because everything that a wait does after its last poll delays the
-    /// event.
+    /// The function does nothing else, because everything that a wait does after its last poll
+    /// delays the event.
     #[inline]
     fn wait_shortly(&mut self) -> bool {
         for poll in 0..self.state().first_polls() {
@@ -178,7 +181,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             (waited, stats, next.slowest)
         };
         let state = self.state_mut();
-        // A strategy without first polls may have ended the wait as early.
+        // A strategy without first polls may also have ended the wait before it read the clock or
+        // slept.
         if stats.time.is_zero() && stats.sleeps == 0 {
             state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
         }
@@ -224,9 +228,10 @@ impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 /// The next event of a position, as the subject of a wait.
 struct NextEvent<'g, E, L: Layout, P> {
     position: &'g P,
-    /// The counts that the wait has flushed, once it outlasted its first polls.
+    /// The counts that the wait has flushed; `None`: the wait has not outlasted its first polls.
     flushed: &'g mut Option<LocalCounts>,
-    /// The slowest of the parties that the position follows, as each poll in vain finds it.
+    /// The slowest of the parties that the position follows. Each poll that finds no event updates
+    /// it.
     slowest: usize,
     /// Whether the position follows several parties.
     joins: bool,
@@ -265,8 +270,8 @@ impl<E, L: Layout, P: Availability<E, L>> Awaited for NextEvent<'_, E, L, P> {
     }
 }
 
-/// On drop, stores `learned` and `flushed` in the position's `ConsumerState`, also after a panic of
-/// the wait strategy (I1).
+/// A guard whose drop stores `learned` and `flushed` in the position's `ConsumerState`, also after
+/// a panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,

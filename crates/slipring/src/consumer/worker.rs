@@ -2,8 +2,8 @@
 //! order. The stages behind the pool see the events in order.
 //!
 //! Invariants
-//! - I1: exactly one worker took each position before the claim word's: the worker whose
-//!   compare-and-swap moved the word past it. The word moves only past published events and
+//! - I1: exactly one worker took each position before the claim word's position: the worker whose
+//!   compare-and-swap moved the claim word past it. The word moves only past published events and
 //!   tombstones, and only past positions that the pool's dependencies have released.
 //! - I2: while a worker holds a chunk, a shared line holds the chunk's bound: a position no later
 //!   than the chunk's first unreleased event. A worker stores bounds on its own line; the bound of
@@ -37,8 +37,8 @@ use crate::ring::world::World;
 use crate::wait::HandleLearner;
 
 /// Target time for handling one chunk. Taking, timing and releasing a chunk takes about 200 ns,
-/// which is less than two percent of it. It is short enough that the workers of a pool finish a
-/// burst at about the same time.
+/// which is less than two percent of the target. The target is short enough that the workers of a
+/// pool finish a burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(16);
 /// Largest length of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
@@ -56,7 +56,7 @@ pub trait WorkerRole: Sized {
     /// Returns whether the pool has a chunk that another worker left.
     fn has_orphans<E, L: Layout>(worker: &WorkerPosition<E, L, Self>) -> bool;
 
-    /// Called at the end of a chunk that was timed.
+    /// Called when a timed chunk ends.
     #[inline(always)]
     fn chunk_ended(&mut self, _now: Instant, _notice: impl FnOnce() -> Option<Duration>) {}
 
@@ -123,14 +123,16 @@ pub struct WorkerPosition<E, L: Layout, R: WorkerRole> {
     pub(crate) chunk_ended: Option<Instant>,
     /// Whether another worker won the last race for a chunk.
     pub(crate) contended: bool,
-    /// The position at which the pool has ended, once this worker was told.
+    /// The position at which the pool has ended; `None`: this worker has not found the pool's end
+    /// yet.
     ended_at: Cell<Option<u64>>,
 }
 
 /// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
 pub(crate) enum Offer {
     Nothing,
-    /// A chunk of events: its length, and the number of events of its last run that lie behind it.
+    /// A chunk of events: its length, and the number of events that remain of its last run after
+    /// the chunk.
     Chunk(u64, u64),
     /// A tombstone: the number of its positions that the worker can take.
     Tombstone(u64),
@@ -382,7 +384,7 @@ impl<E, L: Layout, R: WorkerRole> ConsumerPosition<E, L> for WorkerPosition<E, L
 }
 
 impl<E, L: Layout, R: WorkerRole> Availability<E, L> for WorkerPosition<E, L, R> {
-    /// A worker that pauses does not help the pool's other workers.
+    /// A worker never pauses, because it could not help the pool's other workers meanwhile.
     const MAY_PAUSE: bool = false;
 
     fn runs(&self) -> Runs {
@@ -500,8 +502,9 @@ impl<E, L: Layout, R: WorkerRole> WorkerPosition<E, L, R> {
     /// because another worker may leave a chunk that this worker has to finish.
     pub(crate) fn pool_ended(&self) -> Option<WaitError> {
         let control = self.state.control();
-        // Another worker that lost a race for a chunk may show its bound late, and the frontier
-        // then seems to go back. An end that was told stays.
+        // Another worker that lost a race for a chunk may show its old bound for a moment, and then
+        // the pool's frontier seems to go back. So the worker keeps the end that it has once
+        // returned.
         if let Some(end) = self.ended_at.get() {
             return control.status.ended(end);
         }

@@ -81,8 +81,8 @@ fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
     }
 }
 
-/// A colleague that was held up before it stores the bound of a chunk that another worker has taken
-/// meanwhile.
+/// The second worker is held up before it stores the bound of a chunk, and the first worker has
+/// taken that chunk meanwhile. The pool's frontier then seems to go back.
 #[test]
 fn an_end_that_a_worker_was_told_is_final() {
     let ring: Ring<Interleaved> = ring(4, false);
@@ -114,7 +114,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
             "the worker does not see the end at {at}"
         );
-        // Dropping the worker that never polled is no failure.
+        // Dropping a worker that never polled does not fail the graph.
         drop(Consumer::<u64, crate::Writing, crate::Pooled>::worker(
             ring.clone(),
             0,

@@ -1,9 +1,9 @@
 //! How a [`SequentialPosition`] finds available events: by stamps or by a frontier.
 //!
 //! In a ring with stamps, a consumer finds available events by stamps if its stage has no
-//! dependencies and is no tap. Other consumers load a frontier: that of their stage's dependencies,
-//! a single producer's cursor, or the sentinel. With many producers, they also load stamps, to
-//! recognise tombstones. The invariants are those of [`position`](crate::consumer::position).
+//! dependencies and is no tap. Other consumers load a frontier: their dependencies' frontier, a
+//! single producer's cursor, or the sentinel. With many producers, they also load stamps, to
+//! recognise tombstones. The module [`position`](crate::consumer::position) states the invariants.
 
 use super::SequentialPosition;
 use crate::base::sync::twin;
@@ -14,8 +14,8 @@ use crate::ring::stamp::Stamp;
 use crate::ring::words::ahead;
 use crate::ring::world::World;
 
-/// Largest number of times that a search of a seated handle passes over tombstones, at most a lap
-/// of them each time.
+/// Largest number of times that one search of a seated handle passes over tombstones. Each time,
+/// the search passes over at most a lap of tombstones.
 const TOMBSTONE_ROUNDS: u32 = 64;
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
@@ -23,7 +23,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// stopped. Every position before `end` is published.
     pub(crate) fn know_until(&mut self, end: u64) {
         if ahead(end, self.live_end) > 0 && self.reads_stamps {
-            // Given-up positions of several producers have stamps, and are no events.
+            // With several producers, given-up positions have stamps, too, but hold no events.
             let all_live = !self.state.control().plan.many_producers;
             if twin!("tombstones-assumed-live": all_live => true) {
                 (self.live_end, self.run_end) = (end, end);
@@ -81,8 +81,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Looks for an event until one is known, or until none is available. Returns whether one is
-    /// known.
+    /// Searches until an event is known, or until no event is available. Returns whether an event
+    /// is known.
     #[inline(always)]
     pub(super) fn find_any(&mut self) -> bool {
         let mut rounds = 0;
@@ -240,8 +240,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Keeps the known events of a seated stage within the ring. Other processes write the words by
-    /// which events are found, whatever these words say. Returns whether the words are whole.
+    /// Keeps the known events of a seated stage within the ring, even if another process has
+    /// damaged the words by which the stage finds events. Returns `false` if these words claim more
+    /// events than the ring has slots.
     #[inline(always)]
     fn keep_within_ring(&mut self) -> bool {
         if L::World::SHARED {
