@@ -1,11 +1,12 @@
-//! Claims of several producers that are processes of their own.
+//! Claims of several producers, each of which is a process of its own.
 //!
 //! A compare-and-swap of a plain claim word would not say afterwards which producer won, and the
 //! winner may die before its next instruction. So the claim word names the seat of its last winner,
-//! and that seat holds the winner's *intent*: begin and end of its claim. A producer that claims
+//! and that seat holds the winner's *intent*: begin and end of its claim. The producer that claims
 //! next first *records* that claim: it stamps the claim's first slot, the *head*, with the winner's
-//! seat. Then it swaps the claim word, which names its own seat afterwards. So the claim word tells
-//! the last claim, and the heads tell all claims before that are not published or given up yet.
+//! seat. Then the producer swaps the claim word, which names its own seat afterwards. So the claim
+//! word shows the last claim, and the heads show all earlier claims that are not yet published or
+//! given up.
 //!
 //! A producer that claims again, and has seen no other claim since its own, has nothing to record,
 //! because its own claim has ended. It stores its intent and swaps the claim word, which costs what
@@ -14,16 +15,17 @@
 //! Invariants
 //! - I1: a producer stores its intent before the claim word names it, and its next intent only
 //!   after the claim has ended: after its slots are stamped. So while the claim word names a seat
-//!   and tells the end of its intent, the intent is that of the last claim, or of one that has
-//!   ended.
+//!   and its position is the end of that seat's intent, the intent belongs to the last claim, or to
+//!   a claim that has ended.
 //! - I2: a swap of the claim word replaces the name of a seat only after that seat's claim is
-//!   recorded, or has ended. So a claim that has not ended is told by the claim word or by its head
-//!   (`edge::intended`).
-//! - I3: the head of a claim changes last, when all else of the claim is stamped. To publish a
-//!   claim's front, its producer first records the head of the rest, and stores where that is. So a
-//!   process that repeats a recovery finds the claim, or finds nothing left to do.
-//! - I4: a head is recorded by a swap from a stamp of an earlier lap. A claim that has ended has
-//!   stamped its head, and no slot has the stamp of an earlier lap again.
+//!   recorded, or has ended. So the claim word or the claim's head shows each claim that has not
+//!   ended (`edge::intended`).
+//! - I3: the head of a claim changes last, after all other slots of the claim are stamped. Before a
+//!   producer publishes a claim's front, it records the head of the rest, and stores the position
+//!   of that head. So a process that repeats a recovery finds the claim, or finds that nothing is
+//!   left to do.
+//! - I4: a head is recorded by a compare-and-swap that expects a stamp of an earlier lap. A claim
+//!   that has ended has stamped its head, and no slot gets the stamp of an earlier lap again.
 
 use std::ops::Range;
 
@@ -66,9 +68,10 @@ pub(crate) struct ProducerSeat<'a> {
     pub(crate) words: &'a Seat,
 }
 
-/// Returns whether the claim `claim` of the producers' seat `number` has neither been published nor
-/// given up, as far as the claim word and then the stamp of the claim's head say, in a ring of `1
-/// << shift` slots. `false`, also: the producer has not won the claim.
+/// Returns whether `claim`, of the producers' seat `number`, is neither published nor given up,
+/// judged by the claim word `last` and by `stamp`, the stamp of the claim's head, which the caller
+/// loaded after `last`. The ring has `1 << shift` slots. The result is also `false` if the producer
+/// has not won the claim.
 pub(crate) fn is_open(
     last: SeatedClaim,
     stamp: u64,
@@ -81,15 +84,16 @@ pub(crate) fn is_open(
         || twin!("last-claim-ignored": is_last() => false)
 }
 
-/// Records the claim of another producer that ends at `end`, as the claim word `last` says, unless
-/// the claim has ended (I2).
+/// Records the claim of another producer, unless that claim has ended (I2). The claim word `last`
+/// names the producer's seat, and the claim ends at `end`.
 #[inline]
 pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u64) {
     let (control, slots, number) = (&core.control, &core.slots, last.seat());
     let seats = control.seats_of(control.plan.producer_party());
     let Some(seat) = seats.get(number as usize) else { return }; // a damaged word
-    // The begin is loaded first. If the producer has stored its next intent since, its claim has
-    // ended, and the end, or both, tell that (I1).
+    // The begin of the intent is loaded before its end. If the producer has stored its next intent
+    // meanwhile, its claim has ended. Then the loaded end differs from `end`, or begin and end
+    // together are no claim (I1).
     let (lo, hi) = seat.intent();
     let is_claim = hi == end && (1..=core.capacity()).contains(&hi.wrapping_sub(lo));
     if !twin!("unrecorded": is_claim => false) {
@@ -104,16 +108,17 @@ pub(crate) fn record<E, L: Layout>(core: &Core<E, L>, last: SeatedClaim, end: u6
 }
 
 /// Returns whether a position is further ahead than any producer may claim. Only a damaged claim
-/// word is there.
+/// word has such a position.
 #[cold]
 pub(crate) fn is_out_of_reach<E, L: Layout>(core: &Core<E, L>, seq: u64) -> bool {
     // A boundary of a first stage is at or beyond what the gating stages have released.
     ahead(seq, boundary(core)) > core.capacity() as i64
 }
 
-/// Returns whether producers have passed over `at`, a position at which a party waits, and at which
-/// a run may begin. Only damage does that: a position before the claim word's was claimed, so it
-/// has a stamp of its lap, or a producer whose intent holds it.
+/// Returns whether producers have passed over `at`, a position at which a party waits and at which
+/// a run may begin. That happens only in a damaged segment: each position before the claim word's
+/// position was claimed, so its slot has a stamp of its lap, or the intent of a producer contains
+/// it.
 #[cold]
 pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
     let (control, slots) = (&core.control, &core.slots);
@@ -125,15 +130,17 @@ pub(crate) fn is_passed_over<E, L: Layout>(core: &Core<E, L>, at: u64) -> bool {
         ahead(at, lo) >= 0 && ahead(hi, at) > 0
     };
     let is_held = control.seats_of(control.plan.producer_party()).iter().any(|seat| holds(seat));
-    // The stamp is loaded last: a producer that no longer holds the position has stamped it.
+    // The stamp is loaded last, because a producer whose intent no longer contains the position has
+    // stamped it.
     !is_held && stamp::is_free(slots.word_at(at), at, slots.shift())
 }
 
-/// About how far behind a claim, in bytes of slots, the line is that a producer fetches beforehand.
+/// Distance from a claim to the later cache line that a producer fetches in advance, in bytes of
+/// slots; approximate.
 const FETCH_AHEAD: u64 = 128;
 
-/// Fetches the line of a slot that the caller will claim soon, if no other producer claims in
-/// between. The last stage has just read the slots, so a publication waits for the line to come
+/// Fetches the cache line of a slot that the caller will claim soon, unless another producer claims
+/// it first. The last stage has just read the slots, so a publication waits for the line to come
 /// from that stage's core, and the next swap of the claim word waits for the publication's stores.
 #[inline(always)]
 pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
@@ -141,9 +148,9 @@ pub(crate) fn prefetch<E, L: Layout>(core: &Core<E, L>, claimed: u64) {
     prefetch::for_store(core.slots.stamp(claimed.wrapping_add(slots)));
 }
 
-/// Claims the positions `claim` for the owner of `seat`. The gating stages have released them, and
-/// the claim that `last` tells is recorded or has ended. Returns `false` if the claim word is no
-/// longer `last`.
+/// Claims the positions `claim` for the owner of `seat`. The gating stages have released these
+/// positions, and the claim that `last` shows is recorded or has ended. Returns `false` if the
+/// claim word is no longer `last`.
 #[inline(always)]
 pub(crate) fn claim(
     control: &Control,
@@ -160,7 +167,7 @@ pub(crate) fn claim(
     won
 }
 
-/// Records the head of what stays of a claim, `at`, before the claim's front is published (I3).
+/// Records `at` as the head of a claim's rest, before the claim's front is published (I3).
 pub(crate) fn split<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>, at: u64) {
     // SAFETY: slots::I1; the core is alive.
     let head = unsafe { &*core.slots.stamp(at) };
@@ -172,7 +179,8 @@ pub(crate) fn split<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>, at:
 /// step may be repeated, because the caller may die, too.
 pub(crate) fn give_up<E, L: Layout>(core: &Core<E, L>, seat: ProducerSeat<'_>) {
     let (slots, ProducerSeat { number, words: seat }) = (&core.slots, seat);
-    // Loaded before the heads, because a producer records a head before it swaps the claim word.
+    // The claim word is loaded before the heads, because a producer records a head before it swaps
+    // the claim word.
     let last = core.control.positions.last_claim();
     let (lo, hi) = seat.intent();
     let is_inside = |at: u64| (1..=core.capacity()).contains(&hi.wrapping_sub(at));

@@ -1,20 +1,21 @@
 //! The end of a ring whose producers are processes of their own.
 //!
-//! A producer that closes the ring may find no room, or may die. So it says that the ring is
-//! *closing*, and sets a bit of the claim word, behind which no producer claims. The end of the
-//! stream is the claim word's position, and each first stage that comes to it stores it as the last
+//! A producer that closes the ring may find no room, or may die. So it marks the ring as *closing*,
+//! and then sets a bit of the claim word, after which no producer claims. The end of the stream is
+//! the claim word's position. Each first stage that reaches this position stores it as the last
 //! position.
 //!
 //! Invariants
 //! - I1: a ring is closing before its claim word is closed. A stage or a producer that finds the
-//!   claim word open in a closing ring closes it, because the closer may have died in between. So
-//!   all find the same end, and a producer that others have not kept from claiming claims a lap
-//!   more at most.
-//! - I2: the last producer that leaves closes. A producer is staying from when it owns its seat
+//!   claim word open in a closing ring closes it, because the closing process may have died in
+//!   between. So all processes find the same end, and a producer that still finds the claim word
+//!   open claims at most one more lap.
+//! - I2: the last producer that leaves closes. A producer stays from the time when it owns its seat
 //!   until it stores that it leaves (`edge::last_out`).
-//! - I3: a handle looks for the end only at a position at which a run may begin: a handle that goes
-//!   by stamps is at the end of a run, and so are the sentinel, and a pool's claim word without
-//!   events left in a run. So it has passed all claims before the end.
+//! - I3: a handle checks for the end only at a position at which a run may begin. Such positions
+//!   are the position of a handle that reads stamps at the end of a run, the sentinel, and a pool's
+//!   claim word when no events are left in its run. So the handle has passed all claims before the
+//!   end.
 
 use crate::base::sync::twin;
 use crate::ring::control::Control;
@@ -32,8 +33,8 @@ pub(crate) fn is_end(control: &Control, at: u64) -> bool {
 }
 
 /// Stores that a producer leaves, for the producer itself or for the process that recovers it.
-/// Closes the ring, if no other producer is staying (I2). The dead do not stay, also if they are
-/// not recovered yet.
+/// Closes the ring, if no other producer stays (I2). A dead producer does not count as staying,
+/// even if no process has recovered it yet.
 pub(crate) fn leave(control: &Control, world: &impl World, seat: &Seat) {
     seat.leave(); // SYNC[last-out]: of two leavers, one sees the other
     let seats = control.seats_of(control.plan.producer_party());

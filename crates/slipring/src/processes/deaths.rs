@@ -1,13 +1,15 @@
-//! The processes that share a segment, as one of them sees them while it waits or polls.
+//! What one process of a segment knows of the other processes, and when it checks whether they
+//! live.
 //!
-//! A party that waits asks once a *notice* whether the party that it waits for has died. The
-//! consequence was declared when the segment was made.
+//! A waiting party checks once per *notice* whether the party that it waits for has died. The
+//! declaration of the segment states the notice, which is the longest time between two checks, and
+//! what happens after a death ([`OnDeath`]).
 //!
 //! Invariants
 //! - I1: a death is never concluded from time that passed. Only a [`Proof`] says that a participant
 //!   is dead.
-//! - I2: each handle keeps its own dates ([`DeathChecks`]), so no handle's check puts another's
-//!   off.
+//! - I2: each handle keeps its own schedule of checks ([`DeathChecks`]), so a check by one handle
+//!   does not delay the check of another.
 
 use std::time::Duration;
 
@@ -19,23 +21,23 @@ use crate::processes::reactors::Reactors;
 use crate::ring::seat::Seat;
 use crate::ring::world::Recover;
 
-/// Says whether the participants of a segment live.
+/// Source of proof that participants of a segment are dead.
 pub trait Proof: Send + Sync {
     /// Returns whether the participant `number` is dead. A participant that is dead stays dead
     /// until its number is given to another process.
     fn is_dead(&self, number: u32) -> bool;
 
-    /// Calls `settle` with the proof that the participant `number` is dead, and then makes its
-    /// number free. Meanwhile no other thread or process settles what the participant left. Returns
-    /// `false`, without a call, if the participant lives, has left, or is being recovered, or if
-    /// the proof cannot be had.
+    /// Calls `settle` while it holds the proof that the participant `number` is dead, and then
+    /// frees the participant's number. During the call, no other thread or process settles what the
+    /// participant left. Returns `false` without a call of `settle` if the participant lives, has
+    /// left, or is being recovered by another process, or if the proof is not available.
     fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool;
 
-    /// Returns the process id of a participant, for messages; 0: it is not known.
+    /// Returns the process id of a participant, for messages; 0: the id is not known.
     fn pid(&self, number: u32) -> u32;
 
-    /// Returns the loss of the segment's name, if waiting calls must return it. Waiting parties ask
-    /// once a notice.
+    /// Returns the error that waiting calls must return because the segment's name is lost, if it
+    /// is lost. Waiting parties call this method once per notice.
     fn lost_name(&self) -> Option<NameLost> {
         None
     }
@@ -49,17 +51,19 @@ pub trait Proof: Send + Sync {
 
 /// The effect of a process's death on the parties that wait for its stage or producer.
 ///
-/// A pool is dead once none of its workers lives, and one of them has died: while another worker
-/// lives, it finishes the events of the dead one, and the parties that wait for the pool wait on.
-/// The same holds for several producers. Shards do not replace each other: a dead shard counts once
-/// the parties wait for it.
+/// - A pool counts as dead once no worker lives and at least one worker has died. While another
+///   worker lives, that worker finishes the events of the dead one, and the parties that wait for
+///   the pool go on waiting.
+/// - Several producers count as dead by the same rule. While another producer lives, the dead
+///   producer's claim is given up, and the stages go on with the events of the living producers.
+/// - Shards do not replace each other, so a dead shard has the effect as soon as other parties wait
+///   for it.
 ///
-/// Of several producers, only the death of the last living one has the effect: while another one
-/// lives, the claim of the dead one is given up, and the stages go on with the events of the
-/// others. A party whose last handle has left is not dead, also if others of the party died before.
+/// A party whose last handle has left does not count as dead, even if other handles of the party
+/// died before.
 ///
-/// The death of a tap's reader has no such effect: the parties that wait for it remove it and go
-/// on.
+/// The death of a tap's reader has no such effect: the parties that wait for the reader remove it
+/// and go on.
 ///
 /// ```
 /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -77,33 +81,35 @@ pub trait Proof: Send + Sync {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDeath {
-    /// They wait until another process takes the dead one's place. A wait still ends by its
-    /// deadline and by the end of the graph.
+    /// The waiting parties wait until another process takes the dead one's place. A wait still ends
+    /// at its deadline and at the end of the graph.
     #[default]
     Wait,
-    /// Their calls return [`WaitError::PeerDead`](crate::WaitError::PeerDead). A later call waits
-    /// again.
+    /// The calls of the waiting parties return [`WaitError::PeerDead`](crate::WaitError::PeerDead).
+    /// A later call waits again.
     Tell,
     /// The graph fails.
     Fail,
-    /// The ring closes behind the last event that was published, as if the producer had left: the
-    /// stages handle what is there, and end. Only producers can have this.
+    /// The ring closes behind the last published event, as if the producer had left: the stages
+    /// handle all published events, and end. Only producers can have this effect.
     Close,
 }
 
-/// The death of a process that had a place of a party. Of several deaths, the greatest is told.
+/// The death of a process that had a place of a party. If several processes of the party died,
+/// waiting calls report the greatest death, in the order of this type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Death {
-    /// Whether what the process left is not settled yet. Such a death is told before others.
+    /// Whether no process has settled yet what the dead process left. Waiting calls report such a
+    /// death before other deaths.
     is_unsettled: bool,
-    /// The process id; 0: it is not known.
+    /// The process id; 0: the id is not known.
     pub(crate) pid: u32,
 }
 
-/// The world of a segment's ring, as one process sees it: how the process learns of deaths, and the
-/// threads that sleep for its tasks.
+/// The world of a segment's ring, as one process sees it: the way in which the process learns of
+/// deaths, and the threads that sleep on behalf of the process's tasks.
 pub struct Processes {
-    /// For each party, what happens when a process dies that has a place of the party.
+    /// For each party, the effect of the death of a process that has a place of the party.
     pub(crate) on_death: Box<[OnDeath]>,
     /// Longest time between two checks for deaths.
     pub(crate) notice: Duration,
@@ -117,13 +123,13 @@ pub struct Processes {
 /// of a handle that is dropped before its next call stays until the ring goes.
 #[derive(Default)]
 pub(crate) struct NotedDeaths {
-    /// Number of errors. Most calls load it only.
+    /// Number of noted errors. Most calls load only this number, because it is 0.
     count: Statistic,
     errors: Mutex<Vec<(u64, WaitError)>>,
 }
 
 impl NotedDeaths {
-    /// Notes an error in place of an earlier one of the task.
+    /// Notes an error for the task, in place of the task's earlier error, if any.
     pub(crate) fn note(&self, task: u64, error: WaitError) {
         let mut errors = lock(&self.errors);
         errors.retain(|(other, _)| *other != task);
@@ -149,32 +155,38 @@ impl NotedDeaths {
     }
 }
 
-/// Largest number of refused calls for each of which a handle does not read the clock.
+/// Largest number of successive refused calls that do not read the clock.
 const MOST_SKIPPED: u8 = 15;
 
-/// The dates at which a handle checks for deaths because its calls were refused: they found
-/// nothing, and did not wait.
+/// The schedule by which a handle's refused calls check for dead processes. A call is refused if it
+/// finds no event, or no room, and does not wait.
 ///
-/// A refused call checks if a notice has passed since the handle's last check. A call that follows
-/// a pause reads the clock, which costs about as much as an empty poll. A call of a tight loop
-/// mostly counts instead. After each reading that finds the clock at the same tick, the handle
-/// skips twice as many calls, up to [`MOST_SKIPPED`]; after any other reading it skips none. So
-/// the skipped calls of an even loop take less than a tick together. A loop that begins to pause
-/// may skip some calls once more.
+/// A refused call checks if a notice has passed since the handle's last check. A reading of the
+/// clock costs about as much as an empty poll, so most calls of a tight loop only count, and do not
+/// read the clock:
 ///
-/// The clock is the coarse one ([`system::coarse_nanos`]). So a check may be late by one of its
-/// ticks, of 1 to 10 ms, and a notice below a tick acts as a tick.
+/// - After a reading that finds the clock at the same tick as the reading before, the handle skips
+///   readings: twice as many as after the previous reading, plus one, and at most [`MOST_SKIPPED`].
+/// - After any other reading, the handle skips none. So a call that follows a pause reads the
+///   clock.
+///
+/// In a loop of equally long rounds, the skipped calls together take less than a tick. A loop that
+/// begins to pause may skip some calls once more.
+///
+/// The clock is the coarse one ([`system::coarse_nanos`]), whose ticks last 1 to 10 ms. So a check
+/// may be late by one tick, and a notice that is shorter than a tick acts as a notice of one tick.
 #[derive(Default)]
 pub struct DeathChecks {
     /// Number of refused calls before the next reading of the clock.
     skips: u8,
     /// Number of refused calls that the last reading decided to skip.
     skipped: u8,
-    /// Whether the last check found a death that its call could not tell.
+    /// Whether the last check found a death that its call could not return as an error.
     is_untold: bool,
     /// Time of the last reading, in nanoseconds of the coarse clock.
     read: u64,
-    /// Time of the last check, in nanoseconds of the coarse clock; 0: there was none.
+    /// Time of the last check, in nanoseconds of the coarse clock; 0: the handle has not checked
+    /// yet.
     checked: u64,
 }
 
@@ -189,10 +201,10 @@ impl DeathChecks {
         self.is_due_now(notice)
     }
 
-    /// Works as [`DeathChecks::is_due`], by the clock.
+    /// Works as [`DeathChecks::is_due`], for a call that reads the clock.
     #[inline(never)]
     fn is_due_now(&mut self, notice: Duration) -> bool {
-        // The models know no time: there, only calls that wait check.
+        // A model has no time, so in a model only waiting calls check for deaths.
         !cfg!(slipring_loom) && self.is_due_at(system::coarse_nanos(), notice)
     }
 
@@ -208,7 +220,8 @@ impl DeathChecks {
         due
     }
 
-    /// Has the next refused call check, because this one has found a death and cannot tell it.
+    /// Makes the next refused call check for deaths, because the current call has found a death and
+    /// cannot return it as an error.
     #[cold]
     pub(crate) fn tell_later(&mut self) {
         (self.skips, self.is_untold) = (0, true);
@@ -216,9 +229,9 @@ impl DeathChecks {
 }
 
 impl Processes {
-    /// Returns the death of a seat's owner, or of its last one if the seat was not taken since.
-    /// `None`: the last owner has left, or the owner lives, or another handle of the party lived
-    /// when the last owner was recovered (`seat::I4`).
+    /// Returns the death of a seat's owner. If the seat has no owner now, returns the death of its
+    /// last owner. `None`: the owner lives, or the last owner has left, or another handle of the
+    /// party lived when the last owner was recovered (`seat::I4`).
     pub(crate) fn death_of(&self, seat: &Seat) -> Option<Death> {
         let Some(owner) = seat.owner() else {
             return seat.last_death().map(|pid| Death { is_unsettled: false, pid });
@@ -230,8 +243,8 @@ impl Processes {
         (is_dead && still).then_some(Death { is_unsettled: true, pid })
     }
 
-    /// Returns whether the participant that owns a seat is dead. Notes the death on the seat
-    /// ([`Seat::find_dead`]), before any process that has not noted it can hold the proof of the
+    /// Returns whether the participant that owns a seat is dead. If it is, notes the death on the
+    /// seat ([`Seat::find_dead`]). Each process notes a death before it takes the proof of the
     /// death.
     pub(crate) fn find_dead(&self, seat: &Seat) -> bool {
         seat.owner().is_some_and(|owner| self.find_owner_dead(seat, owner))
@@ -264,7 +277,7 @@ mod tests {
     /// A tick of the coarse clock, in nanoseconds.
     const TICK: u64 = 4_000_000;
 
-    /// A handle's dates, and a count of its readings of the clock.
+    /// A handle's schedule of checks, and the number of its readings of the clock.
     #[derive(Default)]
     struct Loop {
         checks: DeathChecks,
@@ -306,7 +319,7 @@ mod tests {
             for n in 0..10_000 {
                 let now = 1_000_000_000 + n * pause;
                 if calls.call(now) {
-                    // The skipped calls of a tick may end in the next.
+                    // The calls that are skipped in one tick may reach into the next tick.
                     assert!(now - last <= 20_000_000 + 2 * TICK + pause, "{pause}: {now} {last}");
                     last = now;
                 }

@@ -1,5 +1,5 @@
-//! The delivery markers of the handles of a segment: each may follow the handle of a process that
-//! died or left.
+//! The delivery markers of the handles of a segment. Each handle may follow the handle of a process
+//! that died or left.
 
 use crate::consumer::markers::sealed::{Delivery, Holds};
 use crate::consumer::sequential::SequentialPosition;
@@ -35,7 +35,7 @@ impl Delivery for SeatedWorker {
 
 /// A delivery whose handles follow the handle of a process that died or left.
 pub trait Succeeds: Delivery {
-    /// Returns the positions that were lent before and that the handle lends again.
+    /// Returns the positions of the events that the handle lends again.
     #[doc(hidden)]
     #[allow(private_interfaces)]
     fn again<E, L: Layout>(position: &Self::Position<E, L>) -> SeqRange;
@@ -44,7 +44,8 @@ pub trait Succeeds: Delivery {
 /// A delivery whose handles lend first the events that the previous handle was lent and has not
 /// released.
 pub trait BeginsAgain: Succeeds {
-    /// Passes over those events; see `processes::successor`.
+    /// Passes over the events that the previous handle was lent and has not released; see
+    /// `processes::successor`.
     #[doc(hidden)]
     #[allow(private_interfaces)]
     fn pass_over<E, L: Layout>(position: &mut Self::Position<E, L>) -> Result<u64, WaitError>;

@@ -1,5 +1,5 @@
-//! Rings that processes share: who has which place, who has died, and what becomes of what the dead
-//! left.
+//! Rings that processes share: which process has which place, which processes have died, and how
+//! the others settle what the dead left.
 //!
 //! The rooms below serve both worlds, and call [`World`](crate::ring::world::World) where threads
 //! and processes differ. This room is the answer for processes:

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle claims only after its last claim has ended (`claims::I1`).
-//! - I2: a handle publishes the front of its claim, and then the next front, until nothing stays or
-//!   it gives up what stays.
+//! - I2: a handle publishes the front of its claim, and then the front of the rest, until no rest
+//!   is left, or until it gives the rest up.
 
 use crate::base::sync::twin;
 use crate::errors::WaitError;
@@ -100,8 +100,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
 }
 
 impl<E, L: Layout> Producer<E, L, Apart> {
-    /// Creates the producer that owns the seat with the index `seat`, in a ring of several
-    /// processes that produce. `from` is the claim word's position.
+    /// Creates the producer that owns the seat with the index `seat`, in a ring whose producers are
+    /// several processes. `from` is the claim word's position.
     pub(crate) fn seated(
         core: Owner<E, L>,
         seat: usize,
@@ -121,12 +121,14 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         ProducerSeat { number: number as u64, words: &control.membership.seats[self.seat] }
     }
 
-    /// Takes `len` positions, or those before the ring's end, if they are free now.
+    /// Takes `len` positions if they are free now. Near the ring's end, takes only the positions
+    /// before the end.
     #[inline]
     fn reserve_apart(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
-        // The swap itself finds out whether another producer has claimed since. A load before the
-        // swap would fetch the claim word's cache line once more while other producers claim.
+        // The compare-and-swap itself finds out whether another producer has claimed meanwhile. A
+        // load before the swap would fetch the claim word's cache line once more while other
+        // producers claim.
         let asked = len;
         let len = Apart::within_end(self, self.next, asked);
         if self.next == self.claim_end && self.knows_room(len) {
@@ -134,8 +136,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
             let claim = self.next..self.next.wrapping_add(len);
             if claims::claim(&self.core.control, self.own_seat(), own, claim) {
                 let seq = self.won(len);
-                // Only on this path: while other producers claim, the fetch would take the line
-                // away from them.
+                // The line is fetched only on this path. While other producers claim, the fetch
+                // would take the line away from them.
                 claims::prefetch(&self.core, self.next);
                 return Ok(seq);
             }
@@ -143,7 +145,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         self.reserve_behind(asked)
     }
 
-    /// Takes `asked` positions behind the last claim, which may be another producer's.
+    /// Takes `asked` positions behind the last claim, which may belong to another producer.
     #[inline(never)]
     fn reserve_behind(&mut self, asked: u64) -> Result<u64, Refusal> {
         let control = &self.core.control;
@@ -199,8 +201,8 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         }
     }
 
-    /// Called before the positions `[seq, seq + len)` are published. If they are the front of the
-    /// claim, the rest gets a head of its own.
+    /// Called before the positions `[seq, seq + len)` are published. If these positions are only
+    /// the front of the claim, records a head for the claim's rest.
     #[inline(always)]
     fn begin_front(&mut self, seq: u64, len: u64) {
         let end = seq.wrapping_add(len);
@@ -219,14 +221,14 @@ impl<E, L: Layout> Producer<E, L, Apart> {
         }
     }
 
-    /// Ends the producer of this handle, whose claim was published or given up. If `leaves`, the
-    /// last producer closes the ring.
+    /// Ends the producer of this handle, whose claim was published or given up. If `leaves` is
+    /// `true`, and no other producer stays, closes the ring.
     pub(crate) fn leave_seat(&self, leaves: bool) {
         let control = &self.core.control;
         let seat = self.own_seat().words;
         seat.intend_nothing();
         if leaves {
-            // A producer that has died does not keep the ring open.
+            // A dead producer must not keep the ring open.
             self.core.world.settle_dead_producers(recovery::watched(&self.core));
             closing::leave(control, &self.core.world, seat);
         } else {

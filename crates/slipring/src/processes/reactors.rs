@@ -7,11 +7,12 @@
 //!
 //! Invariants
 //! - I1: the thread owns its [`Reactor`] and a weak reference to the ring. It uses the ring by a
-//!   strong reference, which it has dropped before it comes outside (`reactor::I4`).
+//!   strong reference, which it drops before it counts as outside (`reactor::I4`).
 //! - I2: the last owner of a ring stops the threads before it drops its reference
 //!   (`owner::Owner::end`). So no thread drops the last reference, and the segment is unmapped
 //!   where the last handle is dropped.
-//! - I3: while a task is armed, the thread checks for deaths once a notice, as a waiting call does.
+//! - I3: while a task is registered, the thread checks for deaths once per notice, as a waiting
+//!   call does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -36,8 +37,8 @@ pub(crate) trait SleptFor: Send + Sync {
     fn notice(&self) -> Duration;
 
     /// Checks for deaths as a waiting party does, on behalf of the task with the number `task`.
-    /// `place` is that of the task's handle. Returns whether the task must be woken, to hear of a
-    /// death.
+    /// `place` is that of the task's handle. Returns whether the task must be woken because its
+    /// next call returns an error.
     fn watch(&self, task: u64, place: Place) -> bool;
 }
 
@@ -56,7 +57,7 @@ impl Reactors {
         Reactors { reactors, ring: OnceLock::new(), started: Statistic::new(0) }
     }
 
-    /// Gives the threads the ring. Tasks that wait earlier poll.
+    /// Gives the ring to the threads. Tasks that wait before this call poll instead.
     pub(crate) fn watch(&self, ring: Weak<dyn SleptFor>) {
         // A ring is made once.
         let _ = self.ring.set(ring);
@@ -112,13 +113,15 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
     let mut lingers_until = None;
     let mut next_check = None;
     loop {
-        // The thread of a model lingers for ever: a task that wakes an idle thread needs less care.
+        // In a model, the thread lingers for ever, because that is the harder case: waking an idle
+        // thread needs less care from a task.
         let lingers =
             cfg!(slipring_loom) || lingers_until.is_some_and(|until| Instant::now() < until);
         if !reactor.enter(lingers) {
             return;
         }
-        // A warning runs user code, which does not run inside (`reactor::I4`).
+        // A warning runs user code, and no user code runs while the thread is inside
+        // (`reactor::I4`). So warnings are held back until then.
         let turn = hold_back(|| {
             catch_unwind(AssertUnwindSafe(|| turn(reactor, ring, index, &mut next_check)))
         });
@@ -136,7 +139,7 @@ pub(crate) fn run(reactor: &Reactor, ring: &Weak<dyn SleptFor>, index: usize) {
     }
 }
 
-/// Comes outside when it is dropped.
+/// A guard whose drop records that the thread is outside.
 struct Inside<'r>(&'r Reactor);
 
 impl Drop for Inside<'_> {
@@ -153,7 +156,8 @@ fn turn(
     index: usize,
     next_check: &mut Option<Instant>,
 ) -> Option<(Vec<Task>, Duration)> {
-    // Locals are dropped in reverse order, so the ring's reference goes first (I1).
+    // Locals are dropped in reverse order, so the reference to the ring is dropped before `_inside`
+    // (I1).
     let _inside = Inside(reactor);
     let ring = ring.upgrade()?;
     let (queue, notice) = (ring.queue(index), ring.notice());

@@ -1,10 +1,14 @@
-//! How a process settles what the dead left, and finds its place in a ring from it.
+//! Recovery: how a process settles what a dead process left, and how a new process finds the
+//! position at which it goes on.
+//!
+//! To *settle* is to bring the words that the dead process left half-changed into a state from
+//! which the living processes can go on, and to free the seats of the dead process.
 //!
 //! Invariants
 //! - I1: the boundary of a first stage lies at the end of a run, its slot is not used for a later
 //!   lap, and everything before it is published (`seat::I3`).
-//! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So what a
-//!   dead producer has not stamped is not there.
+//! - I2: no stage sees an event of a claim before the stamp of the claim's first slot. So a claim
+//!   that a dead producer has not stamped has no events for the stages.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -42,7 +46,7 @@ impl<E, L: Layout> Recover for Core<E, L> {
     }
 }
 
-/// Returns a ring whose caller waits at no words that damage could make contradict each other.
+/// Returns the view of a ring for a caller that has no check for damage of its own.
 pub(crate) fn watched<E, L: Layout>(core: &Core<E, L>) -> Watched<'_> {
     Watched { control: &core.control, ring: core, is_damaged: &|| false }
 }
@@ -61,12 +65,13 @@ impl<E: Send + Sync, L: Layout<World = Processes>> SleptFor for Core<E, L> {
     }
 }
 
-/// Settles what the dead participant `dead` left on one seat, as `Recover::settle` does for all.
+/// Settles what the dead participant `dead` left on one seat, as `Recover::settle` does for all
+/// seats.
 pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u32) {
     let control = &core.control;
     let (plan, words) = (&control.plan, &control.membership.seats[seat]);
     let (party, number) = plan.place_of(seat);
-    // A seat of another owner holds nothing of the dead one.
+    // A seat that another participant owns holds nothing that the dead participant left.
     let is_own = words.owner() == Some(dead);
     match plan.stages.get(party).map(|stage| stage.delivery) {
         Some(Delivery::Tap(_)) => {
@@ -103,7 +108,8 @@ pub(crate) fn settle_seat<E, L: Layout>(core: &Core<E, L>, seat: usize, dead: u3
     }
 }
 
-/// Counts a death and frees the dead one's seat, in a party of several handles (`seat::I4`).
+/// Counts a death, and frees the seat of the dead participant, in a party of several handles
+/// (`seat::I4`).
 fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
     let others = control.seats_of(party).iter().filter_map(|other| other.owner());
     if others.into_iter().any(|other| other != dead) {
@@ -113,21 +119,22 @@ fn bury(control: &Control, party: usize, seat: &Seat, dead: u32) {
     }
 }
 
-/// Closes the ring behind what a dead single producer has published. The producer's seat is not
-/// free yet, so no other producer publishes.
+/// Closes the ring behind the last event that a dead single producer has published. The producer's
+/// seat is not free yet, so no other producer publishes meanwhile.
 fn close_behind<E, L: Layout>(core: &Core<E, L>) {
     let control = &core.control;
     if !control.status.is_closed() {
         let end = first_unpublished(core, boundary(core));
         if control.plan.cursor {
-            // The producer may have died between its stamps and its cursor.
+            // The producer may have died after it stored its stamps and before it stored its
+            // cursor.
             twin!("cursor-behind-stamps": control.positions.move_cursor(end) => ());
         }
         control.close(end);
     }
 }
 
-/// Returns the end of a run, before which a single producer has published all positions (I1).
+/// Returns the end of a run such that a single producer has published all positions before it (I1).
 pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     let control = &core.control;
     if control.plan.cursor {
@@ -145,7 +152,7 @@ pub(crate) fn boundary<E, L: Layout>(core: &Core<E, L>) -> u64 {
     twin!("walk-from-released": boundary => control.positions.position(&control.plan, first_stage))
 }
 
-/// Settles what a dead member of a tap left. The parties that waited for the member go on.
+/// Settles what a dead member of a tap left, so that the parties that waited for the member go on.
 fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dead: u32) {
     let Control { plan, positions, .. } = &core.control;
     let stage = &plan.stages[tap];
@@ -157,7 +164,8 @@ fn settle_member<E, L: Layout>(core: &Core<E, L>, tap: usize, number: usize, dea
         ahead(newest, next).clamp(0, core.capacity() as i64) as u64
     });
     unseat_member(&core.control, stage, &DeadMember { number, participant: dead, unread });
-    // The next waiting party to look for deaths would notify no party, because it finds none.
+    // The notification must come from this process: the next party that checks for deaths finds no
+    // dead member, and so notifies no party.
     let notifies = twin!("dead-member-unnotified": &stage.notifies[..] => &[]);
     core.control.waits.notify(notifies); // SYNC[left]: before
 }
@@ -190,8 +198,8 @@ fn unseat_member(control: &Control, stage: &Stage, member: &DeadMember) {
     words.bury(member.participant); // SYNC[seated]: last
 }
 
-/// Settles what a dead worker left on a seat of a pool, and returns whether that is a chunk
-/// (`processes::worker::I3`). Without a chunk, the seat's bound is idle afterwards.
+/// Settles what a dead worker left on a seat of a pool. Returns whether the worker left a chunk
+/// (`processes::worker::I3`). If it did not, the seat's bound is idle afterwards.
 fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, seat: &Seat) -> bool {
     let control = &core.control;
     let stage = &control.plan.stages[pool];
@@ -212,11 +220,11 @@ fn settle_worker<E, L: Layout>(core: &Core<E, L>, pool: usize, number: usize, se
     has_chunk
 }
 
-/// Settles what a dead producer of several left: its claim, and the end of the stream, if it died
-/// while it left as the last one.
+/// Settles what one of several producers left at its death: its claim and, if it died while it left
+/// as the last producer, the end of the stream.
 fn settle_producer<E, L: Layout>(core: &Core<E, L>, number: u64, seat: &Seat) {
     claims::give_up(core, ProducerSeat { number, words: seat });
-    // If a death closes, it counts as leaving.
+    // If the ring closes at the death of its last producer, a death counts as leaving.
     let closes = twin!("death-keeps-open": core.world.closes_at_death(&core.control) => false);
     if seat.is_leaving() || closes {
         closing::leave(&core.control, &core.world, seat);
@@ -239,8 +247,8 @@ pub(crate) fn first_unpublished<E, L: Layout>(core: &Core<E, L>, boundary: u64) 
 
 /// Clears the stamps of a dead producer's unfinished publication. `first` is the first unpublished
 /// position. A publication of several runs is stamped from back to front, so stamps of later runs
-/// may stand where the first run has none. They would come true when another producer publishes the
-/// positions before them.
+/// may stand where the first run has none. Stages would see these runs as published once another
+/// producer publishes the positions before them.
 pub(crate) fn clear_stray_stamps<E, L: Layout>(core: &Core<E, L>, first: u64) {
     for offset in 1..core.capacity() {
         let seq = first.wrapping_add(offset);

@@ -1,7 +1,7 @@
 //! The words that a process leaves on its seat, and how other processes read them.
 //!
-//! The seat itself, and how it is taken and freed, is in [`seat`](crate::ring::seat), with the
-//! invariants.
+//! The module [`seat`](crate::ring::seat) has the type [`Seat`] itself, its invariants, and the
+//! methods that take and free a seat.
 
 use std::ops::Range;
 
@@ -16,8 +16,9 @@ impl Seat {
         self.deaths.load(Relaxed) as u32
     }
 
-    /// Returns the process id of the last owner, or 0 if it is not known, if the seat is free or an
-    /// orphan because that owner died and was recovered (I4).
+    /// Returns the process id of the seat's last owner, if that owner died and was recovered, and
+    /// the seat is free or an orphan since then (I4). The result is `Some(0)` if the process id is
+    /// not known.
     pub(crate) fn last_death(&self) -> Option<u32> {
         let owner = edge::seated::see(&self.owner);
         let is_left = matches!(owner & PARTICIPANT, 0 | ORPHAN);
@@ -28,9 +29,10 @@ impl Seat {
         Some(if found >> 32 == owner >> 32 { found as u32 } else { 0 })
     }
 
-    /// Notes that the participant `dead` is dead, if it owns the seat. `proof` is called after the
-    /// owner was loaded, so it proves the death of this owner, and returns the process id of the
-    /// dead participant. Returns whether the owner is dead. Any process may call this.
+    /// Notes that the participant `dead` is dead, if this participant owns the seat and `proof`
+    /// proves its death. Returns whether both hold. `proof` returns the dead participant's process
+    /// id. It is called after the owner was loaded, so it proves the death of this owner. Any
+    /// process may call this method.
     pub fn find_dead(&self, dead: u32, proof: impl FnOnce() -> Option<u32>) -> bool {
         let owner = edge::seated::see(&self.owner);
         if owner & PARTICIPANT != u64::from(dead) {
@@ -41,25 +43,26 @@ impl Seat {
         let is_later =
             |noted: u64| ((owner >> 32) as u32).wrapping_sub((noted >> 32) as u32) as i32 > 0;
         may_die!();
-        // A process that is late does not replace the note of a later owner's death.
+        // A process that was delayed does not replace the note of a later owner's death.
         let note = |noted| is_later(noted).then_some(found);
         let _ = self.found_dead.fetch_update(Relaxed, Relaxed, note); // SYNC[last-out]: before the lock
         true
     }
 
-    /// Forgets that the last owner died, if the seat is free since. The caller has joined the
-    /// seat's party beside this seat, and so the party no longer waits for the dead one (I4).
+    /// Forgets that the last owner died, if the seat is free since then. The caller has joined the
+    /// seat's party on another seat, so other parties no longer wait because of this death (I4).
     pub(crate) fn forget_death(&self) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == 0 && self.last_death().is_some() {
-            // The change is a taking and a freeing at once, and synchronises as the free before.
+            // The change acts as if a process took the seat and freed it at once. It is part of the
+            // release sequence of the earlier free, and so synchronises as that free does.
             let freed = owner.wrapping_add(GENERATION);
             let _ = self.owner.compare_exchange(owner, freed, Relaxed, Relaxed); // SYNC[seated]
         }
     }
 
     /// Counts the death of the seat's owner, and frees the seat. Each step may be repeated, because
-    /// the process that recovers may die, too.
+    /// the recovering process may die, too.
     pub fn bury(&self, dead: u32) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT != u64::from(dead) {
@@ -70,8 +73,8 @@ impl Seat {
         self.free(dead);
     }
 
-    /// Works as [`Seat::bury`], for an owner whose party has another living handle. The seat is
-    /// then free as if it had been taken and left (I4).
+    /// Works as [`Seat::bury`], for an owner whose party has another living handle. Afterwards the
+    /// seat is free, as if another process had taken the seat and left it (I4).
     pub(crate) fn bury_beside_others(&self, dead: u32) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == u64::from(dead) {
@@ -92,7 +95,7 @@ impl Seat {
     }
 }
 
-/// Stages: what a successor begins with.
+/// Stages: the words from which a successor begins.
 impl Seat {
     /// Returns the position before which the stage was lent all events.
     pub fn held(&self) -> u64 {
@@ -129,15 +132,15 @@ impl Seat {
         self.left.store(left, Relaxed);
     }
 
-    /// Returns what [`Seat::intend_chunk`] stored last. If the owner stores another chunk
-    /// meanwhile, the values may be of both chunks.
+    /// Returns the values that [`Seat::intend_chunk`] stored last. If the owner stores another
+    /// chunk meanwhile, the values may be a mixture of both chunks.
     pub fn chunk(&self) -> (Range<u64>, u64) {
         let lo = edge::cell_taken::see_intent(&self.lo);
         (lo..edge::cell_taken::see_intent(&self.hi), self.left.load(Relaxed))
     }
 
     /// Leaves the seat's chunk to another worker. The seat's bound is the first position of the
-    /// chunk that is unfinished. The caller owns the seat, or holds its owner's proof of death.
+    /// chunk that is unfinished. The caller owns the seat, or holds the proof of the owner's death.
     pub(crate) fn leave_chunk(&self) {
         edge::orphaned::leave(&self.owner, self.owner.load(Relaxed) | ORPHAN);
     }
@@ -165,8 +168,8 @@ impl Seat {
 
 /// Members of taps.
 impl Seat {
-    /// Returns the number of events that the last member had not read when it was found dead; 0: no
-    /// member has died since a member took the seat.
+    /// Returns the number of events that the last member had not read when it was found dead; 0:
+    /// the seat's current or last member has not died.
     pub fn unread(&self) -> u64 {
         self.unread.load(Relaxed)
     }
@@ -193,7 +196,7 @@ impl Seat {
         edge::intended::intend(&self.lo, self.hi.load(Relaxed));
     }
 
-    /// Stores that the claim goes on at `seq` once its front is published.
+    /// Stores that the claim continues at `seq` after its front is published.
     pub(crate) fn split(&self, seq: u64) {
         may_die!();
         self.mid.store(seq, Relaxed);
@@ -210,12 +213,13 @@ impl Seat {
         (edge::intended::see(&self.lo), edge::intended::see(&self.hi))
     }
 
-    /// Returns the head of what stays of a claim whose front is being published.
+    /// Returns the head of a claim's rest, while the claim's front is being published.
     pub(crate) fn middle(&self) -> u64 {
         self.mid.load(Relaxed)
     }
 
-    /// Stores that the owner leaves as a producer, before it looks at the other producers.
+    /// Stores that the owner leaves as a producer. The owner stores this before it checks whether
+    /// other producers stay.
     pub(crate) fn leave(&self) {
         edge::last_out::leave(&self.state, self.owner.load(Relaxed));
     }

@@ -2,8 +2,9 @@
 //! position at which it begins, and the events that it passes over.
 //!
 //! Invariants
-//! - I1: the events that a stage, or a shard, was lent and has not released are `[released, held)`,
-//!   the first ones that its successor is lent (`seat::I2`). No stage behind has seen them.
+//! - I1: the events that a stage, or a shard, was lent and has not released are `[released, held)`.
+//!   They are the first events that the successor is lent (`seat::I2`). No later stage has seen
+//!   them.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -31,10 +32,10 @@ pub struct SeatRole {
     pub(crate) seat: NonNull<Seat>,
     /// The number of this process as a participant of the segment.
     pub(crate) participant: u32,
-    /// Number of the shard, from 0 on; of a stage without shards: 0.
+    /// Number of the shard, from 0 on; 0 if the stage has no shards.
     pub(crate) shard: usize,
-    /// Positions that the previous handle was lent and did not release: the first ones that this
-    /// handle lends.
+    /// Positions of the events that the previous handle was lent and did not release. They are the
+    /// first events that this handle lends.
     pub(crate) again: SeqRange,
     /// Highest position up to which the stage was ever lent events, by this handle or an earlier
     /// one.
@@ -76,7 +77,8 @@ impl Role for SeatRole {
     #[inline(always)]
     fn bound(&self, end: u64) {
         twin!("held-late": () => self.seat().hold(self.held.get()));
-        // A successor begins before the boundary of its predecessor, which does not go back.
+        // A successor may begin before its predecessor's boundary, and the stored boundary must not
+        // go back.
         if ahead(end, self.boundary.get()) > 0 {
             self.boundary.set(end);
             self.seat().bound(end);
@@ -92,15 +94,15 @@ impl Role for SeatRole {
         self.damaged.get().then_some(WaitError::Damaged)
     }
 
-    /// Leaves the stage's place to another handle, also where a panic drops this one: the events
-    /// that the handle has not released come again.
+    /// Leaves the stage's place to another handle, also if a panic drops this handle. The events
+    /// that this handle has not released come again.
     fn leave<E, L: Layout>(&self, _state: &ConsumerState<E, L>, _released: u64) {
         self.seat().free(self.participant);
     }
 }
 
 /// Creates the position of the handle that has just taken a seat of a stage, or of one of its
-/// shards. `shard` is the number of the seat among the stage's. The position begins where the
+/// shards. `shard` is the seat's number among the stage's seats. The position begins where the
 /// previous handle stopped.
 pub(crate) fn position<E, L: Layout>(
     core: Owner<E, L>,
@@ -169,7 +171,7 @@ pub(crate) fn pass_over<E, L: Layout>(
 ) -> Result<u64, WaitError> {
     let mut passed = 0;
     let left = |next: u64| ahead(end, next).max(0) as u64;
-    // A handle that was damaged from the start has no such events.
+    // If the handle found damage when it was created, it has no such events.
     position.check()?;
     while left(position.next()) > 0 {
         position.check()?;
@@ -189,7 +191,8 @@ pub(crate) fn pass_over<E, L: Layout>(
         passed += len;
     }
     if passed != 0 {
-        // Counted first: a death in between counts the events twice, and never not at all.
+        // The events are counted before they are released. If this process dies in between, the
+        // events may be counted twice, but never not at all.
         position.state_mut().counts.skipped += passed;
         position.flush();
         position.release();

@@ -1,12 +1,11 @@
-//! The questions that a handle may ask about the previous process at its place: which events come
-//! again, and, if the stage writes, which of them may be half-written.
+//! Queries about the previous process at a handle's place: which events come again and, if the
+//! stage writes, which of these events may be half-written.
 //!
 //! Invariants
-//! - I1: the events that a stage was lent and has not released are `[released, held)`, the first
-//!   ones that its successor is lent (`seat::I2`). No stage behind has seen them.
-//! - I2: an event cannot be unpublished: stages before this one may have handled it, and stages
-//!   behind go by this stage's frontier alone. So a handle that passes over an event releases it as
-//!   it is.
+//! - I1: the events that a stage was lent and has not released are `[released, held)`. They are the
+//!   first events that the stage's successor is lent (`seat::I2`). No later stage has seen them.
+//! - I2: an event cannot be taken back: earlier stages may have handled it, and later stages follow
+//!   only this stage's frontier. So a handle that passes over an event releases the event as it is.
 
 use crate::consumer::batch::Batch;
 use crate::consumer::handle::Consumer;
@@ -19,17 +18,18 @@ use crate::ring::slots::Layout;
 use crate::ring::words::ahead;
 
 impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
-    /// Returns the positions of the events that were lent before, to a process that died or left
-    /// without a release, and that this handle lends again. An event outside of the range is lent
-    /// for the first time. A stage that writes asks for its [`suspects`](Consumer::suspects).
+    /// Returns the positions of the events that this handle lends again: they were lent to another
+    /// process before, and that process died or left without releasing them. An event outside of
+    /// the range is lent for the first time. In a stage that writes, use
+    /// [`suspects`](Consumer::suspects).
     ///
     /// - A stage's handle lends these events first.
-    /// - A shard's handle lends those that are its own; the range also covers events of other
-    ///   shards.
-    /// - A worker finishes the chunks that other workers left, so any chunk may be such a chunk.
-    ///   The range is that of its current chunk, and
-    ///   [`Batch::redelivered`](crate::Batch::redelivered) says it for one batch. If the pool
-    ///   writes, each event in the range may be half-written.
+    /// - A shard's handle lends only the shard's own events first; the range also covers events of
+    ///   other shards.
+    /// - A worker finishes chunks that other workers left, at any time. So the range covers only
+    ///   events of the worker's current chunk, and
+    ///   [`Batch::redelivered`](crate::Batch::redelivered) returns the range for one batch. If the
+    ///   pool writes, each event in the range may be half-written.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -63,15 +63,15 @@ impl<E, A: sealed::Access, C: Succeeds, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
-    /// Returns which of the next events may be half-written: the previous process of this stage was
-    /// lent them, and died or left before it released them. They are the first events that this
-    /// handle lends. Every later event is as the stages before have left it, and so is an event
-    /// that this handle has released. A shard lends only its own events, and touches no other
-    /// shard's.
+    /// Returns the positions of the next events that may be half-written: the previous process of
+    /// this stage was lent these events, and died or left before it released them. They are the
+    /// first events that this handle lends. Every later event is as the earlier stages have left
+    /// it, and an event that this handle has released is no longer a suspect. A shard lends and
+    /// touches only its own events.
     ///
-    /// A handler repairs such an event, or marks it for the stages behind. If it can do neither,
-    /// [`pass_over_suspects`](Consumer::pass_over_suspects) leaves the suspects out.
-    /// [`Batch::suspects`](crate::Batch::suspects) counts those of a batch.
+    /// A handler should repair such an event, or mark it for the later stages. If it can do
+    /// neither, call [`pass_over_suspects`](Consumer::pass_over_suspects) to leave the suspects
+    /// out. [`Batch::suspects`](crate::Batch::suspects) returns the number of suspects in a batch.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -112,14 +112,15 @@ impl<E, C: BeginsAgain, L: Layout> Consumer<E, Writing, C, L> {
         (self.position.first_unreleased()..C::again(&self.position).end_seq()).into()
     }
 
-    /// Passes over the [`suspects`](Consumer::suspects): releases them as they are, without lending
-    /// them. Returns the number of events, which [`StageReport::skipped`] counts, too. Call it
-    /// before this handle lends an event: a later call finds nothing to pass over.
+    /// Passes over the [`suspects`](Consumer::suspects): releases these events as they are, without
+    /// lending them. Returns the number of these events, which [`StageReport::skipped`] counts,
+    /// too. Call the method before this handle lends its first event: a later call finds no suspect
+    /// to pass over.
     ///
-    /// The stages behind see the events as the previous process left them. A published event cannot
-    /// be taken back, because stages before this one may have handled it. If the stages behind must
-    /// be able to tell, mark the events in a handler instead. If the previous process took large
-    /// batches, most of the events are untouched or complete.
+    /// Later stages see the events as the previous process left them. A published event cannot be
+    /// taken back, because earlier stages may have handled it. If later stages must be able to
+    /// recognise the suspects, mark these events in a handler instead. If the previous process took
+    /// large batches, most of the suspects are untouched or complete.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {
@@ -180,7 +181,7 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn redelivered(&self) -> SeqRange {
-        // A batch lies within one chunk, and of a chunk that comes again all events come again.
+        // A batch lies within one chunk. If a chunk comes again, all of its events come again.
         let len = if self.position.again().is_empty() { 0 } else { self.len };
         SeqRange::new(self.view.first_seq(), len as usize)
     }
@@ -188,7 +189,8 @@ impl<E, A: sealed::Access, L: Layout> Batch<'_, E, A, SeatedWorker, L> {
 
 impl<E, C: BeginsAgain, L: Layout> Batch<'_, E, Writing, C, L> {
     /// Returns how many of the batch's first events may be half-written, as
-    /// [`Consumer::suspects`](crate::Consumer::suspects) says. The others are whole.
+    /// [`Consumer::suspects`](crate::Consumer::suspects) explains. The other events of the batch
+    /// are whole.
     ///
     /// ```
     /// # #[cfg(all(target_os = "linux", target_pointer_width = "64"))] {

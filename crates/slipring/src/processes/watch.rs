@@ -1,8 +1,9 @@
-//! How a waiting party hears of deaths, and what it does about them.
+//! How a waiting party learns that a process has died, and what the party then does.
 //!
-//! [`Processes`] says which participants are dead. The methods of this module know the graph: which
-//! deaths hold a waiter up, which parties are told, and what must be settled so that the others go
-//! on. How a ring settles it is in [`recovery`](crate::processes::recovery).
+//! [`Processes`] says which participants are dead. The methods of this module know the graph. They
+//! decide which deaths hold a waiter up, which waiting calls return [`WaitError::PeerDead`], and
+//! what must be settled so that the living processes go on. The module
+//! [`recovery`](crate::processes::recovery) settles what the dead left in a ring.
 
 use std::time::Duration;
 
@@ -42,9 +43,9 @@ impl World for Processes {
     }
 
     /// Checks the party that a waiter waits for, and the stages that this party waits for in turn.
-    /// Returns the error of the wait, if that party's process has died and waiters must be told, if
-    /// the waiter finds damage, or if the segment's name is lost. Fails the graph instead, if the
-    /// party's [`OnDeath`] says so.
+    /// Returns the error that ends the wait if one of these parties has died and its [`OnDeath`] is
+    /// `Tell`, if the waiter finds damage, or if the segment's name is lost. If the dead party's
+    /// [`OnDeath`] is `Fail`, fails the graph instead.
     #[cold]
     fn watch(&self, watched: Watched<'_>, waiter: &Waiter) -> Option<WaitError> {
         let Watched { control, ring, is_damaged } = watched;
@@ -71,9 +72,10 @@ impl World for Processes {
         Some(WaitError::PeerDead(Box::new(PeerDead { stage, shard, pid, seq })))
     }
 
-    /// A loop of calls that find nothing hears of deaths as a waiting call does. So does the call
-    /// of a task that was woken to hear of a death. Returns a death that the caller must be told
-    /// of, or the end of a graph that the check has failed.
+    /// Serves calls that find nothing and do not wait, so that a loop of such calls learns of
+    /// deaths as a waiting call does. It also serves the call of a task that was woken because of a
+    /// death. Returns the death as an error, if the call must return it. If the check has failed
+    /// the graph, returns the graph's failure.
     #[cold]
     fn refuse(
         &self,
@@ -84,7 +86,7 @@ impl World for Processes {
     ) -> Option<WaitError> {
         let waiter = Waiter::at(place);
         let noted = task.taken().and_then(|task| self.noted.take(task));
-        // Another process may have taken the place of the dead one since.
+        // Another process may have taken the place of the dead one since the error was noted.
         let passed = |told: &WaitError| {
             matches!(told, WaitError::PeerDead(_))
                 && self.holds_up_dead(ring.control, &waiter).is_none()
@@ -118,7 +120,8 @@ impl World for Processes {
         self.reactors.arm(waits.queue_of(plan, task.place.party), task, ready)
     }
 
-    /// A noted death stays: the handle's next call that finds nothing tells of it.
+    /// An error that was noted for the task stays: the handle's next call that finds nothing
+    /// returns it.
     fn disarm(&self, control: &Control, party: usize, number: u64) {
         // In a forked child, another thread of the parent may have held the lock.
         if control.is_own_process() {
@@ -143,8 +146,8 @@ impl World for Processes {
         closing::is_end(control, at)
     }
 
-    /// Settles what dead producers left, in a ring of several processes that produce, or one that
-    /// closes when the producer dies. The stages and the other producers then go on.
+    /// Settles what dead producers left, so that the stages and the other producers go on. Does so
+    /// in a ring with several producers, and in a ring that closes when its producer dies.
     fn settle_dead_producers(&self, Watched { control, ring, .. }: Watched<'_>) {
         if control.plan.many_producers || self.closes_at_death(control) {
             self.settle_dead(control, control.plan.producer_party(), ring);
@@ -156,7 +159,8 @@ impl World for Processes {
     }
 
     fn is_staying(&self, seat: &Seat) -> bool {
-        // A process that recovers the owner has noted its death, so the note is loaded last.
+        // A process notes the owner's death before it recovers the owner. So the seat is loaded
+        // first, and the note last.
         twin!("note-seen-early":
             !self.find_dead(seat) && seat.is_staying() => seat.is_staying() && !self.find_dead(seat)
         )
@@ -165,7 +169,7 @@ impl World for Processes {
 
 impl Processes {
     /// Checks for deaths on behalf of a thread that waits for the answer to the request at `seq`.
-    /// Returns the death of a process that holds the request up, if waiters must be told.
+    /// Returns the error that ends the wait, if a dead process holds the request up.
     pub(crate) fn watch_for_request(&self, ring: Watched<'_>, seq: u64) -> Option<WaitError> {
         let place = Place { party: ring.control.plan.producer_party(), at: seq };
         let death = self.watch(ring, &Waiter::at(place))?;
@@ -176,15 +180,15 @@ impl Processes {
         }
     }
 
-    /// Checks for deaths on behalf of a waiting task, and notes the error of its next call, if any.
-    /// Returns whether there is one.
+    /// Checks for deaths on behalf of a waiting task. If the task's next call must return an error,
+    /// notes the error and returns `true`.
     pub(crate) fn watch_for_task(&self, ring: Watched<'_>, task: u64, place: Place) -> bool {
         let death = self.watch(ring, &Waiter::at(place));
         death.map(|death| self.noted.note(task, death)).is_some()
     }
 
-    /// Returns the death for which a waiter waits, directly or through other stages, and the dead
-    /// participant's party and shard.
+    /// Returns the death that holds a waiter up, directly or through other stages, with the party
+    /// of the dead participant and, if the party is sharded, the number of its shard.
     fn holds_up_dead(
         &self,
         control: &Control,
@@ -200,8 +204,9 @@ impl Processes {
     }
 
     /// Returns the death of a participant that has a place of `party`, as [`Processes::death_of`]
-    /// does, and the number of its shard. `None`: there is none, or no party must hear of it. Of
-    /// several producers, and of a pool's workers, the others hear once none lives.
+    /// does, and the number of its shard, if the party is sharded. `None`: no participant of the
+    /// party has died, or waiting calls must not return the death. The death of a pool's worker, or
+    /// of one of several producers, counts only once no other one lives.
     fn death_in(&self, control: &Control, party: usize) -> Option<(Option<usize>, Death)> {
         if matches!(self.on_death.get(party)?, OnDeath::Wait | OnDeath::Close) {
             return None;
@@ -216,8 +221,8 @@ impl Processes {
         if seats.len() > 1 && seats.iter().any(lives) {
             return None;
         }
-        // A closing ring needs no producer. The last producer that has said that it leaves closes,
-        // also if it dies before it has.
+        // A closing ring needs no producer. If the last producer dies after it has begun to leave,
+        // the ring closes all the same.
         let leaves = |seat: &Line<Seat>| seat.is_leaving();
         let ends = || control.status.is_closing() || seats.iter().any(leaves);
         if party == control.plan.producer_party() && twin!("leaver-told": ends() => false) {
@@ -227,8 +232,9 @@ impl Processes {
         Some((None, death))
     }
 
-    /// Returns the number of a shard that holds a stage up, and the death of its owner. Of several
-    /// such shards, one that is not settled yet comes first. The other shards cannot do its work.
+    /// Returns the number of a dead shard that holds a stage up, and the death of its owner. If
+    /// several dead shards hold the stage up, prefers one whose death is not settled yet. The other
+    /// shards cannot do the work of a dead shard.
     fn dead_shard(&self, control: &Control, stage: usize, shards: usize) -> Option<(usize, Death)> {
         let (line, position) =
             (control.plan.stages[stage].line, control.positions.position(&control.plan, stage));
@@ -240,8 +246,8 @@ impl Processes {
         (0..shards).filter_map(dead).max_by_key(|&(_, death)| death)
     }
 
-    /// Settles what dead workers left. The other workers of a pool then finish the chunks of the
-    /// dead.
+    /// Settles what dead workers of all pools left. The living workers of each pool then finish the
+    /// chunks of the dead ones.
     fn settle_dead_workers(&self, control: &Control, ring: &dyn Recover) {
         for (pool, stage) in control.plan.stages.iter().enumerate() {
             if matches!(stage.delivery, Delivery::Pool { .. }) {
@@ -250,7 +256,7 @@ impl Processes {
         }
     }
 
-    /// Settles what the dead among the owners of a party's seats left.
+    /// Settles what dead owners of a party's seats left.
     fn settle_dead(&self, control: &Control, party: usize, ring: &dyn Recover) {
         for seat in control.seats_of(party) {
             if let Some(owner) = seat.owner()
@@ -275,8 +281,8 @@ fn slowest(control: &Control, waiter: &Waiter) -> usize {
     control.positions.upstream(&control.plan, waiter.party, waiter.at).1
 }
 
-/// Returns the stage for which a stage waits now; `None`: it has events to handle, or it waits for
-/// a publication. Stages form no circle, so a walk along these stages ends.
+/// Returns the stage for which `party` waits now. `None`: the party has events to handle, or it
+/// waits for a publication. Stages form no circle, so a walk from stage to stage ends.
 fn holds_up(control: &Control, party: usize) -> Option<usize> {
     let stage = control.plan.stages.get(party).filter(|stage| !stage.after.is_empty())?;
     let position = control.positions.position(&control.plan, party);
@@ -284,7 +290,7 @@ fn holds_up(control: &Control, party: usize) -> Option<usize> {
     (ahead(frontier, position) <= 0 && stage.after.contains(&upstream)).then_some(upstream)
 }
 
-/// Forgets the deaths of former handles of a party, for a handle that joins it (`seat::I4`).
+/// Forgets the deaths of former handles of a party, for a handle that joins the party (`seat::I4`).
 pub(crate) fn forget_deaths(control: &Control, party: usize) {
     control.seats_of(party).iter().for_each(|seat| seat.forget_death());
 }

@@ -1,10 +1,10 @@
 //! Workers of a pool between processes. A worker takes a chunk by a compare-and-swap of the *cell*
 //! of the chunk's first slot, so that a chunk has an owner at any moment at which its worker dies.
 //!
-//! A compare-and-swap of the claim word alone would not say afterwards which worker won. The cell
-//! names the worker's seat. The seat holds the chunk's begin and end, and the seat's bound says how
-//! far the chunk is released. The claim word follows the cells: a worker that finds a cell taken
-//! moves the claim word on for the worker that took the chunk.
+//! A compare-and-swap of the claim word alone would not show afterwards which worker won. So the
+//! cell names the worker's seat. The seat holds the chunk's begin and end, and the seat's bound
+//! shows up to where the chunk is released. The claim word follows the cells: a worker that finds a
+//! taken cell moves the claim word behind that chunk, on behalf of the worker that took it.
 //!
 //! Invariants, besides those of [`worker`](crate::consumer::worker)
 //! - I1: a worker stores the chunk's begin, its end, and its bound, in this order, and then swaps
@@ -13,7 +13,8 @@
 //!   the claim word at a position whose cell was not taken. So no seat's chunk changes between the
 //!   swap of its cell and the move of the claim word.
 //! - I3: a bound inside of a chunk proves that the seat won the chunk. A bound at the chunk's begin
-//!   proves it together with the cell, whose slot no later lap uses before the bound has passed.
+//!   proves it only together with the chunk's cell. No later lap uses the cell's slot before the
+//!   bound has passed it.
 //! - I4: a worker that adopts a chunk becomes the owner of the chunk's seat. So each chunk belongs
 //!   to one seat, and each seat to one participant or to none.
 
@@ -40,7 +41,7 @@ use crate::ring::waits::Place;
 use crate::ring::words::{ChunkCell, IDLE, PoolWord, ahead, bound_ahead};
 use crate::wait::HandleLearner;
 
-/// Number of rounds of a search for a chunk, besides one for each slot of the ring.
+/// Number of rounds of a search for a chunk, in addition to one round per slot of the ring.
 const SPARE_ROUNDS: u64 = 64;
 
 /// The role of a worker of a segment. After the drop of its handle, another process may take its
@@ -48,9 +49,11 @@ const SPARE_ROUNDS: u64 = 64;
 pub struct SeatedRole {
     /// Positions of the current chunk that another worker may have been lent before.
     again: SeqRange,
-    /// When the worker last looked for chunks that others left; `None`: never.
+    /// Time at which the worker last looked for chunks that other workers left; `None`: it never
+    /// has.
     looked: Option<Instant>,
-    /// Whether the worker must look for such chunks before it takes the next one.
+    /// Whether the worker must look for such chunks before it takes the next chunk from the claim
+    /// word.
     look_due: bool,
     /// Whether the words of the segment were found to contradict each other.
     damaged: Cell<bool>,
@@ -89,9 +92,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         Some(seat)
     }
 
-    /// Moves the claim word from `word`, at `seq`, behind the chunk that a cell says the seat
-    /// `number` took there. Returns `false` if the claim word still is `word`: the cell is 2^54
-    /// laps old, or damaged, and so the chunk is not taken.
+    /// Moves the claim word from `word`, at `seq`, behind the chunk that begins there. According to
+    /// the chunk's cell, the seat `number` took this chunk. Returns `false` if the chunk is not
+    /// taken after all: the cell is 2^54 laps old, or damaged. The claim word then still is `word`.
     #[cold]
     fn help(&self, word: PoolWord, seq: u64, number: usize) -> bool {
         let control = self.state.control();
@@ -107,9 +110,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         edge::chunk_taken::see(claim) != word.0
     }
 
-    /// Takes the next chunk from the claim word. A round that takes none passes over a tombstone,
-    /// or comes after another worker's step. The number of rounds is bounded, because another
-    /// process could go on with both for ever.
+    /// Takes the next chunk from the claim word. A round of the search takes no chunk if it passes
+    /// over a tombstone, or if another worker has moved the claim word. Another process could cause
+    /// such rounds for ever, so their number is bounded.
     fn take_next(&mut self) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
@@ -183,8 +186,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         false
     }
 
-    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if that
-    /// is still at `seq`. `nothing` says that no run begins at `seq`, and none continues there.
+    /// Returns whether the frontier of the pool's dependencies contradicts the claim word, if the
+    /// claim word is still at `seq`. `nothing`: no run begins at `seq`, and no run continues there.
     #[inline]
     fn is_false_limit(&self, seq: u64, nothing: bool) -> bool {
         let free = if nothing { 0 } else { self.state.core.capacity() as i64 };
@@ -215,8 +218,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         false
     }
 
-    /// Goes on with the chunk of a seat that this process owns. Returns `false` if nothing of the
-    /// chunk is left to handle, or if the chunk is damaged; then the worker is idle.
+    /// Goes on with the chunk of a seat that this process owns. Returns `false`, with the worker
+    /// idle, if no event of the chunk is left to handle, or if the chunk's words are damaged.
     fn go_on(&mut self, number: usize) -> bool {
         let core = self.state.core.clone();
         let control = &core.control;
@@ -233,8 +236,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
             self.role.damaged.set(true);
         }
         if !self.role.damaged.get() {
-            // The worker that took the chunk may have died before it moved the claim word. A
-            // release of this worker must not come before the move (positions::I2).
+            // The worker that took the chunk may have died before it moved the claim word. This
+            // worker must not release events of the chunk before the claim word has moved
+            // (positions::I2).
             let word = PoolWord(edge::chunk_taken::see(control.positions.line(self.claim_line)));
             if word.seq(self.known()) == lo {
                 let after = PoolWord::new(hi, left);
@@ -260,9 +264,10 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         is_live
     }
 
-    /// Returns the position of the claim word, if the next run of one of several processes that
-    /// produce begins there. `None`: the word is inside of a run, where the stamp of its slot says
-    /// nothing, or the pool follows the frontiers of other stages.
+    /// Returns the position of the claim word, if the ring has several producers and the next run
+    /// begins at that position. `None`: the claim word is inside of a run, where slots have no
+    /// stamp of their own; or the pool follows the frontiers of other stages; or the ring has a
+    /// single producer.
     fn next_run(&self) -> Option<u64> {
         let control = self.state.control();
         let plan = &control.plan;
@@ -280,8 +285,8 @@ impl<E, L: Layout> SeatedPosition<E, L> {
         let control = self.state.control();
         let last = control.status.last_position()?;
         // The events from the claim word up to the last position fit into the ring, because the
-        // pool has released none of them. All of them are published, so a worker that goes by
-        // stamps finds them.
+        // pool has released none of them. All of these events are published, so a worker that finds
+        // events by stamps finds them all.
         let claimed =
             || PoolWord(control.positions.line(self.claim_line).load(Relaxed)).seq(self.known());
         let seq = claimed();
@@ -293,8 +298,9 @@ impl<E, L: Layout> SeatedPosition<E, L> {
 }
 
 impl WorkerRole for SeatedRole {
-    /// A worker looks for chunks that others left whenever it finds no other chunk, and also once a
-    /// notice. Such a chunk holds up the pool's frontier, so within a lap no other chunk is left.
+    /// A worker adopts a chunk that another worker left when it finds no other chunk, and it also
+    /// looks for such chunks once per notice. Until a worker adopts such a chunk, it holds up the
+    /// pool's frontier, so after at most a lap the workers find no other chunk.
     fn take<E, L: Layout>(worker: &mut SeatedPosition<E, L>) -> bool {
         worker.contended = false;
         let due = std::mem::take(&mut worker.role.look_due);
@@ -341,8 +347,8 @@ impl WorkerRole for SeatedRole {
         damaged
     }
 
-    /// Leaves the worker's place to another handle, also where a panic drops this one. The events
-    /// of its chunk that it has not released come again, to another worker.
+    /// Leaves the worker's place to another handle, also if a panic drops this handle. The
+    /// unreleased events of the worker's chunk come again, to another worker.
     fn leave<E, L: Layout>(worker: &mut SeatedPosition<E, L>) {
         if !worker.state.control().is_own_process() {
             return;
