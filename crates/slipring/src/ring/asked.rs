@@ -1,5 +1,5 @@
-//! A request in a ring, as its asker holds it: which ring, which position, and what the asker's
-//! thread can do for the answer.
+//! A request in a ring, as its asker holds it: the ring, the request's position, and the stages
+//! that the asker's thread can run while it waits.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn has_released(control: &Control, stage: usize, seq: u64) -> bool {
     ahead(control.positions.position(&control.plan, stage), seq) > 0
 }
 
-/// The request at one position of a ring. It does not own the ring.
+/// The request at one position of a ring. The type does not own the ring.
 pub(crate) struct Asked {
     askers: Arc<Askers>,
     seq: u64,
@@ -55,10 +55,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Longest sleep of a thread whose wait may be ended by something that notifies no asker: the
-    /// last release of a stage whose handle stays, another process, or a self-wait.
+    /// Longest sleep of a waiting thread, if its wait may end without a notification. Three causes
+    /// notify no asker: the last release of a stage whose handle stays, another process, and a
+    /// self-wait.
     pub(crate) const NAP: Duration = Duration::from_millis(10);
-    /// Time after which a thread that runs stages looks for a stage to run.
+    /// Interval at which a waiting thread that can run stages looks for a stage to run.
     pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
     /// Makes the handle of the request that the caller is about to publish at `seq`. The caller
@@ -70,7 +71,7 @@ impl Asked {
         Asked { askers: control.askers.clone(), seq, deadline, armed: false }
     }
 
-    /// Returns why no answer will come as far as the graph tells; `None`: an answer may come.
+    /// Returns the reason in the graph why no answer will come; `None`: an answer may come.
     #[inline]
     pub(crate) fn over(&self) -> Option<AwaitError> {
         self.askers.over(self.seq)
@@ -105,7 +106,7 @@ impl Asked {
         Arc::ptr_eq(&control.askers, &self.askers)
     }
 
-    /// Returns whether the current thread runs stages where it waits.
+    /// Returns whether the current thread runs stages while it waits.
     pub(crate) fn is_helped(&self) -> bool {
         helper::at(|control| self.is_of(control), |_| ()).is_some()
     }
@@ -151,17 +152,17 @@ impl Asked {
     // Sleeping.
 
     /// Registers a thread's waker for the next notification, unless `ready` returns `true`. Returns
-    /// `true` if the caller must poll again. [`Asked::disarm`] takes the registration back.
+    /// `true` if the caller must poll again. [`Asked::disarm`] removes the registration.
     pub(crate) fn arm(&self, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         self.askers.arm(self.seq, waker, ready)
     }
 
-    /// Has the drop take back the registration that a task is about to make.
+    /// Makes the drop remove the registration that a task is about to make.
     pub(crate) fn keeps_task(&mut self) {
         self.armed = true;
     }
 
-    /// Takes the registration back.
+    /// Removes the registration of a thread or task.
     pub(crate) fn disarm(&self) {
         self.askers.disarm(self.seq);
     }
@@ -175,8 +176,8 @@ impl Drop for Asked {
     }
 }
 
-/// Returns why no stage answers the request at `seq` any more: the graph's failure or halt, or the
-/// close, if every stage has released the request. `None`: a stage may answer.
+/// Returns why no stage answers the request at `seq` any more: the graph has failed or was halted,
+/// or the ring is closed and every stage has released the request. `None`: a stage may answer.
 pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     control.status.stopped().or_else(|| {
         let drained = || (0..control.plan.stages.len()).all(|it| has_released(control, it, seq));
@@ -184,11 +185,11 @@ pub(crate) fn ended(control: &Control, seq: u64) -> Option<WaitError> {
     })
 }
 
-/// Returns the stage of a handler on the current thread that keeps each stage from the request at
-/// `seq` which has not passed it. `None`: some stage may still answer.
+/// Returns a stage whose handler on the current thread keeps the request at `seq` from every stage
+/// that has not passed it. `None`: at least one stage may still answer.
 ///
-/// Other handles of a pool or of a sharded stage may get the request, unless all of them are on the
-/// current thread.
+/// Another handle of a pool or of a sharded stage may get the request, unless all handles of the
+/// stage are on the current thread.
 fn holder(control: &Control, seq: u64) -> Option<usize> {
     let (stages, behind) = (&control.plan.stages, seq.wrapping_add(1));
     let held = |stage: usize| self_wait::held(control, stage, behind);

@@ -1,20 +1,21 @@
 //! The askers of a ring: threads and tasks that wait for answers to requests in the ring.
 //!
-//! An asker's handle must end with the graph, and must not own it. So the ring and its askers share
-//! an allocation of its own, the [`Askers`]: a wait queue, and a way to the ring's control that
-//! lasts as long as the ring has an owner. A ring that was never asked pays one load at its end.
+//! An asker's wait must end when the graph ends, and the asker must not keep the graph alive. So
+//! the ring and its askers share a separate allocation, the [`Askers`]. It holds a wait queue, and
+//! a pointer to the ring's control that is valid while the ring has an owner. If no request was
+//! ever asked in a ring, its askers cost the ring one load at its end.
 //!
 //! Invariants
 //! - I1: while [`Link::ring`] is set, the control that it points to is valid. The last owner of the
 //!   ring takes the pointer out under the lock, and frees the ring after that
-//!   (`owner::Owner::end`). The control is used under the lock only.
+//!   (`owner::Owner::end`). Threads use the control only under the lock.
 //! - I2: under the lock, threads load words of the ring, change the notes of skips, clone the
 //!   failure, and record a passed deadline. No user code runs there, no queue's lock is taken, and
 //!   no queue is notified.
-//! - I3: an asker announces itself in the queue, fences, and looks at [`Askers::stirred`] and the
-//!   ring. The thread that stores an end, or a stage's last release, stores `stirred` after that,
-//!   fences, and notifies the queue. So the asker sees the end, or the notifier sees the asker
-//!   (queue::I1).
+//! - I3: an asker announces itself in the queue, executes a fence, and then loads
+//!   [`Askers::stirred`] and the ring's words. The thread that stores the ring's end, or a stage's
+//!   last release, then stores `stirred`, executes a fence, and notifies the queue. So the asker
+//!   sees the end, or the notifier sees the asker (queue::I1).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
@@ -29,12 +30,13 @@ use crate::wait::queue::{self, WaitQueue};
 /// The questions that an asker may put to a ring's control. No method runs user code or takes a
 /// queue's lock.
 pub(crate) trait AskedRing: Send + Sync {
-    /// Returns whether an asker has to look at the ring: it was closed or halted, or has failed, or
-    /// other processes may end it and notify no queue of this process.
+    /// Returns whether an asker has to check the ring. That is so if the ring was closed or halted,
+    /// or has failed. It is also so if other processes may end the ring and notify no queue of this
+    /// process.
     fn has_stirred(&self) -> bool;
     /// Returns whether the graph was halted or has failed.
     fn is_stopped(&self) -> bool;
-    /// Returns the failure or the halt.
+    /// Returns the failure or the halt as an error, if the graph has failed or was halted.
     fn why_stopped(&self) -> Option<WaitError>;
     /// Returns whether the producers have closed the ring, or have begun to.
     fn is_closed(&self) -> bool;
@@ -48,16 +50,17 @@ pub(crate) trait AskedRing: Send + Sync {
     fn start(&self) -> u64;
 }
 
-/// Largest number of skipped events at which one call looks.
+/// Largest number of skips that one call checks.
 const LOOKS: usize = 64;
 
 /// The events of the last lap that stages have skipped by their policies.
 #[derive(Default)]
 struct Skips {
-    /// Number of events that a stage skipped at once, by the stage and the first event's distance
-    /// from the ring's start.
+    /// Number of events that a stage skipped at once. The key is the stage, and the distance of the
+    /// first skipped event from the ring's start.
     all: BTreeMap<(usize, u64), u64>,
-    /// The last position of each skip that some stage has not passed, in the order of the skips.
+    /// The last position of each skip that at least one stage has not passed yet, in the order of
+    /// the skips.
     left: VecDeque<u64>,
 }
 
@@ -65,7 +68,7 @@ impl Skips {
     /// Notes that `stage` skips `len` events from `first` on.
     fn note(&mut self, ring: &dyn AskedRing, stage: usize, first: u64, len: u64) {
         let at = first.wrapping_sub(ring.start());
-        // The slot of an older event was filled again, which drops what it held.
+        // The slot of an older event was filled again, and that dropped the event's promise.
         let is_old = |&(of, before): &(usize, u64)| {
             of == stage && at.saturating_sub(before) > ring.capacity().saturating_add(len)
         };
@@ -85,11 +88,11 @@ impl Skips {
     }
 }
 
-/// The way from the askers to their ring.
+/// The connection from the askers to their ring.
 struct Link {
-    /// `None`: no asker has come yet, or the ring has gone.
+    /// Pointer to the ring's control; `None`: no request was asked yet, or the ring has gone.
     ring: Option<NonNull<dyn AskedRing>>,
-    /// The end of a ring that has gone.
+    /// The error that says how the ring ended; `None`: the ring has not gone yet.
     gone: Option<WaitError>,
     skips: Skips,
 }
@@ -104,8 +107,8 @@ impl Link {
         self.ring.map(|ring| unsafe { ring.as_ref() })
     }
 
-    /// Returns whether each stage has released the event at `seq` or has skipped it, and whether
-    /// one has skipped it.
+    /// Returns whether each stage has released or skipped the event at `seq`, and whether at least
+    /// one stage has skipped it.
     fn passed(&self, ring: &dyn AskedRing, seq: u64) -> (bool, bool) {
         let mut skipped = false;
         for stage in 0.. {
@@ -119,8 +122,8 @@ impl Link {
         (true, skipped)
     }
 
-    /// Takes out the skips whose events every stage has passed. Returns whether there was one, and
-    /// whether others are left.
+    /// Removes from `left` the skips whose events every stage has passed. Returns whether the call
+    /// has removed a skip, and whether skips are left.
     fn take_passed(&mut self) -> (bool, bool) {
         let (mut found, mut at) = (false, 0);
         while let Some(&last) = self.skips.left.get(at)
@@ -153,7 +156,7 @@ impl Link {
     }
 }
 
-/// How a request ends without an answer.
+/// The reason why a request gets no answer any more.
 enum Over<'a> {
     /// The ring's last owner has gone.
     Gone(&'a WaitError),
@@ -167,14 +170,14 @@ enum Over<'a> {
 
 /// The askers of one ring. The ring and each asker hold a reference.
 pub(crate) struct Askers {
-    /// 1 once a request was asked. Before, the ring tells no asker of anything.
+    /// 1 once a request was asked. Before that, the ring does not notify askers.
     asked: AtomicU32,
-    /// 1 once an asker has to look at the ring ([`AskedRing::has_stirred`]), or at what the link
-    /// says of skips and of a ring that has gone.
+    /// 1 once an asker has to check the ring ([`AskedRing::has_stirred`]), or the skips and the
+    /// ring's end that the link records.
     ///
-    /// Spinning askers poll it, so it has a line of its own.
+    /// Spinning askers poll this word, so it has a cache line of its own.
     stirred: Line<AtomicU32>,
-    /// 1 while a stage has not passed an event that another one has skipped.
+    /// 1 while a stage has not passed an event that another stage has skipped.
     skips_left: AtomicU32,
     link: Mutex<Link>,
     queue: WaitQueue,
@@ -193,8 +196,8 @@ impl Askers {
 
     // The ring's side.
 
-    /// Called before a request is published in `ring`, which is these askers' ring and has an
-    /// owner.
+    /// Called before a request is published in `ring`. The ring is the one of these askers, and has
+    /// an owner.
     #[inline]
     pub(crate) fn attach(&self, ring: &(dyn AskedRing + 'static)) {
         if !self.is_asked() {
@@ -207,7 +210,7 @@ impl Askers {
         lock(&self.link).ring.get_or_insert(NonNull::from(ring));
         self.asked.store(1, Relaxed); // SYNC[announced]: before the look at the status
         announced::fence_asker();
-        // An end before this call has told no asker.
+        // If the ring ended before this call, no asker was notified of the end.
         if ring.has_stirred() {
             self.stirred.store(1, Relaxed);
         }
@@ -219,8 +222,8 @@ impl Askers {
         self.asked.load(Relaxed) != 0
     }
 
-    /// Tells the askers that the ring has ended, or that a stage has released its last event. The
-    /// call comes after that was stored, and after a `SeqCst` fence.
+    /// Notifies the askers that the ring has ended, or that a stage has released its last event.
+    /// The caller has stored the end, or the release, and has then executed a `SeqCst` fence.
     #[inline]
     pub(crate) fn notify(&self) {
         if self.is_asked() {
@@ -251,8 +254,8 @@ impl Askers {
         self.settle_skips();
     }
 
-    /// Called now and then by each party after its releases. Tells the askers of skipped events
-    /// that every stage has passed by now.
+    /// Called by each party from time to time after its releases. Notifies the askers if every
+    /// stage has passed a skipped event by now.
     #[inline]
     pub(crate) fn note_releases(&self) {
         if self.is_asked() {
@@ -276,8 +279,8 @@ impl Askers {
         }
     }
 
-    /// Takes the ring away from its askers. The caller is the ring's last owner, and calls
-    /// [`Askers::notify`] once the events are dropped.
+    /// Removes the pointer from the askers to their ring. The caller is the ring's last owner, and
+    /// calls [`Askers::notify`] after it has dropped the events.
     pub(crate) fn detach(&self) {
         if !self.is_asked() {
             return;
@@ -292,14 +295,14 @@ impl Askers {
 
     // The askers' side.
 
-    /// Returns whether something has happened that may end a wait.
+    /// Returns whether the ring's end, or a skip, may have ended a wait.
     #[inline]
     pub(crate) fn is_stirred(&self) -> bool {
         self.stirred.load(Relaxed) != 0
     }
 
-    /// Returns whether the request at `seq` gets no answer any more, as far as the ring tells. The
-    /// caller may hold the lock of these askers' queue.
+    /// Returns whether the ring shows that the request at `seq` gets no answer any more. The caller
+    /// may hold the lock of these askers' queue.
     #[inline]
     pub(crate) fn is_over(&self, seq: u64) -> bool {
         self.is_stirred() && lock(&self.link).over(seq, |_| ()).is_some()
@@ -404,7 +407,8 @@ mod tests {
         askers.note_skip(0, seq(0), 1);
         assert!(!askers.is_asked(), "a ring that was not asked notes nothing");
         askers.attach(&ring);
-        // The first stage skips a batch of three, and the second one has passed none of them.
+        // The first stage skips a batch of three events, and the second stage has passed none of
+        // these events.
         askers.note_skip(0, seq(1), 3);
         assert!((0..5).all(|at| askers.over(seq(at)).is_none()));
         assert!(!askers.is_stirred());

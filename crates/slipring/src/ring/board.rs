@@ -1,5 +1,5 @@
-//! The board: all words through which the handles of a ring talk to each other, but for the stamps,
-//! which lie with the slots.
+//! The board: all words through which the handles of a ring communicate, except the stamps, which
+//! lie with the slots.
 //!
 //! The handles of one process share a [`Control`](crate::ring::control::Control), and each process
 //! has a `Control` of its own. All `Control`s of a ring have the same board.
@@ -41,10 +41,11 @@ pub(crate) struct Board {
     ///
     /// [`Waits`]: crate::ring::waits::Waits
     pub(crate) always_fences: bool,
-    /// The record of the graph's failure, which other processes read; `None`: there are none.
+    /// The record of the graph's failure, which other processes read; `None`: no other processes
+    /// share the ring.
     pub(crate) failure: Option<MaybeMapped<FailureRecord>>,
-    /// Whether the calling process may use the words; `None`: any process may, because they lie on
-    /// the heap, which a forked child has a copy of.
+    /// Function that returns whether the calling process may use the words. `None`: any process may
+    /// use them, because they lie on the heap, and a forked child has its own copy of the heap.
     pub(crate) is_own_process: Option<IsOwnProcess>,
     pub(crate) counters: CounterWords,
 }

@@ -1,8 +1,8 @@
 //! The build of a ring checks the graph, allocates all memory, and makes all events.
 //!
 //! Invariants
-//! - I1: slots belong to one core. Until the core exists, a build that fails frees them itself, and
-//!   afterwards the core does.
+//! - I1: slots belong to one core. If a build fails before the core exists, the build frees the
+//!   slots. Afterwards, the core frees them.
 //! - I2: the events are made once, after the core, and before the first owner of the ring exists.
 
 use std::hash::Hash;
@@ -78,9 +78,9 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// Checks a graph and builds its ring. `partitioners` has the index and the partitioner of each
 /// sharded stage.
 ///
-/// The build compares its need with the memory that is available before it allocates anything. It
-/// allocates the slots first, the largest part of a ring, so that a build without memory for them
-/// fails before it fills the arrays of shard ids, positions and counters.
+/// Before the build allocates anything, it compares its need with the available memory. It
+/// allocates the slots first, because they are the largest part of a ring: a build without memory
+/// for the slots then fails before it fills the arrays of shard ids, positions and counters.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -111,7 +111,7 @@ pub(crate) fn build<E, L: Layout>(
 }
 
 /// Runs `part`, a step of the build that calls methods of waiting strategies, which may be user
-/// code. If it panics, the result is [`BuildError::Strategy`].
+/// code. If the step panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
@@ -133,8 +133,9 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     Ok(plan)
 }
 
-/// Returns the size of all that the build allocates, in bytes, except what events own besides their
-/// slots, and the rests of huge pages. `sharded` is the number of sharded stages.
+/// Returns the size of the build's allocations, in bytes. The size does not include memory that
+/// events own outside of their slots, or the unused parts of huge pages. `sharded` is the number of
+/// sharded stages.
 fn needed<E, L: Layout>(settings: &Settings, plan: &Plan, sharded: usize) -> u64 {
     let marked = plan.stages.iter().filter(|stage| stage.policy.marks.is_some()).count();
     let per_slot = [
@@ -191,8 +192,9 @@ fn allocate_beside<E>(
     Ok(BesideSlots { shard_ids, control })
 }
 
-/// Allocates the marks of all stages that record marks. If marks belong to another stage or run
-/// already, none are allocated, unless another thread builds a ring with the same marks meanwhile.
+/// Allocates the marks of all stages that record marks. If some marks already belong to another
+/// stage or run, the call allocates no marks and fails, unless another thread builds a ring with
+/// the same marks at the same time.
 fn allocate_marks(control: &Control) -> Result<(), BuildError> {
     let stages = || control.plan.stages.iter();
     let all = || stages().filter_map(|stage| Some((&stage.name, stage.policy.marks.as_ref()?)));

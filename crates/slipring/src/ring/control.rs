@@ -3,15 +3,17 @@
 //!
 //! [`Control`] joins seven parts, each with words and invariants of its own: the [`Plan`], which
 //! never changes; the [`Positions`]; the [`Status`]; the [`Waits`]; the [`Membership`]; the
-//! [`Counters`]; and the [`Askers`]. Callers use a part directly where it suffices. An operation
-//! that takes two parts is a method of `Control`: a release stores a position and notifies queues,
-//! and an ending stores a status and notifies all queues.
+//! [`Counters`]; and the [`Askers`]. Callers use one part directly if that part suffices. An
+//! operation that needs two parts is a method of `Control`: a release stores a position and
+//! notifies queues, and an ending stores a status and notifies all queues.
 //!
-//! The waits of a ring's handles go through [`Control::wait`]. One value goes down, the [`Waiter`]:
-//! which party waits, for which other one, and until when. With it goes the subject, an
-//! [`Awaited`], which polls for what is awaited and knows what could keep it from coming. One
-//! result comes back: that the subject is ready, or why the wait ended without it, and the wait's
-//! [`WaitStats`].
+//! The waits of a ring's handles go through [`Control::wait`]. It has two arguments and one result:
+//!
+//! - The [`Waiter`] says which party waits, for which other party, and until when.
+//! - The subject, an [`Awaited`], polls for an event or for room, and knows what could keep the
+//!   event or the room from coming.
+//! - The result says that the subject is ready, or why the wait ended without it. With it come the
+//!   wait's [`WaitStats`].
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,7 +49,8 @@ pub struct Control {
     pub(crate) status: Status,
     pub(crate) membership: Membership,
     pub(crate) counters: Counters,
-    /// Number of threads that wait, and would run any stage on shared threads. Only a hint.
+    /// Number of waiting threads that could run any stage on shared threads. The number is only a
+    /// hint.
     pub(crate) idle_threads: Line<Statistic>,
     pub(crate) waits: Waits,
     /// The threads and tasks that wait for answers to requests in this ring.
@@ -67,7 +70,8 @@ pub(crate) struct ControlOptions {
 }
 
 impl Control {
-    /// `None`: there is no memory for the seats of so many workers, readers and stages.
+    /// Makes the control of a ring. `None`: there is no memory for the seats of so many workers,
+    /// readers and stages.
     pub(crate) fn new(plan: Plan, board: Board, options: ControlOptions) -> Option<Control> {
         let ControlOptions { start, deadline, timed, samples } = options;
         let membership = Membership::new(&plan, board.seats, board.cells, board.participant);
@@ -92,15 +96,15 @@ impl Control {
         })
     }
 
-    /// Stores `word`, which holds a position, on a line, and so releases all events before the
-    /// position. Then notifies the queues in `notifies`.
+    /// Releases all events before a position: stores `word`, which holds the position, on a line,
+    /// and then notifies the queues in `notifies`.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
         self.waits.notify(notifies);
     }
 
-    /// Returns whether a stage waits for an event at `seq`, and a thread waits that would run the
+    /// Returns whether a stage waits for an event at `seq`, and a waiting thread could run the
     /// stage. The result is only a hint.
     #[inline]
     pub(crate) fn starves_at(&self, stage: usize, seq: u64) -> bool {
@@ -125,8 +129,8 @@ impl Control {
         self.waits.is_oversubscribed(joined)
     }
 
-    /// Returns whether the words of the ring are this process's to use. In a forked child, the
-    /// memory of a segment is not mapped.
+    /// Returns whether this process may use the words of the ring. The result is `false` in a
+    /// forked child of a segment's process, because the child does not map the segment's memory.
     pub(crate) fn is_own_process(&self) -> bool {
         self.is_own_process.as_ref().is_none_or(|is_own_process| is_own_process())
     }
@@ -147,8 +151,8 @@ impl Control {
         self.askers.notify();
     }
 
-    /// Closes a ring to claims in which several processes produce. The first stages find the last
-    /// position (`closing`).
+    /// Closes a ring with several producing processes to claims. The first stages then find the
+    /// last position (`closing`).
     pub(crate) fn begin_closing(&self) {
         self.status.begin_closing(); // closing::I1: first
         self.positions.close_claims(); // SYNC[announced]: before the queues are notified
@@ -176,8 +180,8 @@ impl Control {
         }
     }
 
-    /// Called where a handle's end, or a call that has found the end of the stream, may have been
-    /// the last thing for which an asker waits.
+    /// Called at a handle's end, and by a call that has found the end of the stream. Notifies the
+    /// askers, which may have waited only for this handle.
     #[inline]
     pub(crate) fn notify_drained(&self) {
         if self.askers.is_asked() && self.is_own_process() && self.status.is_over() {
@@ -233,8 +237,8 @@ impl Control {
         if self.is_oversubscribed() { 0 } else { wait.first_polls(wait::first_polls()) }
     }
 
-    /// Waits until what is awaited is ready, or until the earlier of the graph's deadline and the
-    /// waiter's.
+    /// Waits until the subject of the wait is ready, or until the graph's deadline or the waiter's
+    /// deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         waiter: Waiter,
@@ -297,7 +301,8 @@ impl Control {
         twin!("orphan-unnotified": self.waits.notify(&[stage.queue]) => ());
     }
 
-    /// Gives a member's seat back to the tap, and notifies the parties that waited for the member.
+    /// Gives a member's seat back to the tap, and notifies the parties that may wait for the
+    /// member.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, stage, seat); // SYNC[left]: before
@@ -327,8 +332,8 @@ impl Control {
         self.note_releases();
     }
 
-    /// Tells askers of what was released before this call. Each party that finds nothing to do has
-    /// flushed its counts, and so has called this method.
+    /// Notifies the askers if releases before this call have ended their waits. A party that finds
+    /// nothing to do flushes its counts, and so calls this method.
     #[inline]
     fn note_releases(&self) {
         if self.is_own_process() {
@@ -344,8 +349,9 @@ struct Subject<'a> {
     awaited: &'a mut dyn Awaited,
     /// Whether the wait has not outlasted its first polls yet.
     first: bool,
-    /// Whether an error was found that ends the wait even if its condition holds by then: settling
-    /// what the dead left may have brought that about.
+    /// Whether the wait ends with an error, even if its condition holds by now: the check that
+    /// found the error may also have settled what a dead process left, and so made the condition
+    /// hold.
     is_told: bool,
 }
 

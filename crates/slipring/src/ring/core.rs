@@ -36,9 +36,10 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
     pub(crate) owners: OwnerCount,
-    /// 1 while the slots hold events that are to be dropped, else 0.
+    /// 1 while the slots hold events that the last owner must drop, else 0.
     filled: Statistic,
-    /// The mapping that the slots lie in; `None`: they lie on the heap, and the core frees them.
+    /// The mapping in which the slots lie; `None`: the slots lie on the heap, and the core frees
+    /// them.
     mapping: Option<Mapping>,
     #[cfg(slipring_loom)]
     cells: WatchedEvents,
@@ -52,7 +53,8 @@ pub(crate) struct WatchedEvent(Guarded<()>);
 #[cfg(slipring_loom)]
 unsafe impl Sync for WatchedEvent {}
 
-/// A stand-in for each event of a ring. In a model of several processes, all of them share it.
+/// The stand-ins for the events of a ring. In a model of several processes, all processes share
+/// them.
 #[cfg(slipring_loom)]
 pub(crate) type WatchedEvents = crate::base::sync::Arc<[WatchedEvent]>;
 
@@ -103,8 +105,8 @@ impl<E, L: Layout> Core<E, L> {
         core
     }
 
-    /// Has the model checker watch `cells` in place of the events. In a model of several processes,
-    /// all of them share the cells.
+    /// Makes the model checker watch `cells` in place of the events. In a model of several
+    /// processes, all processes share the cells.
     #[cfg(slipring_loom)]
     pub(crate) fn watch(&mut self, cells: WatchedEvents) {
         self.cells = cells;
@@ -283,8 +285,9 @@ impl<E, L: Layout> Core<E, L> {
     /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
     /// producers that are a lap apart could write the same slot at once.
     ///
-    /// One call takes at most two steps per slot, so that no other process of a segment can hold
-    /// the call up. The sentinel may then be behind a published event, which a later call passes.
+    /// One call takes at most two steps per slot, so that no other process of a segment can make
+    /// the call last for ever. After such a call the sentinel may still be before a published
+    /// event, which a later call passes.
     pub(crate) fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
@@ -302,8 +305,8 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the shared words show that the position `seq` is claimed, so that the stream
-    /// does not end before it. A call costs a few loads, in the worst case two per slot of the
-    /// ring, and only waiting calls make it.
+    /// does not end before it. A call costs a few loads, and in the worst case two loads per slot
+    /// of the ring. Only waiting calls use this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
@@ -389,8 +392,8 @@ impl<E, L: Layout> Core<E, L> {
         snapshot::report(&self.control)
     }
 
-    /// Returns the number of positions from `seq` on that are claimed, given-up ones among them.
-    /// All events before `seq` are published. A call costs as much as some calls of
+    /// Returns the number of claimed positions from `seq` on, including given-up positions. All
+    /// events before `seq` are published. A call costs as much as several calls of
     /// [`Core::is_claimed`].
     #[cold]
     pub(crate) fn claimed_after(&self, seq: u64) -> u64 {

@@ -3,10 +3,10 @@
 //! A handle counts in plain fields of its own, and flushes them to its party's counters from time
 //! to time. A consumer flushes when a call finds no event, when a wait first reads the clock, after
 //! every 1,024 batches, and on its drop. A producer flushes when a call finds no room, before each
-//! wait, where its events pass a multiple of 1,024, and on its drop. Counting costs a handle a few
-//! additions per batch, and reading the counters costs the graph nothing. When a wait ends with an
-//! event, the consumer does not flush, which would delay the event; its next flush includes the
-//! time of the wait.
+//! wait, when the number of its events passes a multiple of 1,024, and on its drop. Counting costs
+//! a handle a few additions per batch, and reading the counters costs the graph nothing. When a
+//! wait ends with an event, the consumer does not flush, because a flush would delay the event. The
+//! consumer's next flush includes the time of the wait.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
@@ -108,8 +108,8 @@ impl CounterWords {
     /// Makes the counters whose words lie in a mapping.
     ///
     /// # Safety
-    /// `parties` and `waited` point to as many lines as [`CounterWords::lines`] says, which stay
-    /// valid while `mapping` lives.
+    /// `parties` and `waited` point to the numbers of lines that [`CounterWords::lines`] returns.
+    /// These lines stay valid while `mapping` lives.
     pub(crate) unsafe fn mapped(
         count: usize,
         parties: NonNull<u8>,
@@ -148,7 +148,7 @@ struct TurnCounts {
 
 impl TurnCounts {
     fn of(thread: &ThreadChoice) -> TurnCounts {
-        // The thread that calls the producer's closure is one more of the threads.
+        // The thread that calls the producer's closure also runs stages.
         let threads = if let ThreadChoice::Shared(started) = thread { started + 1 } else { 1 };
         let threads = (0..threads.div_ceil(64)).map(|_| Statistic::new(0)).collect();
         TurnCounts { count: Statistic::new(0), nanos: Statistic::new(0), threads }
@@ -179,7 +179,7 @@ fn lines_per_party(parties: usize) -> usize {
 }
 
 /// Number of batches after which a consumer that never waits flushes its counts, and number of
-/// events after which a producer does; a power of two.
+/// events after which a producer flushes its counts; a power of two.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {
@@ -206,7 +206,8 @@ impl Counters {
         }
     }
 
-    /// Returns what is counted of a stage's turns, if it has taken any.
+    /// Returns the counts of a stage's turns. `None`: the stage has taken no turn on threads of the
+    /// library.
     pub(crate) fn turns(&self, stage: usize) -> Option<Turns> {
         let own = self.turns.get(stage)?;
         let threads = own.threads.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum();
@@ -214,7 +215,7 @@ impl Counters {
         (threads > 0).then(|| Turns { count, ran: Duration::from_nanos(nanos), threads })
     }
 
-    /// Returns the mean time of a stage's turns; `None`: none was timed.
+    /// Returns the mean time of a stage's turns; `None`: no turn was timed.
     pub(crate) fn usual_turn(&self, stage: usize) -> Option<Duration> {
         let own = self.turns.get(stage)?;
         let nanos = own.nanos.load(Relaxed).checked_div(own.count.load(Relaxed))?;
@@ -226,7 +227,8 @@ impl Counters {
     }
 
     /// Works as [`Counters::flush`], for the counts of a handle that has not waited for long since
-    /// its last flush. Such a flush comes between two polls, so it leaves the other counts alone.
+    /// its last flush. Such a flush comes between two polls, so it must be short, and flushes no
+    /// other counts.
     #[inline]
     pub(crate) fn flush_progress(
         &self,
@@ -246,7 +248,7 @@ impl Counters {
         flushed.waits = now.waits;
     }
 
-    /// Returns a function that adds what is new of a handle's count to the party's counter.
+    /// Returns a function that adds the increase of a handle's count to the party's counter.
     #[inline(always)]
     fn adder(&self, party: usize) -> impl Fn(&Statistic, u64, u64) {
         let sole = self.sole[party];
@@ -325,7 +327,8 @@ impl Samples {
             + stages as u128 * size_of::<Line<Latencies>>() as u128
     }
 
-    /// `None`: there is no memory for the publication times and latencies.
+    /// Makes the samples of a graph. `None`: there is no memory for the publication times and
+    /// latencies.
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let (shift, kept) = Samples::interval(every, capacity);
         let kept = kept?;

@@ -1,8 +1,8 @@
 //! Views of lent events at consecutive positions, without tombstones.
 //!
 //! Invariants
-//! - I1: as long as a view or its iterator lives, the protocol lends its positions: for reading,
-//!   or, if the view is mutable, to this view alone. The slots stay allocated meanwhile.
+//! - I1: as long as a view or its iterator lives, the protocol lends the view's positions: for
+//!   reading or, if the view is mutable, to this view alone. The slots stay allocated meanwhile.
 //! - I2: an iterator returns each position once.
 
 use std::fmt;
@@ -96,7 +96,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.first
     }
 
-    /// Returns the event at `offset` from the view's first event; `None`: there is none.
+    /// Returns the event at `offset` from the view's first event; `None`: the view has no event at
+    /// `offset`.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -154,7 +155,7 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     }
 
     /// Returns a mutable reference to the event at `offset` from the view's first event; `None`:
-    /// there is none.
+    /// the view has no event at `offset`.
     ///
     /// Example: [`EventsMut`].
     #[inline]
@@ -197,7 +198,8 @@ impl<E> EventsMut<'_, E, Contiguous> {
     }
 }
 
-/// Returns the events in `[first, first + len)` before the wrap, and those behind it.
+/// Returns the events in `[first, first + len)` as two slices: the events before the wrap from the
+/// ring's last slot to its first slot, and the events after it.
 ///
 /// # Safety
 /// The protocol lends these events for `'a` to the caller alone, and no other reference to them is

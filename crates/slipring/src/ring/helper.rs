@@ -1,8 +1,8 @@
 //! Threads that run stages of a graph instead of waiting for the graph's progress.
 //!
 //! A thread of an executor, or the thread that produces for one, may wait for room in the graph's
-//! own ring, or for an event of one of its handles. It then runs stages itself, because what it
-//! waits for may depend on stages that no other thread runs.
+//! own ring, or for an event of one of its handles. It then runs stages itself, because the awaited
+//! room or event may depend on stages that no other thread runs.
 //!
 //! Invariants
 //! - I1: a thread's list names a helper only while [`during`] runs for it on that thread. So each
@@ -16,9 +16,9 @@ use crate::ring::control::Control;
 
 /// Runs the stages of one graph.
 pub(crate) trait Help {
-    /// Runs a stage that has events to handle, for one batch. Returns `false` if no stage is ready
-    /// that another thread does not run. Outside of handlers, the stage's usual turn ends by
-    /// `until`.
+    /// Runs a stage that has events to handle, for one batch. Returns `false` if no such stage was
+    /// found: no stage is ready, or other threads run all ready stages. Outside of handlers, the
+    /// method runs only a stage whose usual turn ends by `until`.
     fn step(&self, until: Option<Instant>) -> bool;
 
     /// Returns whether [`Help::step`] would find a stage. The caller may hold a wait queue's lock.
@@ -27,8 +27,8 @@ pub(crate) trait Help {
     /// Called before a wait of this thread that calls [`Help::is_ready`].
     fn wait_begins(&self);
 
-    /// Called after such a wait. Wakes another thread for stages that this thread has left ready,
-    /// or that it kept the other one from looking at.
+    /// Called after such a wait. Wakes another thread for stages that this thread leaves ready, and
+    /// for stages that the other thread could not check because this thread was checking them.
     fn wait_ended(&self);
 }
 
@@ -36,16 +36,16 @@ pub(crate) trait Help {
 struct Entry {
     control: *const Control,
     help: NonNull<dyn Help>,
-    /// The entry of the call of [`during`] around this one.
+    /// The entry of the enclosing call of [`during`]; `None`: there is no enclosing call.
     outer: Option<NonNull<Entry>>,
 }
 
 thread_local! {
-    /// The innermost entry.
+    /// The entry of the innermost call of [`during`].
     static INNERMOST: Cell<Option<NonNull<Entry>>> = const { Cell::new(None) };
 }
 
-/// Takes the innermost entry off the list.
+/// A guard whose drop takes the innermost entry off the list.
 struct Leave(Option<NonNull<Entry>>);
 
 impl Drop for Leave {
@@ -54,8 +54,9 @@ impl Drop for Leave {
     }
 }
 
-/// Calls `run`, during which `help` helps the current thread where it waits for the ring of
-/// `control`. In a model, there are no lists, because a model's threads run on one system thread.
+/// Calls `run`. If the current thread waits for the ring of `control` during this call, `help` runs
+/// stages on it. In a model, there are no lists, because a model's threads run on one system
+/// thread.
 pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -> T) -> T {
     if cfg!(slipring_loom) {
         return run();
@@ -71,8 +72,8 @@ pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -
     run()
 }
 
-/// Calls `look` with the current thread's helper for the ring that `is_ring` accepts, and with that
-/// ring, if the thread has such a helper.
+/// If the current thread has a helper for a ring that `is_ring` accepts, calls `look` with that
+/// ring and the helper.
 fn find<T>(
     is_ring: impl Fn(&Control) -> bool,
     look: impl FnOnce(&Control, &dyn Help) -> T,
@@ -95,8 +96,8 @@ fn find<T>(
     None
 }
 
-/// Calls `look` with the ring that `is_ring` accepts, if the current thread runs stages of it where
-/// it waits.
+/// Calls `look` with the ring that `is_ring` accepts, if the current thread runs stages of that
+/// ring while it waits.
 pub(crate) fn at<T>(
     is_ring: impl Fn(&Control) -> bool,
     look: impl FnOnce(&Control) -> T,
@@ -109,8 +110,8 @@ fn with<T>(control: &Control, look: impl FnOnce(&dyn Help) -> T) -> Option<T> {
     find(|ring| ptr::eq(ring, control), |_, help| look(help))
 }
 
-/// Runs a stage of the ring of `control` for one batch, if the current thread may and one is ready.
-/// `until` is the deadline of the call that waits ([`Help::step`]).
+/// Runs a stage of the ring of `control` for one batch, if the current thread may run stages of
+/// this ring and a stage is ready. `until` is the deadline of the call that waits ([`Help::step`]).
 #[cold]
 pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
     with(control, |help| help.step(until)).unwrap_or(false)
@@ -118,10 +119,11 @@ pub(crate) fn step(control: &Control, until: Option<Instant>) -> bool {
 
 /// Calls `wait`, which may call [`is_ready`].
 ///
-/// After the wait, the current thread may go back to the user's code although a stage is ready.
-/// Another thread that wanted to look at that stage at the same time has left it to this one.
+/// After the wait, the current thread may go back to the user's code although a stage is ready, and
+/// another thread may have left that stage to this one. So the call wakes another thread if
+/// necessary ([`Help::wait_ended`]).
 pub(crate) fn waiting<T>(control: &Control, wait: impl FnOnce() -> T) -> T {
-    /// Ends the wait also if a strategy of the user's panics.
+    /// A guard whose drop ends the wait, also if the user's strategy panics.
     struct Ended<'a>(&'a Control);
     impl Drop for Ended<'_> {
         fn drop(&mut self) {

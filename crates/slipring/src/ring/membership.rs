@@ -12,9 +12,9 @@
 //!   free. So a worker joins a pool without informing other parties: they load the line of its seat
 //!   even while the seat is free.
 //! - I3: a handle takes its seat by a compare-and-swap of the seat's owner, and gives the seat back
-//!   by its last store. No handle waits for another to take or to give back a seat, so the death of
-//!   a thread or process holds up none. A member that takes a seat stores a new ticket, which
-//!   identifies it.
+//!   by its last store. No handle waits for another handle to take or to give back a seat, so the
+//!   death of a thread or process in between holds up no other handle. A member that takes a seat
+//!   stores a new ticket, which identifies the member.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -29,9 +29,9 @@ use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
 /// The amount by which one claimant raises [`Membership::claimants`]. The number of claimants is
-/// stored times two, to leave the lowest bit free for [`COMPANY`]. It fits 63 bits, because each
-/// claimant owns the ring (owner::I1) and the process aborts soon after 2^62 owners are counted.
-/// Both counts include forgotten handles.
+/// stored times two, to leave the lowest bit free for [`COMPANY`]. The number fits 63 bits, because
+/// each claimant owns the ring (owner::I1), and the process aborts soon after 2^62 owners are
+/// counted. The counts of claimants and of owners include forgotten handles.
 const CLAIMANT: u64 = 2;
 /// Lowest bit of [`Membership::claimants`]. A new claimant sets it, and a ring's only claimant
 /// clears it after it has read the claim word.
@@ -84,15 +84,16 @@ pub(crate) struct Membership {
     pub(crate) cells: Box<[MaybeMapped<[AtomicU64]>]>,
     /// The number by which this process owns seats.
     pub(crate) participant: u32,
-    /// Number of each pool's orphans, indexed by stage. An orphan is counted after it is left, and
-    /// may be adopted before, so the number may be too low, and below zero, until the workers that
-    /// left have counted their orphans and notified the pool.
+    /// Number of each pool's orphans, indexed by stage. A leaving worker first leaves its orphan
+    /// and then counts it, and another worker may adopt the orphan in between. So the number may be
+    /// too low, and even below zero, until all leaving workers have counted their orphans and
+    /// notified the pool.
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
 impl Membership {
-    /// Makes the counts of a ring whose seats are `seats`, and the cells of whose stages are
-    /// `cells`. `participant` is the number of this process.
+    /// Makes the counts of a ring with the seats `seats` and, for each stage, the cells in `cells`.
+    /// `participant` is the number of this process.
     pub(crate) fn new(
         plan: &Plan,
         seats: MaybeMapped<[Line<Seat>]>,
@@ -174,8 +175,8 @@ impl Membership {
 
     /// Records that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller has read the claim word before. It is the only claimant, and only claimants
-    /// change the field `claimants`, so no other thread does during the call.
+    /// The caller has read the claim word before. The caller is the only claimant, and only
+    /// claimants change the field `claimants`, so no other thread changes it during the call.
     pub(crate) fn settle_alone(&self) {
         self.claimants.store(CLAIMANT, Relaxed);
     }
@@ -229,7 +230,7 @@ impl Membership {
         edge::orphaned::see(&self.orphaned[pool]) as isize > 0
     }
 
-    /// Takes over an orphan of the pool; `None`: there is none.
+    /// Takes over an orphan of the pool; `None`: the pool has no orphan.
     #[inline]
     pub(crate) fn adopt(&self, plan: &Plan, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
@@ -291,7 +292,7 @@ pub(crate) fn unseat(positions: &Positions, stage: &Stage, seat: usize) {
     positions.remove_member(stage, seat); // SYNC[left]: after the bound
 }
 
-/// Has each later request to the member at `seat` to leave return `false`.
+/// Makes each later request to the member at `seat` to leave return `false`.
 pub(crate) fn bar(positions: &Positions, stage: &Stage, seat: usize) {
     may_die!();
     positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);

@@ -10,18 +10,18 @@ use std::ptr::NonNull;
 
 use crate::base::system;
 
-/// Size and alignment of the huge pages that [`Pages::Huge`] asks for, in bytes: 2 MiB, as x86-64
-/// and aarch64 with pages of 4 KiB have them.
+/// Size and alignment of the huge pages that [`Pages::Huge`] asks for, in bytes. Huge pages have 2
+/// MiB on x86-64, and on aarch64 with pages of 4 KiB.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The pages of an array.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// As the allocator provides them.
+    /// The pages that the allocator provides.
     #[default]
     Ordinary,
-    /// Huge pages, where the system has them.
+    /// Huge pages, if the system grants them.
     Huge,
 }
 
@@ -30,7 +30,8 @@ fn bytes<T>(len: usize, pages: Pages) -> Option<Bytes> {
     let bytes = Bytes::array::<T>(len).ok()?;
     match pages {
         Pages::Huge if bytes.size() != 0 => {
-            // Whole pages, because a page is huge only if it lies inside of the array's mapping.
+            // The array takes whole huge pages, because a page can be huge only if all of it lies
+            // inside of the array's mapping.
             let size = bytes.size().checked_next_multiple_of(HUGE_PAGE)?;
             Bytes::from_size_align(size, bytes.align().max(HUGE_PAGE)).ok()
         }

@@ -35,7 +35,7 @@ impl<E, L: Layout> Owner<E, L> {
     }
 
     /// Makes another owner of an observed ring. `None`: the run is over, or the last owner was
-    /// dropped together with the events.
+    /// dropped, and with it the events.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
         // SAFETY: I1: the copy shares the owners' strong reference. The owner just counted keeps
         // that reference alive.

@@ -1,8 +1,8 @@
 //! The number of owners of a ring.
 //!
-//! It works as the count of an `Arc`: each owner is subtracted with release, and the last owner
-//! acquires the accesses of all others. It uses the atomics of `std`, as `Arc` does, and no model
-//! covers it.
+//! The count works as the count of an `Arc`: each owner is subtracted with release ordering, and
+//! the last owner acquires the accesses of all other owners. The count uses the atomics of `std`,
+//! as `Arc` does, so no model covers it.
 
 use std::process::abort;
 

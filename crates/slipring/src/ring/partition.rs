@@ -20,8 +20,9 @@ const NO_SHARD: u32 = u32::MAX;
 pub(crate) enum Partitioner<E> {
     /// A function of the event.
     Of(Box<dyn Fn(&E) -> u32 + Send + Sync>),
-    /// The shard that the bytes of a key select. An `E` without a size stands for the begin of a
-    /// block, so these bytes are found by the address, not by a reference to an `E`.
+    /// The shard that the bytes of a key select. If `E` has no size, it stands for the begin of a
+    /// block. So the partitioner finds these bytes by the event's address, and not by a reference
+    /// to an `E`.
     Bytes {
         /// Number of shards.
         shards: usize,
@@ -162,7 +163,7 @@ pub(crate) struct ShardIds<E> {
 impl<E> ShardIds<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
-    /// `None`: there is no memory for so many ids.
+    /// Makes the shard ids of a stage. `None`: there is no memory for so many ids.
     pub(crate) fn new(
         partitioner: Contained<Partitioner<E>>,
         capacity: usize,

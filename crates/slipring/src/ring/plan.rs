@@ -1,6 +1,6 @@
-//! The plan: a graph that was declared, checked once, and then fixed. It says which stage follows
-//! which, which stages gate the producers, which party notifies which queue, and which line holds
-//! which word.
+//! The plan: a declared graph, which was checked once and no longer changes. The plan says which
+//! stage follows which, which stages gate the producers, which party notifies which queue, and
+//! which line holds which word.
 //!
 //! Invariants
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
@@ -8,8 +8,8 @@
 //! - I2: a stage may follow stages with smaller or larger indices than its own, but the stages
 //!   never form a cycle.
 //! - I3: a stage's frontier never passes the frontier of an earlier stage. Each stage gates the
-//!   producers, or a gating stage follows the stage directly or indirectly. The smallest frontier
-//!   of all stages is the smallest frontier of the `gating` stages.
+//!   producers, or a gating stage follows it directly or indirectly. So the smallest frontier of
+//!   the `gating` stages is the smallest frontier of all stages.
 
 use std::fmt;
 use std::ops::Range;
@@ -45,25 +45,25 @@ pub(crate) struct Stage {
     /// | pool | the claim word, a bound per worker, the landmark |
     /// | tap | the members (see [`Delivery::has_member_bits`]), a bound and a ticket per member |
     pub(crate) line: usize,
-    /// Index of the first of the stage's seats. The stage has a seat for each handle that it has
-    /// room for.
+    /// Index of the stage's first seat. The stage has one seat for each handle that it has room
+    /// for.
     pub(crate) first_seat: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
     /// The cache line on which the stage announces positions, and the taps that it follows; `None`:
-    /// it follows none.
+    /// the stage follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// Of a tap: indices of the lines on which its followers announce positions. Of another stage:
-    /// empty.
+    /// For a tap: indices of the lines on which its followers announce positions. Empty for other
+    /// stages.
     pub(crate) announced: Vec<usize>,
     /// Index of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
     /// Indices of the queues that the stage notifies at each release.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether the stage sleeps at its queue. If not, publications and releases do not notify the
-    /// queue for it. The build asks the strategy once, because a second call of user code might
-    /// return another result.
+    /// Whether the stage sleeps at its queue. If not, publications and releases need not notify the
+    /// queue for this stage. The build calls the strategy's method once and stores the result,
+    /// because a second call of user code might return another result.
     pub(crate) parks: bool,
 }
 
@@ -110,14 +110,15 @@ pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// For each stage, the earlier stages that the stage follows directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Indices of the stages that no other stage follows: they gate the producers.
+    /// Indices of the stages that no other stage follows. These stages gate the producers.
     pub(crate) gating: Vec<usize>,
     /// Indices of the stages that handles may join while the graph runs: taps, and pools with room.
     pub(crate) open: Vec<usize>,
-    /// The cache line on which the producers announce positions, and the taps that gate them;
-    /// `None`: no tap does.
+    /// The cache line on which the producers announce positions, and the taps that gate the
+    /// producers; `None`: no tap gates them.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer stores its cursor, if publications are stamped besides the stamps.
+    /// Whether a single producer stores its cursor. If publications are stamped, the producer
+    /// stores the cursor in addition to the stamps.
     pub(crate) cursor: bool,
     /// Whether the ring has many producers and a tap follows them directly. The tap then follows
     /// the sentinel, which a thread moves to the end of the published events before it computes how
@@ -137,17 +138,17 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
     /// Number of wait queues.
     pub(crate) queues: usize,
-    /// Index of the first of the producers' seats. They come after the seats of all stages.
+    /// Index of the producers' first seat. The producers' seats come after the seats of all stages.
     pub(crate) first_producer_seat: usize,
-    /// Number of the producers' seats. The producers of one process sit on no seat, so their number
-    /// has no limit.
+    /// Number of the producers' seats. In a ring of one process, producers need no seats, so their
+    /// number has no limit.
     pub(crate) producer_seats: usize,
     pub(crate) capacity: usize,
     /// Likely number of threads: one for a single producer or two for many producers, plus the
     /// stages' threads (see [`count_threads`]).
     pub(crate) threads: usize,
-    /// Number of cores that these threads have together: those of the graph's placement, or all on
-    /// which the building thread may run.
+    /// Number of cores that these threads share: the cores of the graph's placement or, without a
+    /// placement, all cores on which the building thread may run.
     pub(crate) cores: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
@@ -162,8 +163,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// Checks a declared graph and makes its plan.
     ///
-    /// `wait` is the waiting strategy of each stage that has none of its own, and `producer_wait`
-    /// that of the producers.
+    /// `wait` is the waiting strategy of each stage that has none of its own. `producer_wait` is
+    /// the waiting strategy of the producers.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -212,17 +213,19 @@ impl Plan {
         })
     }
 
-    /// Sets the strategy by which all parties of this process wait, and leaves as it is who sleeps
-    /// and who notifies. In a segment, the other processes choose strategies of their own.
+    /// Sets the strategies by which the parties of this process wait. The call does not change
+    /// which parties sleep, or which queues a party notifies. In a segment, the other processes
+    /// choose strategies of their own.
     pub(crate) fn choose_wait(&mut self, wait: &Wait, producer_wait: &Wait) {
         self.stages.iter_mut().for_each(|stage| stage.wait = Contained::new(wait.clone()));
         self.wait = Contained::new(wait.clone());
         self.producer_wait = Contained::new(producer_wait.clone());
     }
 
-    /// Returns the ring as a producer finds it that waits for `len` positions from `at` on;
-    /// `None`: a stage follows another one. Then a stage has only a part of the ring's events in
-    /// front of itself, and may run out of them while later stages still have some.
+    /// Returns the full ring for which a producer waits that needs `len` positions from `at` on.
+    /// `None`: the graph has a stage that follows another stage. In such a graph, a stage has only
+    /// a part of the ring's events in front of itself, and may run out of events while later stages
+    /// still have some.
     pub(crate) fn full_ring(&self, at: u64, len: u64) -> Option<FullRing> {
         let is_flat = self.gating.len() == self.stages.len();
         is_flat.then_some(FullRing { at, len, capacity: self.capacity as u64 })
@@ -300,9 +303,9 @@ impl Plan {
 /// notifies which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
-    /// For each stage, the stages that directly follow it; then those that follow the producers. No
-    /// walk asks each stage for what it follows, or visits a stage twice: builds of graphs with
-    /// many arrows would take exponential time.
+    /// For each stage, the stages that directly follow it; the last entry has the stages that
+    /// directly follow the producers. All walks over the graph use these lists and visit no stage
+    /// twice. Otherwise, the build of a graph with many arrows would take exponential time.
     followers: Vec<Vec<usize>>,
     strategies: Vec<Contained<Wait>>,
     parks: Vec<bool>,
@@ -378,8 +381,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to it.
-    /// `None`: none of them is a tap.
+    /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to the
+    /// guard. `None`: none of these stages is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -447,9 +450,10 @@ impl<'s> Draft<'s> {
         queues
     }
 
-    /// Returns whether the executor's threads themselves hand on what a step of `upstream` makes
-    /// ready, so that its releases need not notify the queue of `follower`. A handle that joins one
-    /// of them later, if it is a pool, belongs to another thread.
+    /// Returns whether the releases of `upstream` need not notify the queue of `follower`, because
+    /// the executor runs both stages: the executor's threads then find out themselves that
+    /// `follower` has events. If one of the two stages is a pool that other workers may join, the
+    /// result is `false`, because such a worker belongs to another thread.
     fn is_handed_on(&self, upstream: Option<usize>, follower: usize) -> bool {
         let Some(upstream) = upstream else { return false };
         [upstream, follower]

@@ -61,9 +61,10 @@ impl OnFault {
     ///
     /// Example: [`OnFault`].
     ///
-    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`] they
-    /// can ask whether an event was skipped. A skipped event ends its batch. A stage that handles
-    /// batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole batch.
+    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`],
+    /// later stages can ask whether an event was skipped. A skipped event ends its batch. A stage
+    /// that handles batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole
+    /// batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
@@ -213,7 +214,7 @@ impl Marks {
         self.0.get().is_some()
     }
 
-    /// Returns whether two handles are of the same marks.
+    /// Returns whether `self` and `other` share their marks.
     pub(crate) fn are_same(&self, other: &Marks) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,9 +1,9 @@
 //! The positions that a ring's handles share. Each is a word on a cache line of its own, which the
 //! plan chooses.
 //!
-//! All accesses to these words go through [`Positions`]. They lie on the heap, or in memory that
-//! other processes map, too ([`MaybeMapped`]). The plan is a parameter of the methods: it never
-//! changes, so each process holds a copy of its own.
+//! All accesses to these words go through [`Positions`]. The words lie on the heap, or in memory
+//! that other processes map, too ([`MaybeMapped`]). The plan is a parameter of the methods: it
+//! never changes, so each process holds a copy of its own.
 //!
 //! Invariants
 //! - I1: a released position only grows, and the stage no longer accesses the events before it: it
@@ -12,11 +12,11 @@
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
 //!   that are not idle. A worker stores its bound before it moves the claim word to take a chunk,
 //!   and a thread that computes the frontier loads the claim word *first*, and the bounds second.
-//!   So it sees the bounds that workers stored before they moved the claim word, or later ones
-//!   (`edge::chunk_taken`).
+//!   So that thread sees the bounds that workers stored before they moved the claim word, or later
+//!   bounds (`edge::chunk_taken`).
 //! - I3: before a party passes a tap, it announces the position up to which it may go, executes a
-//!   fence, and loads the bounds of the tap's members. It goes no further than the announced
-//!   position and the smallest of these bounds (`edge::joined`).
+//!   fence, and loads the bounds of the tap's members. The party goes no further than the announced
+//!   position, and no further than the smallest of these bounds (`edge::joined`).
 //! - I4: a pool's landmark is a recent position of its claim word, at most 2^32 positions plus one
 //!   lap behind it. A worker whose chunk crosses a multiple of 2^32 stores the chunk's end as the
 //!   landmark before it releases the chunk, and until that release the claim word stays within one
@@ -44,7 +44,7 @@ impl Positions {
     /// positions begin at `start`.
     pub(crate) fn first_word(plan: &Plan, line: usize, start: u64) -> u64 {
         if line == CLAIM_LINE {
-            // The first word of a segment names a seat that intends no claim.
+            // The first claim word of a segment names a seat that has no claim.
             return match plan.seated_claims {
                 true => SeatedClaim::new(start, 0).0,
                 false => ClaimWord::open(start).0,
@@ -226,8 +226,8 @@ impl Positions {
     }
 
     /// Returns the position up to which `stage` may go, and the slowest party before `stage`. A
-    /// stage that reads stamps uses only the party: the stamps tell how far it may go. If the plan
-    /// has a sentinel, the caller first moves it (see `Core::upstream`).
+    /// stage that reads stamps uses only the party, because the stamps show how far the stage may
+    /// go. If the plan has a sentinel, the caller first moves it (see `Core::upstream`).
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -268,9 +268,9 @@ impl Positions {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
     }
 
-    /// Returns whether `stage` waits for an event at `seq`: it has released every event before
-    /// `seq`, or, as a pool, its workers have taken them all. A tap waits if any of its members
-    /// does, or any stage behind it.
+    /// Returns whether `stage` waits for an event at `seq`: the stage has released every event
+    /// before `seq`. A pool waits if its workers have taken all these events. A tap waits if one of
+    /// its members waits, or a stage behind the tap.
     ///
     /// The result is only a hint, so the loads are relaxed. Another thread may change the result
     /// during the call.
@@ -350,7 +350,7 @@ impl Positions {
     }
 
     /// Works as [`Positions::least_bound`], for the seats whose bits are set in `members`. Another
-    /// process may have stored bits of seats that the tap has not.
+    /// process may have set bits for which the tap has no seats.
     fn least_of_members(&self, tap: &Stage, members: u64, lower_bound: u64) -> i64 {
         let room = tap.delivery.room() as u32;
         let mut members = members & u64::MAX >> u64::BITS.saturating_sub(room);

@@ -1,27 +1,30 @@
-//! Seats: who has which place in the graph.
+//! Seats: the owner of each place in the graph.
 //!
 //! Each handle that a graph has room for has a seat: a stage, a worker, a shard, a member of a tap,
 //! a producer of a segment. A *participant* is an attached process, identified by a number from 1
-//! on. In a ring of one process, only workers and members use their seats, and all handles are of
-//! the participant 1. Between processes, a seat also says what a process that dies there leaves
-//! behind: see [`processes::seat`](crate::processes::seat).
+//! on. In a ring of one process, only workers and members use their seats, and all handles belong
+//! to participant 1. Between processes, a seat also records what its owner leaves behind if it
+//! dies: see [`processes::seat`](crate::processes::seat).
 //!
 //! A worker that leaves its chunk unfinished leaves its seat as an *orphan*. Another worker of the
-//! pool adopts the orphan: it becomes the owner of a second seat, until it has finished the chunk.
+//! pool adopts the orphan: that worker becomes the owner of a second seat, until it has finished
+//! the chunk.
 //!
 //! Invariants
-//! - I1: but for `found_dead`, only the owner of a seat changes the seat's words, and, once the
-//!   owner is proven dead, the one process that recovers it. A seat without an owner is free, or an
-//!   orphan: its other words are settled, and `owner` changes by a compare-and-swap only.
+//! - I1: only the owner of a seat changes the seat's words. Once the owner is proven dead, only the
+//!   one process that recovers it does. The word `found_dead` is an exception. A seat without an
+//!   owner is free, or an orphan: its other words no longer change, and `owner` changes only by a
+//!   compare-and-swap.
 //! - I2: `held` never goes back. A stage stores `held` before it touches the events before `held`.
 //! - I3: `boundary` never goes back, and lies at the end of a run. A first stage stores `boundary`
 //!   before it releases, so a thread that sees a release beyond a position also sees a boundary
 //!   beyond it.
-//! - I4: a free seat tells the death of its last owner if `deaths` has the generation of `owner`.
-//!   Where the handles of a party do the same work, as workers of a pool and producers do, that
-//!   owner was the last one of its party, and none has joined since: while another handle has a
-//!   seat, and when one joins, the seats of the dead are freed with a generation of their own. So a
-//!   death that a seat tells counts for those that wait for the party.
+//! - I4: a free seat shows the death of its last owner if `deaths` has the generation of `owner`.
+//!   The workers of a pool do the same work, and so do several producers. For such parties, a shown
+//!   death also means that the owner was the last handle of its party, and that no handle has
+//!   joined since. The reason: if another handle has a seat, or when one joins, the seats of the
+//!   dead are freed with a new generation, and then show no death. So a death that a seat shows
+//!   counts for the parties that wait.
 
 use std::ops::Range;
 
@@ -43,18 +46,19 @@ pub struct Seat {
     /// Low half: number of the participant that owns the seat; 0: the seat is free; all ones: the
     /// seat is an orphan. High half: how often the seat was taken.
     pub(crate) owner: AtomicU64,
-    /// Of a producer: the owner's word, once that owner has begun to leave.
+    /// For a producer: the owner's word, once that owner has begun to leave.
     pub(crate) state: AtomicU64,
-    /// Of a worker: the begin of the chunk that it takes or has taken. On the heap: the position
-    /// from which the seat's chunk is handled, if the seat is an orphan. Of a producer: the head of
-    /// its intent.
+    /// For a worker of a segment: the begin of the chunk that the worker takes or has taken. For a
+    /// worker on the heap, if the seat is an orphan: the position from which the seat's chunk is
+    /// unfinished. For a producer: the head of its intent.
     pub(crate) lo: AtomicU64,
-    /// Of a producer: the head of what stays of its claim, while it publishes the claim's front.
+    /// For a producer: the head of its claim's rest, while the producer publishes the claim's
+    /// front.
     pub(crate) mid: AtomicU64,
-    /// Of a worker: the end of the seat's chunk. Of a producer: the end of its intent.
+    /// For a worker: the end of the seat's chunk. For a producer: the end of its intent.
     pub(crate) hi: AtomicU64,
-    /// Of a worker of a segment: the number of events that are left in the run, from the chunk's
-    /// end on.
+    /// For a worker of a segment: the number of events that are left in the run after the chunk's
+    /// end.
     pub(crate) left: AtomicU64,
     /// The position before which the stage was lent all events.
     pub(crate) held: AtomicU64,
@@ -63,10 +67,10 @@ pub struct Seat {
     /// Number of events that the last member of a tap had not read when it was found dead; 0 from
     /// when the next member takes the seat.
     pub(crate) unread: AtomicU64,
-    /// Low half: number of owners that died. High half: the generation of the last one.
+    /// Low half: number of owners that died. High half: the generation of the last owner that died.
     pub(crate) deaths: AtomicU64,
-    /// Low half: process id of the last owner that was found dead; 0: not known. High half: the
-    /// generation of that owner.
+    /// Low half: process id of the last owner that was found dead; 0: the id is not known. High
+    /// half: the generation of that owner.
     pub(crate) found_dead: AtomicU64,
 }
 
@@ -122,8 +126,8 @@ impl Seat {
         Some(self.lo.load(Relaxed)..self.hi.load(Relaxed))
     }
 
-    /// Frees the seat if `participant` owns it. The caller is that participant, or holds its proof
-    /// of death (I1).
+    /// Frees the seat if `participant` owns it. The caller is that participant, or holds the proof
+    /// of its death (I1).
     pub fn free(&self, participant: u32) {
         let owner = self.owner.load(Relaxed);
         if owner & PARTICIPANT == u64::from(participant) {

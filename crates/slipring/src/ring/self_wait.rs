@@ -5,15 +5,16 @@
 //! - I1: a thread is *inside* a stage while a loop of the library runs the stage's handler on it,
 //!   until the loop returns or panics. The loop has a handle, so the ring is alive meanwhile. A
 //!   loop adds its stage to the thread's list once, not for each batch. `poll`, which handles a
-//!   single batch, adds none: that would take 2 to 3 of the 17 ns for publishing and polling one
-//!   event.
+//!   single batch, does not add its stage: that would take 2 to 3 of the 17 ns that publishing and
+//!   polling one event take.
 //! - I2: except in a pool, a detected self-wait would never end, because a stage does not progress
-//!   while its thread waits. It may be detected late. A pool worker's self-wait could still end,
-//!   because the worker could adopt a chunk that another worker abandons, but is refused all the
-//!   same.
-//! - I3: which position is awaited may change while a thread waits: another producer takes the free
-//!   slot, and the wait goes on for one that the thread itself holds. So a wait inside a handler
-//!   asks again while it lasts (`ASK_AGAIN`), and all others need not.
+//!   while its thread waits. The detection may be late. The self-wait of a pool's worker could
+//!   still end, because the worker could adopt a chunk that another worker abandons. The library
+//!   refuses this wait all the same.
+//! - I3: the awaited position may change while a thread waits. For example, another producer takes
+//!   the free slot, and the wait goes on for a slot that the waiting thread itself holds. So a wait
+//!   inside a handler repeats the check while it lasts (`ASK_AGAIN`). Other waits need no
+//!   repetition.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -24,15 +25,16 @@ use crate::ring::control::Control;
 use crate::ring::waits::SelfWait;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
-/// Number of stages of a thread's list that need no allocation: more than most threads ever enter.
+/// Number of stages that a thread's list can hold without an allocation. Few threads ever enter so
+/// many stages.
 const DEPTH: usize = 16;
 
 /// The address of a ring's control, and the index of the cache line on which a stage, worker or
 /// shard stores its progress.
 type Entry = (*const Control, usize);
 
-/// A thread's list of stages (I1). The entries from `depth` on are not in use. Those from [`DEPTH`]
-/// on are in [`DEEPER`].
+/// A thread's list of stages (I1). The entries from `depth` on are not in use. The entries from
+/// [`DEPTH`] on are in [`DEEPER`].
 struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
@@ -42,8 +44,9 @@ thread_local! {
     static INSIDE: Nesting = const {
         Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
     };
-    /// Apart from the others, because a thread has to note that this list needs a drop, which would
-    /// slow down each access.
+    /// The entries beyond the first [`DEPTH`] have a variable of their own. This list needs a drop
+    /// at the thread's end, and the bookkeeping for that would slow down each access to the first
+    /// entries.
     static DEEPER: RefCell<Vec<Cell<Entry>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -74,9 +77,9 @@ fn inside_ring<T: Default>(
     })
 }
 
-/// The stages that a thread entered; it leaves them when this guard is dropped. A thread drops its
-/// guards in the reverse order of their creation. A guard is marked as if it held a raw pointer, so
-/// that it stays on its thread.
+/// A guard for stages that a thread has entered; its drop leaves these stages. A thread drops its
+/// guards in the reverse order of their creation. The type is marked as if it held a raw pointer,
+/// so that a guard stays on its thread.
 pub(crate) struct Inside {
     /// Length of the thread's list of stages before this guard was created.
     before: usize,
@@ -84,7 +87,7 @@ pub(crate) struct Inside {
 }
 
 /// Records that the current thread runs handlers of stages, workers or shards. `lines` are the
-/// indices of the cache lines on which these store their progress.
+/// indices of the cache lines on which these handles store their progress.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     if cfg!(slipring_loom) {
@@ -154,14 +157,14 @@ fn holder(control: &Control, seq: impl Fn(usize, usize) -> Option<u64>) -> Optio
     })
 }
 
-/// Returns whether the current thread is inside a stage of the ring of `control`, other than by the
-/// handle that releases on the line `own`.
+/// Returns whether the current thread runs a handler of the ring of `control`. The handle that
+/// releases on the line `own` does not count.
 fn is_inside_other(control: &Control, own: Option<usize>) -> bool {
     inside_ring(control, |mut lines| Iterator::any(&mut lines, |line| Some(line) != own))
 }
 
 /// Calls `look` with the ring that `is_ring` accepts, if the current thread runs a handler of one
-/// of its stages.
+/// of that ring's stages.
 pub(crate) fn at<T>(
     is_ring: impl Fn(&Control) -> bool,
     look: impl FnOnce(&Control) -> Option<T>,
@@ -173,8 +176,8 @@ pub(crate) fn at<T>(
     look(unsafe { &*ring })
 }
 
-/// Returns how many handles of `stage` the current thread runs that have not released all events
-/// before `seq`.
+/// Returns the number of handles of `stage` that the current thread runs and that have not released
+/// all events before `seq`.
 pub(crate) fn held(control: &Control, stage: usize, seq: u64) -> usize {
     let is_held = |&line: &usize| {
         control.plan.stage_of(line) == Some(stage) && is_behind(control, stage, line, seq)
@@ -197,8 +200,8 @@ fn found(holder: Option<usize>) -> SelfWait {
     holder.map_or(SelfWait::NotNow, SelfWait::Holds)
 }
 
-/// Returns whether the current thread waits for itself, if a producer on it waits until all stages
-/// have released the events before `seq()`.
+/// Checks whether the current thread would wait for itself if it waited, as a producer, until all
+/// stages have released the events before `seq()`.
 pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfWait {
     if !is_inside_other(control, None) {
         return SelfWait::Never;
@@ -207,20 +210,20 @@ pub(crate) fn of_producer(control: &Control, seq: impl FnOnce() -> u64) -> SelfW
     found(holder(control, |_, _| Some(seq)))
 }
 
-/// A handle of a stage, as the list of a thread names it.
+/// A handle of a stage, as a thread's list identifies it.
 pub(crate) struct StageHandle {
     pub(crate) stage: usize,
     /// Index of the line on which the handle stores its progress.
     pub(crate) line: usize,
 }
 
-/// Returns whether the current thread waits for itself, if the handle `own` on it waits for the
-/// event at `at()`. `is_claimed` returns whether that event is known to come.
+/// Checks whether the current thread would wait for itself if its handle `own` waited for the event
+/// at `at()`. `is_claimed` returns whether that event is known to come.
 ///
-/// - An event that is known to come reaches the handle once the stages before have released it.
-///   Other stages do not delay it: they delay an event whose slot is not claimed, but not the end
-///   of the stream.
-/// - A pool whose stream ends at the position ends once its other workers have released their
+/// - An event that is known to come reaches the handle once the earlier stages have released the
+///   event. Other stages do not delay such an event. They may delay an event whose slot is not
+///   claimed yet, but they do not delay the end of the stream, which would end that wait, too.
+/// - If the stream ends at the position, a pool ends once its other workers have released their
 ///   chunks.
 pub(crate) fn of_consumer(
     control: &Control,

@@ -8,10 +8,12 @@ use crate::ring::words::ahead;
 
 /// A range of consecutive positions, and an iterator over them.
 ///
-/// Positions wrap at 2^64. A `Range<u64>` that reaches across counts as empty and contains nothing,
-/// so calls that return several positions return a `SeqRange`. A `Range<u64>` can be turned into
-/// one, for a comparison: from its start up to its end, also across 2^64. If its end lies before
-/// its start, or 2^63 positions or more behind it, which is the same, the range is empty.
+/// Positions wrap at 2^64. A `Range<u64>` whose end has wrapped counts as empty and contains
+/// nothing, so calls that return several positions return a `SeqRange`.
+///
+/// For a comparison, convert a `Range<u64>` into a `SeqRange`: the result reaches from the start up
+/// to the end, also across 2^64. The result is empty if the end lies before the start. An end that
+/// is 2^63 positions or more after the start counts as lying before it.
 ///
 /// ```
 /// use slipring::SeqRange;

@@ -146,10 +146,11 @@ macro_rules! ring_options {
         /// `always` and memory is not fragmented; otherwise, and on other systems, the ring has
         /// ordinary pages. `AnonHugePages` in `/proc/self/smaps` says what the system granted.
         ///
-        /// Suits rings of many megabytes. A small ring only takes more memory. The build can take
-        /// several times as long, because the system clears huge pages, and may have to make room
-        /// for them: for 256 MiB in a virtual machine, 41 to 609 ms instead of 113 to 166
-        /// (`records/2026-11-26-lab`). `slipring lab placements` measures both on your machine.
+        /// Huge pages suit rings of many megabytes; a small ring only takes more memory. The build
+        /// can take several times as long, because the system clears huge pages, and may have to
+        /// make room for them. For 256 MiB in a virtual machine, the build took 41 to 609 ms with
+        /// huge pages, and 113 to 166 ms without (`records/2026-11-26-lab`). `slipring lab
+        /// placements` measures both on your machine.
         ///
         $(#[$huge_pages])*
         pub fn huge_pages(mut self) -> Self {
@@ -161,9 +162,9 @@ macro_rules! ring_options {
         /// [`BuildError::MemoryShortage`](crate::BuildError::MemoryShortage) before it allocates
         /// anything.
         ///
-        /// If the memory is not there, the system swaps, or ends programs: this one or others. Use
-        /// the call where you know better than the system: of memory that becomes free soon, or of
-        /// swap that may be used.
+        /// If the memory is not available, the system swaps, or ends this program or others. Use
+        /// the call if you know more than the system: for example, that memory becomes free soon,
+        /// or that the ring may use swap.
         ///
         $(#[$allow_overcommit])*
         pub fn allow_overcommit(mut self) -> Self {

@@ -1,15 +1,15 @@
 //! Storage of events and stamps.
 //!
-//! The trait [`Storage`] gives access to the stamp and the event of a position. Two layouts are for
-//! events whose type is known, on the heap or in a segment. A third one is for blocks of a segment,
-//! whose size is known at run time only.
+//! The trait [`Storage`] gives access to the stamp and the event of a position. The layouts
+//! [`Interleaved`] and [`Contiguous`] are for events of a known type, on the heap or in a segment.
+//! The layout [`Strided`] is for blocks of a segment, whose size is known at run time only.
 //!
 //! Invariants
 //! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
 //!   `free`, and in a segment as long as the core keeps it mapped.
 //! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. No slot
-//!   is empty in between: its event is made once, overwritten in place, and dropped with the ring.
-//!   In a segment, every bit pattern is a valid event.
+//!   is empty in between: the slot's event is made once, overwritten in place, and dropped with the
+//!   ring. In a segment, every bit pattern is a valid event.
 //! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
 //!   module.
 
@@ -39,8 +39,8 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// Name of this layout in the text of a printed graph.
     #[doc(hidden)]
     const ALIAS: &'static str;
-    /// Whether a single producer publishes by a cursor instead of stamps.
-    /// `records/2026-11-28-choices` ("Storage") says what each way costs.
+    /// Whether a single producer publishes by a cursor instead of stamps. For the costs of cursors
+    /// and of stamps, see `records/2026-11-28-choices` ("Storage").
     #[doc(hidden)]
     const CURSOR: bool;
 }
@@ -79,8 +79,9 @@ pub struct Interleaved;
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
-/// The layout of a segment's blocks, whose size is known at run time only: blocks at one distance,
-/// and stamps at another, in front of the blocks or in an array of their own.
+/// The layout of a segment's blocks, whose size is known at run time only. The distance from one
+/// block to the next is constant, and so is the distance from one stamp to the next. The stamps lie
+/// in front of the blocks, or in an array of their own.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Strided;
@@ -133,8 +134,9 @@ pub unsafe trait Storage<E>: Copy {
     fn stamp(&self, seq: u64) -> *const AtomicU64;
     /// Returns the address of the event of a position.
     fn event(&self, seq: u64) -> *mut E;
-    /// Returns the distance from one event to the next, in bytes, except from the last slot to the
-    /// first slot. A constant, unless the size of events is known at run time only.
+    /// Returns the distance from one event to the next, in bytes; the step from the last slot to
+    /// the first one differs. The result is a compile-time constant if the size of events is known
+    /// at compile time.
     fn stride(&self) -> usize;
     /// Returns the size of a slot in bytes, with its stamp if `stamped`.
     fn bytes_per_slot(stamped: bool) -> usize;
@@ -144,8 +146,8 @@ pub unsafe trait Storage<E>: Copy {
     /// The owner calls `free` once, and uses no view of the storage afterwards.
     unsafe fn free(self);
 
-    /// Stores the blank stamps of a ring that begins at `start`, then makes the events. `Err`: the
-    /// factory panicked at this index, and the events made before were dropped.
+    /// Stores the blank stamps of a ring that begins at `start`, and then makes the events. `Err`:
+    /// the factory panicked at this index, and the call has dropped the events made before.
     ///
     /// # Safety
     /// Called once, before any other use of the storage.
@@ -233,7 +235,8 @@ pub struct ContiguousStorage<E> {
 pub struct StridedStorage<E> {
     stamps: NonNull<u8>,
     events: NonNull<u8>,
-    /// Distances between two stamps, and two blocks, in bytes.
+    /// Distance from one stamp to the next, in bytes; the next field is the distance from one block
+    /// to the next.
     stamp_stride: usize,
     stride: usize,
     mask: u64,
@@ -284,7 +287,7 @@ impl<E, L: Layout> View<E, L> {
     /// would have no limit.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
-    /// Returns the stamp in the slot of position `seq`, of whatever lap.
+    /// Returns the stamp in the slot of position `seq`. The stamp may be of any lap.
     #[inline(always)]
     pub(crate) fn word_at(&self, seq: u64) -> u64 {
         // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
@@ -366,8 +369,8 @@ impl<E> InterleavedStorage<E> {
     /// Returns the view of slots that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety
-    /// `first` points to as many slots of a stamp and an event, which stay where they are. The
-    /// slots are never freed by [`Storage::free`].
+    /// `first` points to `capacity` slots, each with a stamp and an event, which stay where they
+    /// are. No caller frees the slots by [`Storage::free`].
     pub(crate) unsafe fn at(first: NonNull<u8>, capacity: usize) -> Self {
         InterleavedStorage {
             slots: first.cast(),
@@ -475,7 +478,7 @@ unsafe impl<E> Storage<E> for StridedStorage<E> {
     unsafe fn free(self) {}
 }
 
-/// An array in a mapping, whose elements lie at one distance.
+/// An array in a mapping, with a constant distance from one element to the next.
 pub(crate) struct StridedArray {
     /// Address of the first element.
     pub(crate) first: NonNull<u8>,
@@ -487,8 +490,8 @@ impl<E> StridedStorage<E> {
     /// Returns the view of blocks that lie in a mapping. `capacity` is a power of two.
     ///
     /// # Safety
-    /// There are as many stamps and blocks, which stay where they are. `E` has no size, and each
-    /// block is aligned to it. The stamps are aligned words.
+    /// The mapping has `capacity` stamps and `capacity` blocks, which stay where they are. `E` has
+    /// no size, and each block has the alignment of `E`. The stamps are aligned words.
     pub(crate) unsafe fn at(
         StridedArray { first: stamps, stride: stamp_stride }: StridedArray,
         StridedArray { first: events, stride }: StridedArray,

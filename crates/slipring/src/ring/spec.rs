@@ -1,5 +1,5 @@
-//! The declaration of a graph: its stages, their access to the events, and the stages that each of
-//! them follows.
+//! The declaration of a graph: its stages, their access to the events, and for each stage the
+//! stages that it follows.
 
 use crate::base::panics::Contained;
 use crate::base::sync::twin;
@@ -74,7 +74,7 @@ impl Delivery {
     }
 }
 
-/// Largest number of members of which a tap's word can say which seats they have.
+/// Largest number of members for which a tap's word has a bit for each seat.
 pub(crate) const MAX_MEMBER_BITS: usize = u64::BITS as usize;
 
 /// The threads on which a stage runs.
@@ -207,7 +207,7 @@ impl StageList {
         self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// Returns the first recorded mistake; `None`: there is none.
+    /// Returns the first recorded mistake; `None`: no mistake was recorded.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Warnings about parties that spin on a core which another thread of the graph needs.
+//! Warnings about parties that spin on a core while another thread of the graph needs that core.
 
 use std::thread::{self, ThreadId};
 

@@ -16,12 +16,12 @@
 //!   repeats after 2^64 events, and producers stamp each slot in the last two laps of every 2^62
 //!   events.
 //! - I2: a new slot on the heap has a blank stamp ([`blank`]), which holds the number of the lap
-//!   before its first lap; a new slot of a segment has a stamp of zero. Neither counts as a
-//!   publication at any position, because neither has the length of a run.
+//!   before the slot's first lap. A new slot of a segment has a stamp of zero. Neither stamp counts
+//!   as a publication at any position, because neither has the length of a run.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
-//! - I4: each word that a producer stores has one of its low 18 bits set, but for blank stamps and
-//!   cleared ones.
+//! - I4: each word that a producer stores has at least one of its low 18 bits set, except for blank
+//!   and cleared stamps.
 
 use crate::base::sync::twin;
 
@@ -80,8 +80,8 @@ pub(crate) fn claimed(seq: u64, shift: u32, seat: u64) -> u64 {
     field(seq, shift) | CLAIMED | seat
 }
 
-/// Returns whether a stamp is of a lap before that of `seq`, or was never stored: no producer has
-/// stamped the slot for `seq`, or for a position behind it.
+/// Returns whether a stamp is of an earlier lap than `seq`, or was never stored. Then no producer
+/// has stamped the slot for `seq`, or for a later position.
 #[inline(always)]
 pub(crate) fn is_free(word: u64, seq: u64, shift: u32) -> bool {
     // Positions wrap, so a ring of more than 2^18 slots has fewer laps than the lap field holds.
@@ -95,7 +95,8 @@ pub(crate) fn is_free(word: u64, seq: u64, shift: u32) -> bool {
 /// slots from there to the run's end.
 ///
 /// The result is `true` in the last two laps of each period from one refresh of all stamps to the
-/// next: two, because a run with slots in the last lap may begin in the lap before.
+/// next. Two laps are necessary, because a run with slots in the last lap may begin in the lap
+/// before.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
@@ -107,9 +108,9 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Returns the meaning of a stamp that was loaded for position `seq`. A length that no run has
-/// means that no event is published: the slots of a new segment are zero, and so in the lap before
-/// a lap field of zero they have the right lap.
+/// Returns the meaning of a stamp that was loaded for position `seq`. If no run can have the
+/// stamp's length, no event is published. The check is necessary because the stamps of a new
+/// segment are zero, and in one lap of each period zero is the right lap field.
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Stamp {
     let rest = word ^ field(seq, shift);
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(read(0, u64::MAX, 2), Stamp::Unpublished);
     }
 
-    /// The laps of stamps are told apart, also where positions or the lap field wrap.
+    /// Stamps of different laps differ, also if positions or the lap field wrap.
     #[test]
     fn a_slot_is_free_for_positions_of_later_laps() {
         for shift in [0, 1, 3, 10, 17, 18, 19, 20, 30] {

@@ -17,8 +17,8 @@ use crate::errors::{Cause, Failure, WaitError};
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
-/// Set before [`CLOSED`] in a ring whose producers are processes of their own: no producer claims
-/// any more, and the first stages look for the end.
+/// Bit that is set before [`CLOSED`] in a ring whose producers are separate processes. Once it is
+/// set, no producer claims any more, and the first stages search for the stream's end.
 const CLOSING: u32 = 8;
 
 /// Whether and how a graph has ended, for reports about a segment.
@@ -27,10 +27,11 @@ const CLOSING: u32 = 8;
 pub enum Ending {
     /// The graph runs.
     Running,
-    /// Producers publish no more, and the last position is not found yet: a first stage finds it
-    /// once it has handled all that was published. Only rings with several producers are closing.
+    /// Producers publish no more, but no stage has found the last position yet. A first stage finds
+    /// it once the stage has handled all published events. Only rings with several producers have
+    /// this state.
     Closing,
-    /// The producers have closed the ring; stages drain what they have published.
+    /// The producers have closed the ring; the stages drain the published events.
     Closed,
     /// A handle has halted the graph.
     Halted,
@@ -42,7 +43,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns the ending that the first word of a copied status tells.
+    /// Returns the ending that the first word of a copied status shows.
     pub fn copied(word: u32) -> Ending {
         match word {
             0 => Ending::Running,
@@ -80,7 +81,8 @@ const EMPTY: u64 = 0;
 const BEGUN: u64 = 1;
 const WRITTEN: u64 = 2;
 
-/// The first failure of a graph, as the processes of its segment read it. All zero: none.
+/// The first failure of a graph, as the processes of its segment read it. All words are zero if the
+/// graph has not failed.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct FailureRecord {
@@ -92,7 +94,7 @@ pub(crate) struct FailureRecord {
     seq: AtomicU64,
     /// Number of bytes of the text.
     len: AtomicU64,
-    /// The text, in UTF-8, cut where it is too long.
+    /// The text, in UTF-8; a text that is too long is cut.
     text: [AtomicU64; TEXT_WORDS],
 }
 
@@ -120,8 +122,8 @@ impl FailureRecord {
         edge::failed::record(&self.state, WRITTEN);
     }
 
-    /// Returns the failure. `None`: none is written. Whatever the words hold, the result is a
-    /// failure of one of `names`.
+    /// Returns the failure. `None`: no failure is written. Whatever the words hold, the result
+    /// names one of `names`.
     fn read(&self, names: &[Name]) -> Option<Failure> {
         let (party, seq, text) = self.contents()?;
         let name = names.get(party).or(names.last())?.clone();
@@ -129,7 +131,7 @@ impl FailureRecord {
     }
 
     /// Returns the index of the party that failed, the position of the failure, and the text, from
-    /// a copy of the record's words. `None`: none is written, or words are missing.
+    /// a copy of the record's words. `None`: no failure is written, or words are missing.
     pub(crate) fn copied(words: &[u64]) -> Option<(usize, Option<u64>, String)> {
         let (&[state, party, seq, len], text) = words.split_first_chunk()?;
         let text: &[u64; TEXT_WORDS] = text.first_chunk()?;
@@ -160,8 +162,8 @@ pub(crate) struct Status {
     /// The record of the failure that other processes read, and the names of the parties; `None`:
     /// the graph has one process.
     record: Option<(MaybeMapped<FailureRecord>, Box<[Name]>)>,
-    /// All bits that the status may have. Another bit is damage: no stage may wait for an event
-    /// then, because the ring takes no producer.
+    /// All bits that the status may have. Any other bit is damage. No stage may wait for an event
+    /// then, because the ring lets no producer claim.
     known: u32,
     deadline: Option<(Instant, Duration)>,
 }
@@ -289,7 +291,7 @@ impl Status {
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// Returns why no event will ever come at `next`, the position at which a stage found none;
+    /// Returns why no event will ever come at `next`, the position at which a stage found no event;
     /// `None`: an event may still come.
     ///
     /// If the ring is closed and the result is `None`, the stage polls again: all publications

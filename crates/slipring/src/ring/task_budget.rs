@@ -1,15 +1,17 @@
-//! A limit to the results that a task gets from one handle before the task gives its thread back.
+//! A limit on the number of results that a task gets from one handle before the task gives its
+//! thread back.
 //!
 //! A runtime cannot interrupt a task. A task whose ring always has events, or always has room,
 //! would never return *pending*, so timers and other tasks of its thread would starve. The library
-//! names no runtime and sees no poll of the task as a whole, so each handle counts for itself: a
-//! task with several handles gives its thread back when the first of their budgets is spent.
+//! depends on no runtime, and does not see when a runtime polls the task. So each handle counts its
+//! own results, and a task with several handles gives its thread back when the first of their
+//! budgets is spent.
 
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Number of the call that ends a row of results: so many that the readings of the clock and the
-/// wake-up cost a result less than a nanosecond. Slower rows end by their time.
+/// Number of the call that ends a row of results. The row is so long that the readings of the clock
+/// and the wake-up cost less than a nanosecond per result. A slower row ends by its time.
 const MOST: u32 = 512;
 
 /// Number of the call from which the time of the row is measured. A task that gets a few results
@@ -34,7 +36,8 @@ impl TaskBudget {
     /// returns *pending*; the next call begins a new row, so it succeeds.
     ///
     /// The clock is read at the calls 8, 16, 32, 64, 128 and 256 of a row. So a row has at least 15
-    /// results, however slow the task is, and takes at most about twice [`LONGEST`] if it has more.
+    /// results, however slow the task is. A row with more results takes at most about twice
+    /// [`LONGEST`].
     #[inline(always)]
     pub(crate) fn spend(&mut self, waker: &Waker) -> Poll<()> {
         self.calls += 1;
@@ -82,7 +85,7 @@ mod tests {
         results.count() as u32
     }
 
-    /// A row is shorter where this thread is held up, but never shorter than 15.
+    /// If the system interrupts this thread, a row is shorter, but never shorter than 15.
     #[test]
     fn a_row_ends_by_its_length_or_by_its_time() {
         let mut budget = TaskBudget::default();

@@ -40,7 +40,8 @@ pub(crate) struct NumberedQueue<'a> {
     pub(crate) queue: &'a WaitQueue,
 }
 
-/// A party that waits: for which other one, and until when. A party is a stage or the producers.
+/// A waiting party, with the party for which it waits, and its deadline. A party is a stage or the
+/// producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
     /// Index of the waiting party.
@@ -49,7 +50,7 @@ pub(crate) struct Waiter {
     pub(crate) waits_for: usize,
     /// The waiter's position.
     pub(crate) at: u64,
-    /// Deadline of the call that waits, besides the graph's.
+    /// Deadline of the waiting call; the graph's deadline applies, too.
     pub(crate) until: Option<Instant>,
     /// Number of polls that the waiter has made since the wait began.
     pub(crate) polls: u32,
@@ -69,22 +70,23 @@ impl Waiter {
     }
 }
 
-/// The subject of a wait: what ends it, and what could keep it from ending.
+/// The subject of a wait: the condition that ends the wait, and the checks for reasons why the
+/// condition may never hold.
 pub(crate) trait Awaited {
-    /// Polls for what is awaited. May run under a wait queue's lock, so it notifies no queue and
-    /// runs no user code.
+    /// Polls for the awaited event or room. May run under a wait queue's lock, so it notifies no
+    /// queue and runs no user code.
     fn is_ready(&mut self) -> bool;
 
-    /// Called when the wait outlasts its first polls, and again each [`ASK_AGAIN`] after
-    /// [`SelfWait::NotNow`]. Returns whether the waiting thread waits for its own handler. It is
-    /// not called before the first polls, because in a dense stream the call would delay the next
-    /// event.
+    /// Checks whether the waiting thread waits for its own handler. Called when the wait outlasts
+    /// its first polls and, while the result is [`SelfWait::NotNow`], once per [`ASK_AGAIN`] after
+    /// that. It is not called before the first polls, because in a dense stream the call would
+    /// delay the next event.
     fn self_wait(&mut self) -> SelfWait {
         SelfWait::Never
     }
 
-    /// Called as often as [`Awaited::notice`] says. Returns the error that ends the wait, if what
-    /// is awaited will not come from where it was expected.
+    /// Returns the error that ends the wait, for example because a process that should bring the
+    /// awaited progress has died. Called as often as [`Awaited::notice`] says.
     fn watch(&mut self, _waiter: &Waiter) -> Option<WaitError> {
         None
     }
@@ -96,22 +98,24 @@ pub(crate) trait Awaited {
     }
 }
 
-/// A poll alone is the subject of a wait that its graph's end or its deadline ends.
+/// A closure that polls can be the subject of a wait. Apart from the poll, only the graph's end or
+/// a deadline ends such a wait.
 impl<F: FnMut() -> bool> Awaited for F {
     fn is_ready(&mut self) -> bool {
         self()
     }
 }
 
-/// Time after which a thread that waits inside a handler of the same ring asks again whether it
-/// waits for itself: short beside a person's patience, long beside the poll that it costs.
+/// Interval at which a thread that waits inside a handler of the same ring checks again whether it
+/// waits for itself. The interval is short for a person who waits, and long compared with the poll
+/// that each check costs.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Whether a thread that waits, waits for one of its own handlers.
+/// The result of the check whether a waiting thread waits for one of its own handlers.
 pub(crate) enum SelfWait {
-    /// It does not, and will not while this wait lasts.
+    /// The thread does not wait for itself, and will not while this wait lasts.
     Never,
-    /// It does not. That may change while the wait lasts.
+    /// The thread does not wait for itself now, but may do so later in this wait.
     NotNow,
     /// The thread waits for its handler of the stage with this index, so its wait would not end.
     Holds(usize),
@@ -120,8 +124,8 @@ pub(crate) enum SelfWait {
 /// The wait queues of a ring.
 pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
-    /// Whether each notification executes a fence: this process could not register for the barriers
-    /// with which other processes replace its fences.
+    /// Whether each notification executes a fence. That is necessary if this process could not
+    /// register for the memory barriers that other processes issue in place of its fences.
     always_fences: bool,
     /// Number of cores minus the number of the graph's threads, without the handles that join while
     /// the graph runs.
@@ -188,8 +192,8 @@ impl Waits {
     }
 
     /// Registers a task to be woken at its queue's next notification. If `ready` returns `true`,
-    /// returns `true` instead. If no party ever notifies the queue, wakes the task at once, and it
-    /// polls again.
+    /// registers no task and returns `true`. If no party ever notifies the queue, wakes the task at
+    /// once, so that it polls again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,

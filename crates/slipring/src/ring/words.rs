@@ -85,7 +85,8 @@ pub(crate) const MAX_CELL_SEATS: usize = (1 << CELL_SEAT_BITS) - 1;
 /// A cell of a pool of a segment, which has one per slot: the lap of the last chunk that began at
 /// the slot, and the seat of the worker that took it. The zero of a new cell names no seat.
 ///
-/// The lap has 54 bits. A cell repeats after 2^54 laps, and never in a ring of 2^10 slots or more.
+/// The lap has 54 bits. So a cell repeats after 2^54 laps, but never in a ring of 2^10 slots or
+/// more.
 #[derive(Clone, Copy)]
 pub(crate) struct ChunkCell(pub(crate) u64);
 
@@ -130,8 +131,8 @@ impl ClaimWord {
     }
 }
 
-/// Number of bits of a [`SeatedClaim`] behind the position: one says that the ring is closed to
-/// claims, and six hold the number of a seat.
+/// Number of bits of a [`SeatedClaim`] that do not belong to the position: one bit says that the
+/// ring is closed to claims, and six bits hold the number of a seat.
 const SEATED_BITS: u32 = 7;
 /// Largest number of seats of the producers of a segment.
 pub(crate) const MAX_CLAIM_SEATS: usize = 1 << (SEATED_BITS - 1);
@@ -139,8 +140,9 @@ pub(crate) const MAX_CLAIM_SEATS: usize = 1 << (SEATED_BITS - 1);
 /// The claim word of several producers between processes: the next position to claim, the number of
 /// the producers' seat whose claim ends there, and whether the ring is closed to claims.
 ///
-/// The position has 57 bits. A handle that claims nothing while others claim 2^56 positions would
-/// take an old word for the current one: after two years at a nanosecond each.
+/// The position has 57 bits. If a handle claimed nothing while other handles claim 2^56 positions,
+/// it would take an old word for the current one. At a nanosecond per position, that takes two
+/// years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeatedClaim(pub(crate) u64);
 

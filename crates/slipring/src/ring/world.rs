@@ -1,11 +1,11 @@
-//! The one answer to the question "threads or processes?".
+//! The differences between a ring of threads and a ring of processes, in one trait.
 //!
 //! The handles of a ring live in a [`World`]: the threads of [`OneProcess`], or the processes that
 //! share a segment (`crate::processes`). Each layout of slots names its world, so the compiler
 //! answers the question for each ring, and a ring of one process holds no code of the other world.
 //!
-//! Each method of `World` stands at a place where the two differ. Its default is what holds for
-//! threads: no handle dies alone, and no other program writes the ring's words.
+//! Each method of `World` is called at a place where the two kinds of ring differ. Its default is
+//! the behaviour for threads: no handle dies alone, and no other program writes the ring's words.
 
 use std::time::Duration;
 
@@ -19,23 +19,26 @@ use crate::ring::waits::{Place, Waiter, WaitingTask};
 #[doc(hidden)]
 #[allow(private_interfaces)]
 pub trait World: Sized + Send + Sync + 'static {
-    /// Whether other processes share the ring. They may write its words at any time, whatever the
-    /// protocol says, and one of them may follow a handle that a panic or a death ends.
+    /// Whether other processes share the ring. Other processes may write the ring's words at any
+    /// time, whatever the protocol says. If a panic or a death ends a handle, a handle of another
+    /// process may take its place.
     const SHARED: bool;
 
-    /// When one handle's calls that do not wait check for deaths.
+    /// Schedule by which one handle's non-waiting calls check for deaths.
     type Checks: Default + Send + Sync;
 
     /// Makes the world of a ring on the heap.
     fn of_heap() -> Self;
 
-    /// Notes a call that found nothing and does not wait. Returns whether it must check for deaths.
+    /// Notes a call that found no event or no room and does not wait. Returns whether the call must
+    /// check for deaths.
     #[inline(always)]
     fn is_due(&self, _checks: &mut Self::Checks) -> bool {
         false
     }
 
-    /// Has the handle's next such call check, because this one found a death and cannot tell it.
+    /// Makes the handle's next such call check for deaths, because the current call found a death
+    /// and cannot return it as an error.
     fn check_again(_checks: &mut Self::Checks) {}
 
     /// Returns the longest time between two checks for deaths; `None`: no check is needed.
@@ -49,8 +52,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Called where a call at `place` found nothing and does not wait. `due`: a check for deaths is
-    /// due. Returns the error of the call, if any.
+    /// Called if a call at `place` found no event or no room and does not wait. `due`: a check for
+    /// deaths is due. Returns the error that the call must return, if any.
     fn refuse(
         &self,
         _ring: Watched<'_>,
@@ -61,7 +64,8 @@ pub trait World: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Has the next call of a handle that finds nothing return `error`, which this one cannot.
+    /// Makes the handle's next call that finds nothing return `error`, because the current call
+    /// cannot return it.
     fn tell_later(&self, _task: &TaskNumber, _error: WaitError) {}
 
     /// Registers a task for the next notification, unless `ready` returns `true`. Returns `true` if
@@ -75,12 +79,12 @@ pub trait World: Sized + Send + Sync + 'static {
         control.waits.arm(&control.plan, task, ready)
     }
 
-    /// Removes a task, if it is armed.
+    /// Removes a task, if it is registered.
     fn disarm(&self, control: &Control, party: usize, number: u64) {
         control.waits.queue_of(&control.plan, party).queue.disarm(number);
     }
 
-    /// Called by the last owner of the ring, before it goes.
+    /// Called by the last owner of the ring before the ring is freed.
     fn end(&self, _control: &Control) {}
 
     /// Called after a ring's only producer has left.
@@ -100,7 +104,8 @@ pub trait World: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Returns whether a living producer owns a seat of the producers, and has not begun to leave.
+    /// Returns whether the owner of `seat`, a seat of the producers, lives and has not begun to
+    /// leave.
     fn is_staying(&self, _seat: &Seat) -> bool {
         true
     }
@@ -120,7 +125,8 @@ impl World for OneProcess {
     }
 }
 
-/// A ring in which the dead may have left something: its control, and what needs its slots.
+/// A ring in which dead processes may have left unfinished steps: the ring's control, and the steps
+/// of a recovery that need the ring's slots.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched<'a> {
     pub(crate) control: &'a Control,
@@ -132,10 +138,11 @@ pub(crate) struct Watched<'a> {
 /// The steps of a recovery that need a ring's slots, whose type the ring's world does not know.
 /// `crate::processes` implements them for each ring.
 pub(crate) trait Recover {
-    /// Settles all that the dead participant `dead` left. The caller holds the proof of the death.
+    /// Settles everything that the dead participant `dead` left. The caller holds the proof of the
+    /// death.
     fn settle(&self, dead: u32);
 
     /// Returns whether producers have passed over `at`, a position at which a party waits and at
-    /// which a run may begin. Only damage does that.
+    /// which a run may begin. That happens only in a damaged segment.
     fn is_passed_over(&self, at: u64) -> bool;
 }
