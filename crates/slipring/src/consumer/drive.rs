@@ -198,8 +198,8 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     if position.has_unreleased() {
         end_batch(position, handler, P::release)?;
     }
-    // While `between_events` is false, a failure is attributed to the event at `position.next()`.
-    // Outside of `pass` it is attributed to no event, so the stage skips none.
+    // While `between_events` is false, a failure is attributed to the event at `position.next()`. A
+    // failure outside of `pass` is attributed to no event, so the stage skips no event.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;

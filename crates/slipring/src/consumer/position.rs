@@ -63,17 +63,18 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns the position of the first event that this position has not released.
     fn first_unreleased(&self) -> u64;
 
-    /// Whether the position has handled an event since its last release. Positions that were only
-    /// passed over do not count.
+    /// Returns whether the position has handled an event since its last release. Positions that
+    /// were only passed over do not count.
     fn has_unreleased(&self) -> bool;
 
-    /// Whether the unreleased events fill the ring, so that no event can come before a release.
+    /// Returns whether the unreleased events fill the ring, so that no event can come before a
+    /// release.
     fn holds_whole_ring(&self) -> bool {
         false
     }
 }
 
-/// How a position goes from run to run.
+/// The way in which a position goes from run to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runs {
     /// The position finds events by a frontier, or lends only some of the stamped events.
@@ -102,9 +103,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
-    /// Whether the handler has handled all available events. The caller has just handled some, and
-    /// released none of them. `short`: the last poll found fewer events than requested. Reads no
-    /// shared word that another thread writes meanwhile.
+    /// Returns whether the handler has handled all available events. The caller has just handled
+    /// some events, and has released none of them. `short`: the last poll found fewer events than
+    /// requested. Reads no shared word that another thread writes meanwhile.
     fn is_exhausted(&mut self, short: bool) -> bool;
 
     /// Limits later chunks to `max` events, so that a worker leaves further events to the pool's
@@ -117,15 +118,16 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn resume(&mut self) {}
 
-    /// Whether the position has handled all events of its chunk. Only a worker's position has
-    /// chunks.
+    /// Returns whether the position has handled all events of its chunk. Only a worker's position
+    /// has chunks.
     #[inline(always)]
     fn is_at_end_of_chunk(&self) -> bool {
         false
     }
 
-    /// Whether a poll may find an event. A waiting thread may call this method under a wait queue's
-    /// lock, because it notifies no queue. It moves no position except the sentinel.
+    /// Returns whether a poll may find an event. A waiting thread may call this method under a wait
+    /// queue's lock, because the method notifies no queue. The method moves no position except the
+    /// sentinel.
     fn has_available(&self) -> bool;
 
     /// Returns the index of the party, a stage or the producers, whose progress ends a wait at this
@@ -138,7 +140,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.next()
     }
 
-    /// Whether another worker took the events that the last poll saw.
+    /// Returns whether another worker took the events that the last poll saw.
     fn was_contended(&self) -> bool {
         false
     }
@@ -149,8 +151,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().status.check_running()
     }
 
-    /// Whether the stream goes on, so that [`Availability::ended`] need not search for the stream's
-    /// end. Empty polls dominate a consumer's cost, and this is the only check that they make.
+    /// Returns whether the stream goes on, so that [`Availability::ended`] need not search for the
+    /// stream's end. Empty polls dominate a consumer's cost, and this is the only check that they
+    /// make.
     #[inline(always)]
     fn is_undisturbed(&self) -> bool {
         !self.state().control().status.is_over()
@@ -188,14 +191,15 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
-    /// Whether the consumer should poll: an event may be available, or no event will ever come.
+    /// Returns whether the consumer should poll: an event may be available, or no event will ever
+    /// come.
     #[inline(always)]
     fn is_ready(&self) -> bool {
         self.has_available() || !self.is_undisturbed() && self.has_ended()
     }
 
-    /// Whether [`Availability::find_end`] would return an error. A waiting thread may call this
-    /// method under a wait queue's lock, because it notifies no queue.
+    /// Returns whether [`Availability::find_end`] would return an error. A waiting thread may call
+    /// this method under a wait queue's lock, because the method notifies no queue.
     #[cold]
     fn has_ended(&self) -> bool {
         self.find_end().is_some()
@@ -326,7 +330,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.partition(&self.plan().partitions, self.stage, first, len);
     }
 
-    /// Whether a stage behind this stage waits for an event at `seq`. The result is only a hint.
+    /// Returns whether a stage behind this stage waits for an event at `seq`. The result is only a
+    /// hint.
     #[inline]
     pub(crate) fn has_starving_follower(&self, seq: u64) -> bool {
         self.plan().followers.iter().any(|&follower| self.control().starves_at(follower, seq))

@@ -17,7 +17,7 @@ pub trait Role {
     /// Whether `SequentialPosition::release` samples latencies.
     const SAMPLES: bool = true;
 
-    /// Whether the position counts the tombstones that it passes over.
+    /// Returns whether the position counts the tombstones that it passes over.
     fn counts_tombstones(&self) -> bool {
         true
     }

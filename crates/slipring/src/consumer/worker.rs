@@ -47,7 +47,7 @@ const MAX_CHUNK: u64 = 256;
 /// landmark is a full position, from which workers derive the claim word's high bits.
 pub(crate) const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
-/// How a worker takes chunks, and how it leaves its pool.
+/// The role of a worker: the way in which it takes chunks and leaves its pool.
 pub trait WorkerRole: Sized {
     /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
     /// Returns `false`, with the worker idle, if no chunk is available.

@@ -119,8 +119,8 @@ pub struct Processes {
     pub(crate) reactors: Reactors,
 }
 
-/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. The error
-/// of a handle that is dropped before its next call stays until the ring goes.
+/// The errors that the next calls of waiting tasks return, by the numbers of the tasks. If a handle
+/// is dropped before its next call, its error stays until the ring is freed.
 #[derive(Default)]
 pub(crate) struct NotedDeaths {
     /// Number of noted errors. Most calls load only this number, because it is 0.
@@ -255,8 +255,9 @@ impl Processes {
         seat.find_dead(owner, proof)
     }
 
-    /// Recovers the participant `dead`, if it is dead. Its death is noted on all of its `seats`
-    /// first: while the proof is held, the participant does not look dead.
+    /// Recovers the participant `dead`, if it is dead. First notes the death on each of the
+    /// participant's seats, because while a process holds the proof of the death, the participant
+    /// does not look dead.
     pub(crate) fn recover(&self, seats: &[Line<Seat>], dead: u32, ring: &dyn Recover) {
         let find = |seat: &Line<Seat>| self.find_owner_dead(seat, dead);
         let found = twin!("death-unnoted":

@@ -10,14 +10,14 @@
 //! | `reactors` | the threads that sleep for the tasks of a process |
 //! | `deaths` | the proof of deaths, and when a handle checks for them |
 //! | `closing` | the end of a ring whose last producer may die |
-//! | `watch` | which deaths hold a party up, and which it is told |
+//! | `watch` | which deaths hold a party up, and which ones its calls return |
 //! | `claims` | claims of several producers, each a process of its own |
-//! | `recovery` | settling what the dead left; where a new producer goes on |
+//! | `recovery` | how the living settle what the dead left; where a new producer goes on |
 //! | `layout` | layouts whose slots lie in a segment |
 //! | `producer` | the handle of one of several producers |
 //! | `successor`, `worker` | handles that go on where another process stopped |
 //! | `markers` | the types of these handles |
-//! | `suspects` | what a handle learns of the process before it |
+//! | `suspects` | what a handle can find out about the previous process at its place |
 //!
 //! Each file uses only files in rows above its own.
 

@@ -59,7 +59,7 @@ impl Reactors {
 
     /// Gives the ring to the threads. Tasks that wait before this call poll instead.
     pub(crate) fn watch(&self, ring: Weak<dyn SleptFor>) {
-        // A ring is made once.
+        // A ring is made once, so the cell is still empty.
         let _ = self.ring.set(ring);
     }
 

@@ -123,7 +123,8 @@ impl World for Processes {
     /// An error that was noted for the task stays: the handle's next call that finds nothing
     /// returns it.
     fn disarm(&self, control: &Control, party: usize, number: u64) {
-        // In a forked child, another thread of the parent may have held the lock.
+        // A forked child must not take the lock: another thread of the parent may have held it
+        // during the fork.
         if control.is_own_process() {
             self.reactors.disarm(control.waits.queue_of(&control.plan, party), number);
         }

@@ -74,7 +74,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `slipring_shm::PromiseSegment`.
     ///
     /// # Errors
-    /// As [`Producer::publish`]. A call that returns an error has not called `fill`.
+    /// The call returns the errors of [`Producer::publish`]. A call that returns an error has not
+    /// called `fill`.
     ///
     /// # Panics
     /// A panic of `fill` fails the graph, as for [`Producer::publish`].
@@ -110,10 +111,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::try_publish`].
+    /// The call returns the errors of [`Producer::try_publish`].
     ///
     /// # Panics
-    /// As [`Producer::ask`].
+    /// A panic of `fill` fails the graph, as for [`Producer::ask`].
     pub fn try_ask<T>(
         &mut self,
         fill: impl FnOnce(&mut E, Promise<T>),
@@ -137,10 +138,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish_by`].
+    /// The call returns the errors of [`Producer::publish_by`].
     ///
     /// # Panics
-    /// As [`Producer::ask`].
+    /// A panic of `fill` fails the graph, as for [`Producer::ask`].
     pub fn ask_by<T>(
         &mut self,
         deadline: Instant,

@@ -29,7 +29,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish`].
+    /// The call returns the errors of [`Producer::publish`].
     pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, WaitError> {
         self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
@@ -45,7 +45,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::try_publish`].
+    /// The call returns the errors of [`Producer::try_publish`].
     pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
@@ -55,7 +55,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Example: [`Producer::publish_by`].
     ///
     /// # Errors
-    /// As [`Producer::publish_by`].
+    /// The call returns the errors of [`Producer::publish_by`].
     pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
         Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
     }
@@ -108,8 +108,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None` as
     /// `deadline`, the call waits as [`Producer::claim_n`] does.
     ///
-    /// Inside a handler on shared threads, the call may return late by another stage's turn; see
-    /// [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
+    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;

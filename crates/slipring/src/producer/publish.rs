@@ -146,8 +146,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Works as [`Producer::publish`], but waits at most until `deadline`.
     ///
-    /// Inside a handler on shared threads, the call may return late by another stage's turn; see
-    /// [`Chain::threads`](crate::Chain::threads).
+    /// Inside a handler on shared threads, the waiting thread runs other stages, so the call may
+    /// return late by the turn of one of them; see [`Chain::threads`](crate::Chain::threads).
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -178,7 +178,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Works as [`Producer::publish`], but drops the event instead of waiting when the ring is
     /// full.
     ///
-    /// `None`: the event was dropped, and `fill` was not called.
+    /// Returns the event's position. `None`: the event was dropped, and `fill` was not called.
     /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
     ///
     /// Between processes, a call that finds the ring full also checks for dead processes, if a

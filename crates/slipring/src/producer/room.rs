@@ -7,8 +7,8 @@ use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::words::ahead;
 use crate::ring::world::World;
 
-/// Distance from a publication to the slot whose line it fetches, in bytes. Distances from 256 to
-/// 2,048 bytes made no difference (records/2026-11-24-peers).
+/// Distance from a published slot to the later slot whose cache line the publication fetches, in
+/// bytes. Distances from 256 to 2,048 bytes made no difference (records/2026-11-24-peers).
 const FETCH_DISTANCE: u64 = 256;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {

@@ -121,7 +121,7 @@ impl<E, L: Layout> Core<E, L> {
         &self,
         factory: &mut dyn FnMut() -> E,
     ) -> Result<(), (usize, String)> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { self.slots.fill(self.control.start, factory) }
             .map_err(|(index, panic)| (index, panic_message(panic)))?;
         self.filled.store(1, Relaxed);

@@ -72,8 +72,8 @@ pub(crate) fn during<T>(control: &Control, help: &dyn Help, run: impl FnOnce() -
     run()
 }
 
-/// If the current thread has a helper for a ring that `is_ring` accepts, calls `look` with that
-/// ring and the helper.
+/// Calls `look` with the first ring of the current thread's list that `is_ring` accepts, and with
+/// the helper for that ring. Does nothing if the list has no such ring.
 fn find<T>(
     is_ring: impl Fn(&Control) -> bool,
     look: impl FnOnce(&Control, &dyn Help) -> T,

@@ -76,8 +76,8 @@ pub(crate) fn partitioner<E, K: Hash>(
     }))
 }
 
-/// Returns the shard that a hash selects: the high half of a 128-bit product, hash times `shards`,
-/// which is below `shards`. Shard ids are spread as evenly as the high bits of the hashes.
+/// Returns the shard that a hash selects: `(hash * shards) >> 64`, computed in 128 bits. Shard ids
+/// are spread as evenly as the high bits of the hashes.
 fn shard_of_hash(hash: u64, shards: usize) -> u32 {
     ((u128::from(hash) * shards as u128) >> 64) as u32
 }
