@@ -21,10 +21,10 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases these
     /// events. Returns the number of handled events: 0 if no event was available.
     ///
-    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
-    /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at an event, the call releases the earlier ones, and the
-    /// handle's next call begins with it.
+    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). In a
+    /// [`Contiguous`](crate::Contiguous) ring, the call first pauses for up to a microsecond if
+    /// events come densely. If `f` panics at an event, the call releases the earlier events, and
+    /// the handle's next call begins with the event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -49,13 +49,18 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work (at most a
-    /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
-    /// the loop releases after about a microsecond of work. In a graph with more threads than
-    /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
-    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier ones, and
-    /// the handle's next call begins with it.
+    /// The loop releases events at the earliest of these times:
+    ///
+    /// - before every wait;
+    /// - after 1,024 events, or a quarter of the ring (an eighth if stages follow each other);
+    /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
+    /// - while a later stage waits for events, after about a microsecond of work.
+    ///
+    /// In a graph with more threads than cores, the loop holds up to a quarter of the ring in any
+    /// case, and releases for a waiting stage after about 16 µs of work.
+    ///
+    /// If `f` panics at an event, the call releases the earlier events, and the handle's next call
+    /// begins with the event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -80,10 +85,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases these
     /// events. Returns the number of handled events: 0 if no event was available.
     ///
-    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). Over a
-    /// [`Contiguous`](crate::Contiguous) ring, the call pauses for up to a microsecond where events
-    /// come densely. If `f` panics at an event, the call releases the earlier ones, and the
-    /// handle's next call begins with it. The event keeps the changes that `f` made.
+    /// A call costs one release for each quarter of the ring (see [`Batch::release`]). In a
+    /// [`Contiguous`](crate::Contiguous) ring, the call first pauses for up to a microsecond if
+    /// events come densely. If `f` panics at an event, the call releases the earlier events, and
+    /// the handle's next call begins with the event at which `f` panicked. This event keeps the
+    /// changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -111,13 +117,18 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
-    /// stages follow each other) or 1,024 events, and after about 32 µs of work (at most a
-    /// millisecond, where a release has to wake a sleeper). While a later stage waits for events,
-    /// the loop releases after about a microsecond of work. In a graph with more threads than
-    /// cores, the loop holds up to a quarter of the ring in any case, and releases for a waiting
-    /// stage after about 16 µs. If `f` panics at an event, the call releases the earlier ones, and
-    /// the handle's next call begins with it. The event keeps the changes that `f` made.
+    /// The loop releases events at the earliest of these times:
+    ///
+    /// - before every wait;
+    /// - after 1,024 events, or a quarter of the ring (an eighth if stages follow each other);
+    /// - after about 32 µs of work (up to a millisecond if a release has to wake a sleeper);
+    /// - while a later stage waits for events, after about a microsecond of work.
+    ///
+    /// In a graph with more threads than cores, the loop holds up to a quarter of the ring in any
+    /// case, and releases for a waiting stage after about 16 µs of work.
+    ///
+    /// If `f` panics at an event, the call releases the earlier events, and the handle's next call
+    /// begins with the event at which `f` panicked. This event keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

@@ -222,7 +222,7 @@ impl<E, L: Layout> Producer<E, L, Apart> {
     }
 
     /// Ends the producer of this handle, whose claim was published or given up. If `leaves` is
-    /// `true`, and no other producer stays, closes the ring.
+    /// `true` and no other producer stays, closes the ring.
     pub(crate) fn leave_seat(&self, leaves: bool) {
         let control = &self.core.control;
         let seat = self.own_seat().words;

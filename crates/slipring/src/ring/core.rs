@@ -286,8 +286,8 @@ impl<E, L: Layout> Core<E, L> {
     /// producers that are a lap apart could write the same slot at once.
     ///
     /// One call takes at most two steps per slot, so that no other process of a segment can make
-    /// the call last for ever. After such a call the sentinel may still be before a published
-    /// event, which a later call passes.
+    /// the call last for ever. If the call stops for that reason, published events may follow the
+    /// sentinel, and a later call passes them.
     pub(crate) fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);

@@ -6,9 +6,10 @@
 //! never changes, so each process holds a copy of its own.
 //!
 //! Invariants
-//! - I1: a released position only grows, and the stage no longer accesses the events before it: it
-//!   has handled them, skipped them, or passed over them. A thread that acquires the position may
-//!   access the slots before it, with the rights of the stage's followers (`edge::released`).
+//! - I1: a released position only grows. The stage no longer accesses the events before this
+//!   position, because it has handled them, skipped them, or passed over them. A thread that
+//!   acquires the position may access the slots before it, with the rights of the stage's followers
+//!   (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
 //!   that are not idle. A worker stores its bound before it moves the claim word to take a chunk,
 //!   and a thread that computes the frontier loads the claim word *first*, and the bounds second.

@@ -112,8 +112,8 @@ impl Seat {
         taken.map(drop).map_err(|owner| (owner & PARTICIPANT) as u32)
     }
 
-    /// Leaves the chunk of the seat, of which `[next, end)` is unfinished, to another worker. The
-    /// caller owns the seat, and has stored `next` as the seat's bound.
+    /// Leaves the seat's chunk to another worker. `[next, end)` is the unfinished part of the
+    /// chunk. The caller owns the seat, and has stored `next` as the seat's bound.
     pub(crate) fn leave_orphan(&self, next: u64, end: u64) {
         self.lo.store(next, Relaxed);
         self.hi.store(end, Relaxed);
