@@ -1,4 +1,4 @@
-//! What one process of a segment knows of the other processes, and when it checks whether they
+//! The other processes of a segment, as one process knows them, and when it checks whether they
 //! live.
 //!
 //! A waiting party checks once per *notice* whether the party that it waits for has died. The
