@@ -1,4 +1,4 @@
-//! Evicting a participant that is alive and does not work: killing its process, and recovering its
+//! Evicts a participant that is alive and does not work: kills its process, and recovers its
 //! places.
 //!
 //! Invariants
@@ -6,7 +6,8 @@
 //!   time and the pid namespace of the participant's record. The record and the seat's owner are
 //!   read again after that check, and once more before the signal. So neither a later process of
 //!   the same number is signalled, nor a successor at the place.
-//! - I2: no place is recovered before the participant's byte is locked, whatever was killed.
+//! - I2: no place is recovered before this process has locked the participant's byte. The kill
+//!   alone proves nothing.
 //! - I3: a participant's record has another generation or state once the participant has left or
 //!   was recovered. So an evictor that finds such a change is done, and leaves a later participant
 //!   of the same number alone.
@@ -58,9 +59,9 @@ pub struct Occupant {
     pub dead: bool,
     /// Whether the process is stopped, by a signal or a debugger.
     pub stopped: bool,
-    /// Whether the places are recovered and free. They are not if a word of the segment contradicts
-    /// its head. The next process of the ring that waits for these places, or takes one of them,
-    /// recovers them then.
+    /// Whether the places are recovered and free. If a word of the segment contradicts its head,
+    /// they are not: then the next process that waits for these places, or takes one of them,
+    /// recovers them.
     pub recovered: bool,
 }
 
@@ -108,9 +109,9 @@ pub struct Eviction {
 ///
 /// The next process at the place goes on where the killed one stopped, as after any death. The
 /// segment's other processes learn of the death as its creator declared ([`OnDeath`]). The place
-/// [`PRODUCER`] is that of the producer. If the process attached several times, the call recovers
-/// the places of one participant. The others are dead as well, and the next process that waits for
-/// them, or takes their places, recovers them.
+/// [`PRODUCER`] is that of the producer. If the process attached several times, it was several
+/// participants, and the call recovers the places of one. The others are dead as well, and the next
+/// process that waits for them, or takes their places, recovers them.
 ///
 /// [`Eviction::find`] finds the process without killing it.
 ///
@@ -211,7 +212,8 @@ impl Eviction {
     /// # Errors
     /// [`Problem::Evict`]: [`EvictProblem::Changed`], [`EvictProblem::NotPermitted`], or, after
     /// `timeout`, [`EvictProblem::NotEnded`], [`EvictProblem::HeldByAnother`] or
-    /// [`EvictProblem::HeldByReader`]. The system's refusal to open or map the file.
+    /// [`EvictProblem::HeldByReader`]. The call also fails if the system refuses to open or map the
+    /// file.
     ///
     /// # Cost
     /// A few system calls each millisecond until the process is gone. If the file is shortened
@@ -296,8 +298,8 @@ impl Eviction {
         step!("evict-claimed");
         let index = u64::from(number - 1);
         let record = mapping.record::<ParticipantRecord>(&areas.participants, index);
-        // The last participant of this number is dead, whichever it was. Seats that are not settled
-        // here remain those of a dead participant.
+        // The last participant of this number is dead, whichever process it was. Seats that are not
+        // recovered here still belong to a dead participant.
         let recovered =
             record.is_some() && settle_unattached(&mapping, &self.checked, number, byte.as_fd());
         record.filter(|_| recovered).inspect(|record| record.free());
@@ -381,7 +383,7 @@ fn pin(
             Some(Hold::Alone) => found.process.pin().map(Some).map_err(|why| match why {
                 Unpinned::OtherNamespace => EvictProblem::OtherNamespace { pid }.into(),
                 Unpinned::Unidentified => EvictProblem::Unidentified { pid }.into(),
-                // The holder may be a recoverer, for a moment.
+                // A recoverer may hold the byte for a moment.
                 Unpinned::Gone => EvictProblem::HeldByAnother { participant, pid }.into(),
                 Unpinned::Unsupported => EvictProblem::NoPidfd.into(),
                 Unpinned::System(step, error) => Problem::system(step, error),

@@ -7,10 +7,11 @@
 //! - I2: between opening that description and closing it the process does not fork. So no child
 //!   holds a copy.
 //! - I3: the record of participant `number` is written only by the holder of byte `number`.
-//! - I4: no lock is taken through `probe`, a description of its own. So it sees all locks, this
-//!   participant's included. The locks of recoveries belong to `claims`, a third description, of
-//!   which no child keeps a copy. A participant opens all three when it attaches, and no descriptor
-//!   later, so a process that has none left still learns of deaths and settles them.
+//! - I4: no lock is taken through the description `probe`. So a probe through it sees all locks,
+//!   this participant's included. The locks of recoveries belong to a third description, `claims`,
+//!   of which no child keeps a copy. A participant opens all three descriptions when it attaches,
+//!   and no descriptor later. So a process that can open no more descriptors still learns of
+//!   deaths, and recovers the dead.
 //! - I5: while byte 0 is held shared and the name leads to the file, no process unlinks the name.
 //! - I6: before a process locks the byte of a dead participant, it probes the byte, and notes the
 //!   death on the participant's seats ([`note_death`]). While the byte is locked, the participant
@@ -96,9 +97,9 @@ pub enum Attempt {
     Replaced,
 }
 
-/// Settles what a dead participant left, and returns whether its place may be taken. The arguments
-/// are the mapping, the checked head, the participant's number, and a descriptor to probe the
-/// others. The caller holds the participant's byte.
+/// Recovers the seats of a dead participant, and returns whether its place may be taken. The
+/// arguments are the mapping, the checked head, the participant's number, and a descriptor to probe
+/// the others. The caller holds the participant's byte.
 pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32, BorrowedFd<'_>) -> bool;
 
 /// Attaches to the segment in `file`, whose head is `checked`. `path` is the file's name, if it has
@@ -123,7 +124,7 @@ pub fn attach(
                 return Ok(Attempt::Attached(participation));
             }
             Some(Attempt::Replaced) => return Ok(Attempt::Replaced),
-            // Outside of the guard, so that other threads may fork.
+            // The thread sleeps outside of the guard, so that other threads may fork.
             None => thread::sleep(Duration::from_millis(1)),
         }
     }

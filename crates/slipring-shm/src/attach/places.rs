@@ -122,7 +122,7 @@ impl<T, L: SegmentLayout> RingPlaces<T, L> {
         join: impl Fn(&'a SegmentRing<T, L>, usize) -> Result<M, SubscribeError>,
     ) -> Result<M, SegmentError> {
         let (ring, number, _) = self.stage(tap, TAP)?;
-        // Each round but the last follows the death or the leaving of a reader.
+        // Each further round means that a reader has died or left meanwhile.
         for _ in 0..64 {
             step!("subscribing");
             match join(ring, number) {

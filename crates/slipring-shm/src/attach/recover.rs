@@ -26,16 +26,17 @@ pub(crate) struct LockedByte<F: AsFd> {
     number: u32,
     own: F,
     owner: OwnerProcess,
-    /// Dropped last: fields are dropped in order.
+    /// This field is dropped last, because fields are dropped in order.
     _guard: ForkGuard,
 }
 
 impl<F: AsFd> LockedByte<F> {
-    /// Locks byte `number` of the file. `own` returns a writable descriptor whose description holds
-    /// no lock and of which no child has a copy, or `None` if another claim uses it. If the byte is
-    /// free, `note` notes the death before the lock (`participant::I6`); its argument is the
-    /// descriptor whose description the lock will belong to. Returns `None` if another process or
-    /// claim holds the byte.
+    /// Locks byte `number` of the file. Returns `None` if another process or claim holds the byte.
+    ///
+    /// `own` returns a writable descriptor whose description holds no lock and of which no child
+    /// has a copy, or `None` if another claim uses that descriptor. If the byte is free, `note`
+    /// notes the death before the byte is locked (`participant::I6`). Its argument is the
+    /// descriptor whose description the lock will belong to.
     pub(crate) fn try_new(
         own: impl FnOnce() -> Result<Option<F>, Problem>,
         number: u32,

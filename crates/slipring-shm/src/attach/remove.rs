@@ -71,8 +71,8 @@ fn remove_location(location: &Location) -> Result<(), SegmentError> {
     Err(SegmentError::at(location, Problem::Busy))
 }
 
-/// Tries once, and returns whether the file is removed. It is not if another process holds byte 0,
-/// or if the name leads to another file by now.
+/// Tries once to remove the file, and returns whether it did. The file stays if another process
+/// holds byte 0, or if the name leads to another file by now.
 fn try_remove(path: &Path) -> Result<bool, Problem> {
     let locking = |error| Problem::system("locking a byte of the file", error);
     let _guard =

@@ -31,13 +31,13 @@ use crate::system::lock;
 
 impl Proof for Participation {
     fn is_dead(&self, number: u32) -> bool {
-        // Without a probe there is no proof.
+        // If the probe fails, nothing proves the participant's death.
         let attached = self.record(number).is_some_and(ParticipantRecord::is_attached);
         attached && matches!(self.is_held(number), Ok(false))
     }
 
     fn recover(&self, number: u32, settle: &mut dyn FnMut()) -> bool {
-        // Without the lock there is no proof.
+        // Without the lock, this process has no proof of the participant's death.
         let Ok(Some(claim)) = self.claim_dead(number) else { return false };
         settle();
         claim.finish();
@@ -130,7 +130,7 @@ pub(crate) fn initial(
         match offset < length {
             // SAFETY: the offset is inside of the draft.
             true => Some(unsafe { draft.first.add(offset) }),
-            // `begin` touches no byte of what lies behind the draft.
+            // `begin` touches no byte behind the draft.
             false => Some(NonNull::dangling()),
         }
     };
@@ -239,12 +239,13 @@ impl Proof for Unattached {
     }
 }
 
-/// Settles what a dead participant left, for a process that is not attached, because it is about to
-/// take the participant's number, or evicts it. The caller holds the participant's byte. `fd` is a
-/// descriptor of the file whose description holds no byte of a living participant. Returns whether
-/// everything was settled.
+/// Recovers the seats of a dead participant, and returns whether it recovered all of them. The
+/// caller is not attached: it is about to take the participant's number, or evicts the participant.
+/// It holds the participant's byte. `fd` is a descriptor of the file, whose description holds no
+/// byte of a living participant.
 ///
-/// The events' type is not needed, because everything that the dead leave lies beside the events.
+/// The events' type is not needed, because the words of claims and chunks that a dead participant
+/// leaves lie beside the events.
 pub(crate) fn settle_unattached(
     mapping: &Mapping,
     checked: &Checked,
@@ -268,8 +269,8 @@ pub(crate) fn settle_unattached(
         wait: Wait::default(),
         producer_wait: Wait::default(),
     };
-    // SAFETY: as in `over_copies`: settling accesses no event, which in this ring have no size. The
-    // ring does not leave this function, and the mapping outlives it.
+    // SAFETY: as in `over_copies`: a recovery accesses no event, and the events of this ring have
+    // no size. The ring does not leave this function, and the mapping outlives it.
     let ring = unsafe { SegmentRing::<BlockStart, Strided>::over(&declaration, &words, &party) };
     ring.is_ok_and(|ring| {
         settle(&ring, dead);
@@ -287,7 +288,7 @@ fn bury(mapping: &Mapping, checked: &Checked, dead: u32) {
     }
 }
 
-/// Settles what a dead participant left. The caller holds the proof of its death.
+/// Recovers the seats of a dead participant. The caller holds the proof of its death.
 fn settle<E, L: SegmentLayout>(ring: &SegmentRing<E, L>, dead: u32) {
     for seat in 0..ring.seats() {
         ring.settle_seat(seat, dead);
