@@ -40,8 +40,8 @@ pub trait Event: FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync +
     const VERSION: u32;
 }
 
-/// Returns the range of an event's bytes that `of` returns, or `None` if that is no part of the
-/// event, or an empty one.
+/// Returns the range of an event's bytes to which `of` returns a reference, or `None` if the
+/// referenced bytes are empty or no part of the event.
 pub(crate) fn part<E: Event, K: ?Sized>(of: impl FnOnce(&E) -> &K) -> Option<Range<usize>> {
     // On the heap, because an event may be larger than the stack.
     let zeros = E::new_box_zeroed().ok()?;

@@ -33,7 +33,8 @@ pub trait Contents: Handles {
     #[doc(hidden)]
     fn defaults() -> Defaults;
 
-    /// Checks that the segment holds these contents (I1). Its kind is the right one.
+    /// Checks that the segment holds these contents (I1). The caller has checked the segment's
+    /// kind.
     #[doc(hidden)]
     fn check(checked: &Checked) -> Result<(), Problem>;
 
@@ -42,8 +43,9 @@ pub trait Contents: Handles {
     fn needs(declaration: &Declaration, size: u64) -> Result<Needs, BuildError>;
 }
 
-/// The handles of a segment, by what its slots hold. [`Attached`](crate::Attached) makes them by
-/// the same calls for all. No other crate implements the trait.
+/// The types of a segment's handles, which depend on the contents of its slots. The calls of
+/// [`Attached`](crate::Attached) that make the handles are the same for all contents. No other
+/// crate implements the trait.
 ///
 /// | contents | producers | stages | they lend |
 /// |---|---|---|---|
@@ -87,7 +89,7 @@ pub trait Handles: sealed::Sealed + 'static {
     #[doc(hidden)]
     type Layout: SegmentLayout;
 
-    /// Makes a producer's handle from that of the ring's slots.
+    /// Makes a producer's handle from the ring's own handle, which fills slots.
     ///
     /// # Safety
     /// The slots hold these contents, in events of `size` bytes (I1). All processes treat them as
@@ -98,7 +100,7 @@ pub trait Handles: sealed::Sealed + 'static {
         size: usize,
     ) -> Self::Producer<S>;
 
-    /// Makes the handle of a stage that reads from that of the ring's slots.
+    /// Makes the handle of a reading stage from the ring's own handle, which reads slots.
     ///
     /// # Safety
     /// As for [`Handles::producer`].
@@ -122,7 +124,7 @@ pub trait Divisible: Handles {
     /// Handle of a stage that may write.
     type Writer<D: Delivery>;
 
-    /// Makes the handle of a stage that may write from that of the ring's slots.
+    /// Makes the handle of a writing stage from the ring's own handle, which lends slots.
     ///
     /// # Safety
     /// As for [`Handles::producer`].

@@ -39,19 +39,19 @@ pub enum NameProblem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileProblem {
-    /// It is not a regular file.
+    /// The file is not a regular file.
     #[error("it is {found} and no regular file: take another name")]
     Kind {
         /// Kind of the file, such as `a directory`.
         found: &'static str,
     },
-    /// It has more than one name, or, where it should have one, none.
+    /// The file has more than one name, or has none where it should have one.
     #[error("the file has {found} names, and a segment has exactly one: remove the other links")]
     Links {
         /// Number of names.
         found: u64,
     },
-    /// Another user owns it.
+    /// Another user owns the file.
     #[error(
         "user {found} owns the file, and this process acts for user {ours}: run both as one user"
     )]
@@ -61,12 +61,12 @@ pub enum FileProblem {
         /// Number of the user that this process acts for.
         ours: u32,
     },
-    /// Its owner has no number in this user namespace.
+    /// The file's owner has no number in this user namespace.
     #[error(
         "the file's owner has no number in this user namespace, so it may be anybody: run both processes in one user namespace"
     )]
     UnmappedOwner,
-    /// Users other than the owner may access it.
+    /// Users other than the owner may access the file.
     #[error(
         "the file's mode is {found:04o}, so others than its owner may open it: set it to 0600 (`chmod 600`) if you trust what is in it, or make the segment anew"
     )]
@@ -74,22 +74,22 @@ pub enum FileProblem {
         /// The mode's permission bits.
         found: u32,
     },
-    /// Its file system cannot keep segments.
+    /// The file's file system cannot keep segments.
     #[error(
         "its file system is {name} (0x{magic:x}), where locks or mappings do not hold what a segment needs: put it on tmpfs or ext4, such as {FOLDER}"
     )]
     FileSystem {
         /// Name of the file system, or `unknown`.
         name: &'static str,
-        /// Number of the file system, as `statfs` says it.
+        /// Number of the file system, as `statfs` returns it.
         magic: u64,
     },
-    /// It is no memfd that is sealed against resizing.
+    /// The descriptor is not that of a memfd which is sealed against resizing.
     #[error(
         "the descriptor is no memfd that is sealed against resizing: pass the one that `create_memfd` made"
     )]
     NotSealed,
-    /// It has a name, and a memfd was asked for.
+    /// The file has a name, and a memfd was asked for.
     #[error(
         "the descriptor is that of a file with a name, and of no memfd: open the file by its name (`open`) or path (`open_at`)"
     )]
@@ -100,7 +100,7 @@ pub enum FileProblem {
         /// Step that needs it, as the beginning of a sentence.
         step: &'static str,
     },
-    /// It is shorter than the first part of a segment, or shorter than its header says.
+    /// The file is shorter than the first part of a segment, or shorter than its header says.
     #[error(
         "the file has {bytes} bytes and should have {expected}: it is no segment or was shortened; remove it and make it anew"
     )]
@@ -110,7 +110,7 @@ pub enum FileProblem {
         /// Length that it should have, in bytes.
         expected: u64,
     },
-    /// It is longer than its header says.
+    /// The file is longer than its header says.
     #[error(
         "the file has {bytes} bytes and should have {expected}: it is no segment or was lengthened; remove it and make it anew"
     )]
@@ -135,7 +135,7 @@ pub enum HeaderProblem {
         /// The first eight bytes.
         found: [u8; 8],
     },
-    /// A machine of the other byte order wrote it.
+    /// A machine of the other byte order wrote the header.
     #[error(
         "its order mark reads 0x{found:016x}, so a machine of another byte order made it: share segments only within one machine"
     )]
@@ -143,7 +143,7 @@ pub enum HeaderProblem {
         /// The mark, as this machine reads it.
         found: u64,
     },
-    /// It has another major version.
+    /// The segment has another major version.
     #[error(
         "it has version {found}, and this program reads version {ours}: build both programs with one version of slipring-shm, or make it anew"
     )]
@@ -153,18 +153,19 @@ pub enum HeaderProblem {
         /// The version of this library.
         ours: u32,
     },
-    /// It was made before the machine was started last.
+    /// The segment was made before the machine was started last.
     #[error(
         "it was made before this machine was started last, so nothing in it holds any more: remove it (`slipring rm`) and make it anew"
     )]
     Boot,
-    /// It may have been made before the machine was started last: its file system outlives a
-    /// restart, no process is attached, and `/proc` was missing for its maker or is missing here.
+    /// The segment may have been made before the machine was started last. Its file system outlives
+    /// a restart, no process is attached, and the boot's number is unknown because `/proc` was
+    /// missing for the segment's maker or is missing here.
     #[error(
         "it may be older than the last start of this machine, which only /proc tells, and /proc was missing for its maker or is missing here: mount /proc for both programs, or put the segment in /dev/shm"
     )]
     UnknownBoot,
-    /// It uses features that this version does not know.
+    /// The segment uses features that this version does not know.
     #[error(
         "it uses features that this version does not know (bits 0x{unknown:x}): build this program with the maker's version of slipring-shm"
     )]

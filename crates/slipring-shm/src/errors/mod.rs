@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: each message says what was wrong, where, and what to do next.
-//! - I2: the message of an error has that of its cause, and its source is what is behind the cause.
-//!   So a report of all sources says nothing twice.
+//! - I2: the message of an error contains the message of its cause, and the error's source is the
+//!   cause's own source. So a report that prints all sources says nothing twice.
 
 mod evict;
 mod file;
@@ -24,7 +24,7 @@ pub use file::{FileProblem, HeaderProblem, NameProblem};
 pub use promise::PromiseError;
 
 /// The reason why a segment could not be made, opened, attached to, inspected or removed, or why
-/// one of its participants was not evicted; and which segment it was.
+/// one of its participants was not evicted. The error also names the segment.
 ///
 /// ```
 /// use slipring_shm::{NameProblem, Problem};
@@ -52,7 +52,7 @@ impl SegmentError {
         SegmentError::new(location.to_string(), problem)
     }
 
-    /// Returns what was wrong.
+    /// Returns the reason of the error.
     ///
     /// Example: [`SegmentError`].
     pub fn problem(&self) -> &Problem {
@@ -76,7 +76,7 @@ impl fmt::Display for SegmentError {
 }
 
 impl StdError for SegmentError {
-    /// Returns what is behind the system's error, or the graph's (I2).
+    /// Returns the source of the system's error, or of the graph's error (I2).
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &*self.problem {
             Problem::System { error, .. } => error.source(),

@@ -1,8 +1,8 @@
 //! Reasons why a promise between processes brings no value.
 //!
 //! Invariants
-//! - I1: a promise is broken only by a ring that is closed: a reader gets the value before it finds
-//!   the close.
+//! - I1: an error says that a promise is broken only if its ring is closed without a value. A
+//!   reader finds a published value before it finds that the ring is closed.
 
 use slipring::{BatchError, PeerDead, WaitError};
 
@@ -46,11 +46,13 @@ pub enum PromiseError {
     /// ([`OnDeath::Fail`](crate::OnDeath::Fail)), or its words are damaged.
     #[error(transparent)]
     Ended(WaitError),
-    /// The ring through which the value was asked for
-    /// ([`Awaited::of_request`](crate::Awaited::of_request)) has failed or was halted, or is closed
-    /// and every stage has passed the request, or reports a dead process that holds the request up.
-    /// A later call may succeed, if a stage has opened the promise and fulfils it later, or, after
-    /// a death, if another process takes the dead one's place.
+    /// The wait ended with the ring through which the value was asked for
+    /// ([`Awaited::of_request`](crate::Awaited::of_request)). That ring has failed or was halted,
+    /// or it is closed and every stage has passed the request, or a process that holds the request
+    /// up has died.
+    ///
+    /// A later call may still succeed: a stage that has opened the promise may fulfil it later, and
+    /// another process may take the place of the dead one.
     #[error(fmt = texts::request)]
     Request(WaitError),
 }
