@@ -51,10 +51,10 @@
 //!   producer's leaving does, if that was declared ([`OnDeath::Close`]).
 //! - When a tap's reader dies, the parties that wait for it remove it. They go on within a notice,
 //!   and [`SeatSummary::unread`] tells how many events the reader had not read.
-//! - The parties that wait for a dead process wait on, get an error for this call, or fail for
-//!   good, as the segment's creator declared ([`OnDeath`]). They learn of a death within a notice
-//!   (20 ms unless stated) plus the time that the kernel takes to end a process. A call with a
-//!   deadline ends by its deadline in any case.
+//! - A party that waits for a process learns of its death within a notice (20 ms unless stated),
+//!   plus the time that the kernel takes to end a process. As the segment's creator declared
+//!   ([`OnDeath`]), the party then waits on, gets an error for this call, or fails for good. A call
+//!   with a deadline ends by its deadline in any case.
 //! - A worker of a pool that dies or leaves in the middle of its events leaves them to the other
 //!   workers, or to the next one. The stages behind the pool see each event, in order.
 //! - A shard that dies leaves its place as a reader does. The other shards go on until the ring is
@@ -78,9 +78,9 @@
 //! Remove a segment by [`remove`] or `slipring rm`, which spare a segment in use. Plain `rm`
 //! removes only the name, and so does systemd-logind at the end of a user's last session
 //! (`RemoveIPC` in logind.conf). The attached processes then go on in a file without a name, and a
-//! program that creates the name again gets a second ring. A waiting call notices that within a
-//! notice, and warns of it once for the segment
-//! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], it
+//! program that creates the name again gets a second ring. A waiting call detects the lost name
+//! within a notice, and warns of it once for the segment
+//! ([`Warning::NameLost`](slipring::Warning::NameLost)). With [`Attached::require_name`], the call
 //! returns an error instead. [`Attached::has_lost_name`] checks at any time.
 //!
 //! # Trust
@@ -123,9 +123,9 @@
 //! | shorten the file | an access behind its end is SIGBUS, which ends the process. Memfds are sealed against that |
 //! | change the head of the file | nothing: the head is copied and checked once, and the places in the mapping are those of the copy. Later openers are refused |
 //!
-//! The file decides which processes can do so: opening refuses a file that belongs to another user,
-//! or that other users may open. A process that gets the descriptor of a memfd can write to it as
-//! well.
+//! Only processes that can open the file can do this. Opening a segment refuses a file that belongs
+//! to another user, or that other users may open. A process that gets the descriptor of a memfd can
+//! write to the memfd as well.
 //!
 //! A copy costs one load or store for eight bytes, and all bytes of an event are copied twice
 //! between the producer's value and the reader's. For small events that takes less time than the
@@ -183,12 +183,13 @@
 //!
 //! # Missing
 //!
-//! Observers by handles, and handles for other languages.
+//! The crate has no handles for observers, and no handles for other languages.
 //!
 //! # Where it works
 //!
-//! On 64-bit Linux. Elsewhere the crate is empty, so a program that also runs there names it below
-//! `[target.'cfg(all(target_os = "linux", target_pointer_width = "64"))'.dependencies]`.
+//! The crate works on 64-bit Linux. Elsewhere it is empty, so a program that also runs there names
+//! the crate below `[target.'cfg(all(target_os = "linux", target_pointer_width =
+//! "64"))'.dependencies]`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

@@ -37,9 +37,9 @@ impl<C: Contents> Attached<C> {
 }
 
 impl<H: Handles> Attached<H> {
-    /// Sets how the handles that this process makes from now on wait: stages for events, and the
-    /// producer for room. The other processes choose for themselves. [`Wait::ADAPTIVE`] unless
-    /// stated.
+    /// Sets the strategy by which handles wait that this process makes from now on. Stages wait for
+    /// events, and the producer waits for room. Without this call, the strategy is
+    /// [`Wait::ADAPTIVE`]. The other processes choose for themselves.
     ///
     /// ```
     /// use slipring::Wait;
@@ -148,7 +148,7 @@ impl<H: Handles> Attached<H> {
     /// Returns whether the segment's name has ceased to lead to the file that this process is
     /// attached to, because a program other than `slipring rm` removed it, renamed it, or made
     /// another file of that name. The attached processes then go on, and programs that open the
-    /// name do not meet them. The result is `false` for a memfd.
+    /// name find another file or none. The result is `false` for a memfd.
     ///
     /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). A folder
     /// that was renamed and made again is not noticed, because another root of this process would

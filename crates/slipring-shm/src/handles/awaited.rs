@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: the value is taken once the stage has released the first position, and not before.
 //! - I2: the value takes precedence over the end of the request's ring: a call that has found this
-//!   end looks for the value once more.
+//!   end checks for the value once more.
 
 use std::fmt;
 use std::ops::Deref;
@@ -43,8 +43,9 @@ impl<T: Event> Awaited<T> {
     ///
     /// - that ring fails, or is halted;
     /// - it is closed, and every stage has released the request;
-    /// - a process has died that holds the request up, and its place is declared to report deaths
-    ///   ([`OnDeath::Tell`](crate::OnDeath::Tell)). A place that waits for a successor is no end.
+    /// - a process that holds the request up has died, and its place is declared to report deaths
+    ///   ([`OnDeath::Tell`](crate::OnDeath::Tell)). If the place is declared to wait for a
+    ///   successor, the death does not end the wait.
     ///
     /// A stage may open the promise, release the request, and fulfil the promise later. If the ring
     /// ends meanwhile, the wait ends, but a later call still gets the value once it is fulfilled.
@@ -75,7 +76,7 @@ impl<T: Event> Awaited<T> {
         Awaited { request: ring.places.request(seq).or(self.request), ..self }
     }
 
-    /// Waits for the value or for an end, at most until `deadline`.
+    /// Waits for the value or for the end of a ring, at most until `deadline`.
     fn wait_by(&mut self, deadline: Option<Instant>) -> Result<(), PromiseError> {
         let Some(request) = &self.request else {
             return match deadline {
@@ -91,7 +92,7 @@ impl<T: Event> Awaited<T> {
         loop {
             let ended = request.check();
             let notice = Instant::now().checked_add(request.notice());
-            // After an end the call looks for the value once more (I2).
+            // Once the request's ring has ended, the call checks for the value once more (I2).
             let notice = if ended.is_some() { Some(Instant::now()) } else { notice };
             let Some(until) = deadline.into_iter().chain(notice).min() else {
                 return Err(PromiseError::TimedOut);
@@ -118,8 +119,8 @@ impl<T: Event> Awaited<T> {
     /// ([`of_request`](Awaited::of_request)).
     ///
     /// # Cost
-    /// A few loads and a store if the value is there. While it waits, a probe of the owner's lock
-    /// each notice.
+    /// A few loads and a store if the value is there. A waiting call also probes the owner's lock
+    /// once a notice.
     pub fn wait(&mut self) -> Result<Promised<'_, T>, PromiseError> {
         self.lend(|waiter| waiter.wait_by(None))
     }
@@ -167,9 +168,9 @@ impl<T: Event> Awaited<T> {
         self.lend(|waiter| waiter.wait_by(Some(deadline)))
     }
 
-    /// Lends the value, or returns `None` if it is not there yet. Never waits. If a notice has
-    /// passed since the last such check, a call without a value checks whether the owner has died,
-    /// or a process that holds the request up.
+    /// Lends the value, or returns `None` if it is not there yet. Never waits. A call that finds no
+    /// value checks once a notice whether the owner has died, or a process that holds the request
+    /// up.
     ///
     /// Example: [`Awaited::wait_for`].
     ///
@@ -277,7 +278,7 @@ impl<T: Event> Promised<'_, T> {
     /// A copy of the value, and a few stores.
     ///
     /// # Panics
-    /// Never: the bytes of a value are a value.
+    /// Never, because any bytes are a valid value.
     pub fn take(self) -> T {
         let value = T::read_from_bytes(self.as_bytes()).expect("the size is the type's own");
         self.release();

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: nothing is made before [`Builder::build`], which makes the segment whole, or not at all
 //!   (`create`).
-//! - I2: the head of a new segment passes the checks of those that open it.
+//! - I2: the head of a new segment passes the checks that every opening process makes.
 
 mod by_contents;
 
@@ -115,7 +115,7 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets the number of processes that can be attached at once: 1 to 1,024, 64 unless stated.
-    /// Each takes 128 bytes, and checking a death takes longer with their number.
+    /// Each place takes 128 bytes, and a check for dead processes takes longer with more places.
     ///
     /// Example: the [first page](crate).
     pub fn participants(mut self, places: u32) -> Builder<C> {
@@ -123,10 +123,11 @@ impl<C: Contents> Builder<C> {
         self
     }
 
-    /// Sets the longest time between two checks for deaths of a waiting participant: 1 ms to 1 s,
-    /// 20 ms unless stated, in whole milliseconds. It also holds for a loop of calls that do not
-    /// wait, to within a tick of the kernel's coarse clock (1 to 10 ms). A tight loop that begins
-    /// to pause may need up to 15 calls more, once.
+    /// Sets the *notice*: a waiting participant checks for dead processes at least this often. The
+    /// time is 1 ms to 1 s, in whole milliseconds, and 20 ms unless stated. It also holds for a
+    /// loop of calls that do not wait, to within a tick of the kernel's coarse clock (1 to 10 ms).
+    /// When a tight loop begins to pause between its calls, one check may come up to 15 calls
+    /// later.
     ///
     /// Example: the [first page](crate).
     pub fn notice(mut self, time: Duration) -> Builder<C> {
@@ -258,8 +259,8 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets how the parties that wait for the stage declared last react when its process dies; they
-    /// wait on unless stated. A tap has no such effect, because no party waits for a dead reader.
-    /// [`OnDeath::Close`] is for producers only.
+    /// wait on unless stated. A tap cannot have such an effect, because no party waits for its dead
+    /// readers. [`OnDeath::Close`] is for producers only.
     ///
     /// Example: [`OnDeath`].
     pub fn on_death(mut self, on_death: OnDeath) -> Builder<C> {
@@ -340,8 +341,8 @@ impl<C: Contents> Builder<C> {
     /// on the disk, and is not compared with the memory.
     ///
     /// If the memory is missing, the system swaps, or ends programs: this one or others. Use the
-    /// call where you know of memory that the system does not count, because it becomes free soon,
-    /// or is swap that may be used.
+    /// call where you know of memory that the system does not count: memory that becomes free soon,
+    /// or swap that may be used.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -385,9 +386,9 @@ impl<C: Contents> Builder<C> {
     /// [`Problem::MemoryShortage`] or [`Problem::FileSizeLimit`]; or a refused file system.
     ///
     /// # Cost
-    /// All bytes are allocated and zeroed by the kernel. Before that, a segment of 16 MiB or more
-    /// is compared with the memory that is available
-    /// ([`MemoryShortage`](slipring::MemoryShortage)), which takes a tenth of a millisecond.
+    /// All bytes are allocated and zeroed by the kernel. Before that, the call compares a segment
+    /// of 16 MiB or more with the available memory ([`MemoryShortage`](slipring::MemoryShortage)),
+    /// which takes a tenth of a millisecond.
     pub fn build(self) -> Result<Segment<C>, SegmentError> {
         let location = self.location?;
         let mut declaration = self.declaration;
@@ -413,7 +414,7 @@ fn declare<C: Contents>(
     }
     let ring = graph.declaration(shape.capacity, declaration.first)?;
     if let Some(problem) = graph.wrong_key(shape.event_size) {
-        // A problem of the size itself comes first.
+        // A problem of the size itself is reported before one of the graph.
         shape.areas()?;
         return Err(problem);
     }

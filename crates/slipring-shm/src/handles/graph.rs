@@ -1,8 +1,9 @@
 //! The graph of a segment, as its creator declares it by names.
 //!
 //! Invariants
-//! - I1: a declaration names the stages that a stage follows once each, in the order of the stages.
-//!   The stage table has them as a set, so it reads back as an equal declaration (I1 of `stages`).
+//! - I1: a declaration lists the stages that a stage follows in the order of the stages, each once.
+//!   The stage table holds the same stages as a set of bits, so it reads back as an equal
+//!   declaration (I1 of `stages`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;

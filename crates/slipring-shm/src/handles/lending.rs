@@ -113,7 +113,7 @@ impl<H: Divisible> Attached<H> {
     /// that reads. The previous process may have left events half-written. They are the handle's
     /// [`suspects`](slipring::Consumer::suspects), and the first events that it lends. The handler
     /// repairs or marks them, or [`pass_over_suspects`](slipring::Consumer::pass_over_suspects)
-    /// leaves them out. A handle that copies names them by
+    /// leaves them out. A copying handle returns their positions by
     /// [`redelivered`](crate::CopyingConsumer::redelivered).
     ///
     /// Example: [`Builder::after`](crate::Builder::after).
@@ -194,8 +194,8 @@ impl<H: Divisible> Attached<H> {
     /// [`Problem::NoStage`]; [`Problem::Delivery`]; [`Problem::Access`].
     ///
     /// # Cost
-    /// As of [`reader`](Attached::reader). Finding the next own event costs a load for each event
-    /// of the other shards.
+    /// As for [`reader`](Attached::reader). To find its next event, the shard also loads one word
+    /// for each event of the other shards.
     pub fn shard_reader(&self, stage: &str, shard: usize) -> Result<ShardReader<H>, SegmentError> {
         let (ring, number) = self.places.take_shard(stage, shard, false)?;
         // SAFETY: I1, I2.

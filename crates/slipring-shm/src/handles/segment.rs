@@ -1,9 +1,9 @@
 //! A segment for users: made or opened, and then attached to.
 //!
 //! Invariants
-//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. A creator's
-//!   holds byte 0 shared until the creator has attached or the value is dropped, in the process
-//!   that made it.
+//! - I1: an [`OpenedFile`] is a file whose head was checked for the segment's contents. The file of
+//!   a creator holds byte 0 shared, until the creator has attached or until the process that made
+//!   the value drops it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -53,7 +53,7 @@ impl OpenedFile {
         Arc::new(OpenedFile { file, checked, guards, owner: OwnerProcess::this() })
     }
 
-    /// Unlocks byte 0. A child's copy shares the description, so it must not.
+    /// Unlocks byte 0, but not in a forked child, whose copy of the value shares the description.
     fn release(&self) {
         if self.owner.is_this() && self.guards.swap(false, AcqRel) {
             let _ = lock::unlock(self.file.as_fd(), lock::byte(GUARD));
@@ -143,7 +143,7 @@ impl<C: Contents> Segment<C> {
     /// About twenty system calls, and one page fault for each page. Other threads that fork wait,
     /// usually for less than a millisecond. Two file descriptors stay open while the process is
     /// attached. It needs no others later, so a process that has no descriptor left still learns of
-    /// deaths, and settles what the dead left.
+    /// deaths, and recovers the dead.
     ///
     /// # Errors
     /// [`Problem::Full`], [`Problem::Busy`], [`Problem::LocksLost`], or a problem of the file that
@@ -174,7 +174,7 @@ impl<C: Contents> Segment<C> {
         unsafe { self.attach_recovering(name, &mut ring::settle_unattached) }
     }
 
-    /// Attaches, and lets `recover` recover the dead if all places are taken.
+    /// Attaches. If all places are taken, `recover` recovers dead participants.
     ///
     /// # Safety
     /// As [`attach`](Segment::attach).
@@ -246,8 +246,8 @@ impl<C: Contents> Segment<C> {
         self.opened().checked.header.type_version
     }
 
-    /// Returns the schema that the creator gave: what is in the events, for other languages. Empty:
-    /// none.
+    /// Returns the schema, by which the creator describes the events to programs in other
+    /// languages. The schema is empty if the creator gave none.
     ///
     /// Example: [`Blocks`](crate::Blocks).
     pub fn schema(&self) -> Vec<u8> {
@@ -303,7 +303,7 @@ impl<E: Event> Segment<E> {
     /// is not mapped there.
     ///
     /// # Cost
-    /// As of [`attach`](Segment::attach). Of each event: one load or store for eight bytes.
+    /// As for [`attach`](Segment::attach). Each event costs one load or store for eight bytes.
     ///
     /// # Errors
     /// As [`attach`](Segment::attach).

@@ -71,8 +71,8 @@ impl<E: Event> Builder<E> {
     }
 
     /// Adds shards as [`shard_reader`](Builder::shard_reader) does, which may change their own
-    /// events. A shard may even change a key, because the key counts that an event had when it
-    /// reached the shards.
+    /// events. A shard may even change a key, because an event's shard is chosen by the key that
+    /// the event had when it reached the shards.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -168,8 +168,8 @@ impl Builder<Blocks> {
     }
 
     /// Adds shards that may change their own blocks, and are otherwise like shards that read. A
-    /// shard may even change a key, because the key counts that a block had when it reached the
-    /// shards.
+    /// shard may even change a key, because a block's shard is chosen by the key that the block had
+    /// when it reached the shards.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
