@@ -5,12 +5,13 @@
 //!   nothing else leads to the file.
 //! - I2: all bytes of the file are allocated before it has a name. So a full file system is an
 //!   error for the creator, and not a SIGBUS for a participant.
-//! - I3: the creator holds byte 0 shared from before the name until it has attached, or has been
-//!   dropped. So no process removes the segment in between. A child that is forked meanwhile shares
-//!   the description, and holds up the removal if the creator dies without attaching.
+//! - I3: the creator holds byte 0 shared, from before the file gets its name until the creator has
+//!   attached or its value is dropped. So no process removes the segment in between. A child that
+//!   is forked meanwhile shares the description, and holds up the removal if the creator dies
+//!   without attaching.
 //! - I4: before the allocation, the length is compared with the room of the file system and, for a
-//!   file in memory, with the available memory. The kernel allocates page by page: before it
-//!   refused, it would take all that there is, and end programs for the rest.
+//!   file in memory, with the available memory. Without this check, the kernel would allocate page
+//!   by page until no memory is left, and would end programs to get more, before it refused.
 
 use std::ffi::CString;
 use std::fs;
@@ -187,7 +188,7 @@ fn write(fd: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), Problem> {
 fn link(fd: &OwnedFd, path: &Path) -> Result<(), Problem> {
     let proc = descriptor::proc_path(fd.as_fd());
     let result = match linkat(CWD, proc, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-        // Without /proc. Kernels before 6.10 allow this to root alone.
+        // This way needs no `/proc`. Kernels before 6.10 allow it to root alone.
         Err(Errno::NOENT) => linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH),
         other => other,
     };

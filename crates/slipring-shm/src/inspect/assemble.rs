@@ -159,7 +159,8 @@ fn free(checked: &Checked, progress: &[StageProgress], published: u64) -> u64 {
     capacity - used.unwrap_or(0)
 }
 
-/// Returns the events from `begin` to `end`, or `None` if there is none, or more than a ring holds.
+/// Returns the events from `begin` to `end`, or `None` if the range is empty or longer than a ring
+/// holds.
 fn events(begin: u64, end: u64, capacity: u64) -> Option<SeqRange> {
     (1..=capacity).contains(&end.wrapping_sub(begin)).then(|| (begin..end).into())
 }

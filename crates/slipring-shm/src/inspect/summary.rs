@@ -88,31 +88,30 @@ pub struct Summary {
 pub struct StageSummary {
     /// Name.
     pub name: String,
-    /// Whether it may write to events.
+    /// Whether the stage may write to events.
     pub writes: bool,
     /// Delivery of events: `each`, `pool`, `shards` or `tap`.
     pub delivery: &'static str,
-    /// Number of handles that it has room for.
+    /// Number of handles that the stage has room for.
     pub room: u32,
-    /// Names of the stages that it follows; empty if it follows the producer.
+    /// Names of the stages that the stage follows; empty if it follows the producer.
     pub after: Vec<String>,
-    /// Effect of its process's death on the parties that wait for it.
+    /// Effect of the death of the stage's process on the parties that wait for the stage.
     pub on_death: OnDeath,
-    /// Position before which it has released all events.
+    /// Position before which the stage has released all events.
     pub position: u64,
     /// Position before which the stage was lent all events. For a pool, workers have taken all
     /// events before it; for shards, it is the position of the furthest shard. The events from
     /// `position` to here come again if the process dies.
     pub held: u64,
-    /// Number of published events that it has not released, at most the capacity.
+    /// Number of published events that the stage has not released, at most the capacity.
     pub lag: u64,
     /// Places, one for each handle that the stage has room for.
     pub seats: Vec<SeatSummary>,
     /// Counts of its handles.
     pub counts: Counts,
-    /// Number of threads that sleep at the stage's wait queue, which it shares with the other
-    /// stages that follow the same stages. A thread that died in its sleep counts until the next
-    /// wake-up.
+    /// Number of threads that sleep at the stage's wait queue, which all stages that follow the
+    /// same stages share. A thread that died in its sleep counts until the next wake-up.
     pub asleep: u32,
 }
 
@@ -149,13 +148,13 @@ pub struct ParticipantSummary {
     pub number: u32,
     /// Process number in its own pid namespace.
     pub pid: u32,
-    /// User that it acts for.
+    /// User that the process acts for.
     pub uid: u32,
     /// Name that the participant gave itself.
     pub name: String,
     /// Time of attaching, since 1970.
     pub joined: Duration,
-    /// Whether it is alive.
+    /// Whether the participant is alive.
     pub liveness: Liveness,
     /// Whether its process is stopped, by a signal or a debugger, as far as this process can see.
     pub stopped: bool,
@@ -274,8 +273,8 @@ impl Summary {
         self.stage(party).map_or(&self.producer_counts, |stage| &stage.counts)
     }
 
-    /// Returns the time that the handles of `party` have waited for `awaited`, as far as they have
-    /// flushed their counts.
+    /// Returns the time that the handles of `party` have waited for `awaited`. The times that the
+    /// handles have not flushed yet are missing.
     ///
     /// Example: [`Summary::awaited`].
     pub fn waited(&self, party: Party, awaited: Party) -> Duration {

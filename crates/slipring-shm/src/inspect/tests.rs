@@ -36,7 +36,7 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // Even if a handle was leaked.
+        // The file is removed even if a handle was leaked.
         let _ = fs::remove_file(Path::new(FOLDER).join(format!("{}.slipring", self.0)));
     }
 }
@@ -140,7 +140,8 @@ fn counts_are_those_of_the_report() {
     for reader in &mut readers[..3] {
         assert_eq!(reader.poll(8, |_, _| ()).unwrap(), 3);
     }
-    // Each waits for the stage before it, or for the producer. A wait is counted with the next one.
+    // Each reader waits for the stage before it, or for the producer. A wait is counted with the
+    // next one.
     for reader in &mut readers {
         for _ in 0..5 {
             match reader.batch_by(1, soon()) {

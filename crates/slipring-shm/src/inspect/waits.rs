@@ -20,13 +20,13 @@ impl StageSummary {
 
 impl Summary {
     /// Returns the party for whose progress `party` waits, according to this summary. Returns
-    /// `None` if it has something to do, or if the ring has ended for it. A tap waits for no party,
-    /// but its readers do.
+    /// `None` if `party` has something to do, or if the ring has ended for it. A tap waits for no
+    /// party, but its readers do.
     ///
-    /// While the ring is full, or one of their threads sleeps, the producers wait for the slowest
-    /// gating stage. A stage that has released all events that the parties before it let it see
-    /// waits for the slowest of these. If that is a tap that no reader holds up, the party before
-    /// the tap is named.
+    /// The producers wait for the slowest gating stage while the ring is full, or while a
+    /// producer's thread sleeps. A stage that has released all events that the parties before it
+    /// let it see waits for the slowest of these. If that is a tap that no reader holds up, the
+    /// party before the tap is named.
     ///
     /// A party that seems to wait may be busy with something else, because no word tells whether a
     /// thread is polling.
@@ -105,15 +105,15 @@ impl Summary {
         Some(self.culprit(gating)?.0)
     }
 
-    /// Returns the party that a stage waits for, or `None` if it has something to do, or is at the
-    /// end.
+    /// Returns the party that a stage waits for, or `None` if the stage has something to do, or is
+    /// at the end.
     fn before(&self, stage: &StageSummary) -> Option<Party> {
         if stage.is_tap() || self.last == Some(stage.position) {
             return None;
         }
         let (party, position) = self.slowest_before(stage);
-        // The words of the parties before it were copied earlier than its own, so it may seem to be
-        // ahead.
+        // The words of the parties before the stage were copied earlier than its own, so the stage
+        // may seem to be ahead.
         (ahead(stage.position, position) >= 0).then_some(party)
     }
 

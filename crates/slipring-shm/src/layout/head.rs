@@ -29,7 +29,7 @@ pub const ORDER: u64 = 0x0102_0304_0506_0708;
 pub const KIND_EVENTS: u32 = 0;
 /// Kind of a segment whose slots hold messages of many sizes.
 pub const KIND_MESSAGES: u32 = 1;
-/// Kind of a segment whose slots hold blocks, whose size the header alone says.
+/// Kind of a segment whose slots hold blocks. Only the header states their size.
 pub const KIND_BLOCKS: u32 = 2;
 /// Largest number for the effect of a stage's death.
 const MAX_ON_DEATH: u32 = 2;
@@ -124,7 +124,7 @@ pub struct Header {
     pub stages: u32,
     /// Length of the schema, in bytes.
     pub schema_length: u32,
-    /// Effect of the producers' death: as in [`StageRecord::on_death`], and 3 close.
+    /// Effect of the producers' death, numbered as in [`StageRecord::on_death`]; 3: close.
     pub producer_on_death: u32,
 }
 
@@ -142,9 +142,9 @@ pub struct StageRecord {
     pub on_death: u8,
     /// Flags; none is defined.
     pub flags: u8,
-    /// Number of handles that it has room for.
+    /// Number of handles that the stage has room for.
     pub room: u32,
-    /// Bitmap of the stages that it follows (0: the producers).
+    /// Bitmap of the stages that the stage follows (0: the producers).
     pub after: u64,
     /// Index of its line.
     pub line: u32,
@@ -396,8 +396,8 @@ impl Head {
             let record =
                 StageRecord::read_from_bytes(bytes).unwrap_or_else(|_| StageRecord::new_zeroed());
             let r = &record;
-            // Bits of the stages ahead of it in the table. A stage follows only those, so none
-            // follows itself.
+            // Bits of the stages that precede this stage in the table. A stage follows only such
+            // stages, so no stage follows itself.
             let before = (1u64 << stage) - 1;
             let seats_end = r.first_seat.checked_add(r.seats);
             let key_end = u64::from(r.key_offset) + u64::from(r.key_length);

@@ -4,7 +4,8 @@
 //! - I1: host byte order, offsets only. Areas begin at multiples of 128 behind the first 65,536
 //!   bytes, slots at multiples of 4,096.
 //! - I2: the first 65,536 bytes (the *head*: header, stage table, schema) never change once the
-//!   magic is stored. Zero bytes follow what is defined, so later versions can add fields.
+//!   magic is stored. The bytes behind the defined fields are zero, so later versions can add
+//!   fields.
 //! - I3: a head that was read from a file becomes a [`Shape`] and [`Areas`] only by
 //!   [`Head::check`]. So offsets of [`Areas`] lie in the file, are aligned, and no two areas
 //!   overlap.

@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //! - I1: a record is `repr(C)` and made of atomics only. So any bytes are a value, other processes
-//!   may write at any time, and a reference to one is sound wherever it is mapped and aligned.
+//!   may write at any time, and a reference to a record is sound wherever the record is mapped and
+//!   aligned.
 //! - I2: a record fits the stride of its area, and is aligned to 8 bytes at most.
 //! - I3: a participant stores `state` (release) behind the other words of its record. Only this
 //!   file accesses `state`, so no other file orders memory by a record.
@@ -70,7 +71,7 @@ pub struct ParticipantRecord {
     pub state: AtomicU64,
     /// Process number in its own pid namespace, for reports and for eviction.
     pub pid: AtomicU32,
-    /// User that it acts for.
+    /// User that the process acts for.
     pub uid: AtomicU32,
     /// Start time of the process, in clock ticks since the boot (0: unknown).
     pub start_time: AtomicU64,

@@ -16,7 +16,7 @@ use crate::system::limits::{
 /// Where the stamps are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamps {
-    /// The segment has none, and a cursor tells how far it is published.
+    /// The segment has no stamps, and a cursor tells how far the producer has published.
     None,
     /// In each slot, ahead of its event.
     Inside,

@@ -70,7 +70,7 @@ extern "C" fn leave_in_child() {
     leave();
 }
 
-/// Keeps the process from forking while it lives (I1). One thread may hold several guards.
+/// Keeps the process from forking while the guard lives (I1). One thread may hold several guards.
 pub struct ForkGuard {
     /// The thread that locked must unlock.
     not_send: PhantomData<*const ()>,
@@ -158,8 +158,8 @@ impl OwnerProcess {
     }
 
     /// Returns whether the calling process made the value. A child in a new pid namespace may have
-    /// its parent's number, so the number of forks is compared as well; only the process number
-    /// tells a plain `clone`.
+    /// its parent's process number, so the call compares the number of forks as well. A child that
+    /// was made by a plain `clone` differs only in its process number.
     pub fn is_this(&self) -> bool {
         *self == OwnerProcess::this()
     }

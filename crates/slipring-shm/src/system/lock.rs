@@ -24,18 +24,18 @@ pub const GUARD: u32 = 0;
 /// Mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Several descriptions hold it. A read-only descriptor is enough.
+    /// Several descriptions may hold the lock. A read-only descriptor is enough.
     Shared,
-    /// A single description holds it. The descriptor must be writable.
+    /// A single description holds the lock. The descriptor must be writable.
     Alone,
 }
 
 /// A lock that a probe found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// First locked byte of those that were probed.
+    /// First of the probed bytes that is locked.
     pub byte: u32,
-    /// Its mode.
+    /// Mode of the lock.
     pub hold: Hold,
 }
 
@@ -44,8 +44,8 @@ fn place(bytes: Range<u32>) -> (i64, i64) {
     (FIRST as i64 + i64::from(bytes.start), i64::from(bytes.end) - i64::from(bytes.start))
 }
 
-/// Locks `bytes` for the description behind `fd`, all of them or none, and returns whether it did.
-/// Never waits.
+/// Locks all of `bytes` for the description behind `fd` and returns `true`, or locks none of them
+/// and returns `false`. Never waits.
 pub fn try_lock(fd: BorrowedFd<'_>, bytes: Range<u32>, hold: Hold) -> io::Result<bool> {
     let (at, length) = place(bytes);
     let kind = match hold {

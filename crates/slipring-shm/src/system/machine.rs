@@ -33,8 +33,8 @@ pub fn boot_id() -> io::Result<Option<[u8; 16]>> {
     Ok(Some(id).filter(|id| digits.len() == 32 && *id != [0; 16]))
 }
 
-/// Returns whether a file of `/proc` is out of this process's sight, now and later. Other errors,
-/// such as a lack of descriptors, may pass.
+/// Returns whether `error` means that this process can see a file of `/proc` neither now nor later.
+/// Other errors, such as a lack of descriptors, may pass.
 fn is_hidden(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
