@@ -17,7 +17,7 @@ use crate::nats::subject::check_name;
 use crate::nats::{Connection, Fault, Server};
 use crate::runtime::Background;
 
-/// A note at the server of how far a program has come with a stream's events.
+/// A note at the server that records how far a program has come with a stream's events.
 ///
 /// A source needs no note, because its ring says where it continues. A program whose ring ends with
 /// its process needs one, and so does [`trim`], which removes events that all named consumers have
@@ -65,15 +65,15 @@ use crate::runtime::Background;
 /// # Guarantees
 ///
 /// - Events that were not acknowledged come again: a program that is killed between its work and
-///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Up to a message of
-///   acknowledged events comes again as well, because the note counts whole messages. A program
+///   the acknowledgement finds them at [`next_seq`](NamedConsumer::next_seq). Acknowledged events
+///   of up to one message come again as well, because the note counts whole messages. A program
 ///   that must not repeat its work stores the position together with the work, and uses the note
 ///   for [`trim`] alone.
 /// - The note is as durable as the stream, whose storage and replicas it has.
 /// - A name belongs to one program at a time. Two programs that use it overwrite each other's
 ///   notes.
 /// - A note can be moved back, so that a program can read events again. Trimmed events are gone,
-///   also those that a `trim` in progress removes.
+///   and so are the events that a `trim` in progress removes.
 /// - A name that is no longer used should be [removed](NamedConsumer::remove), here or by `nats
 ///   consumer rm`, or left out of the call of `trim`.
 ///
@@ -268,8 +268,9 @@ pub struct Trim {
 /// begins where the consumer does, and the consumer does not keep earlier messages.
 ///
 /// The stream's last message stays, because it tells a sink where to continue. A sink may publish
-/// meanwhile. A consumer that has acknowledged nothing keeps all messages. Consumers that are not
-/// named keep none, and a source that needs removed events ends with [`Error::Trimmed`].
+/// meanwhile. A consumer that has acknowledged nothing keeps all messages. Consumers that the call
+/// does not name keep no messages, and a source that needs removed events ends with
+/// [`Error::Trimmed`].
 ///
 /// The stream's own limits (`max_age`, for instance) do not wait for consumers. The user needs the
 /// permission for `$JS.API.CONSUMER.INFO` and `$JS.API.STREAM.PURGE`.

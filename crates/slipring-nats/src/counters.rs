@@ -12,13 +12,13 @@ pub enum State {
     /// A sink publishes to its stream, or a source to its ring.
     #[default]
     Publishing,
-    /// It is asking the engine where to continue.
+    /// The sink or source is asking the engine where to continue.
     Asking,
     /// The server does not answer.
     Away,
     /// The stream is full, and the sink waits for room. Sources never have this state.
     Full,
-    /// It has ended.
+    /// The sink or source has ended.
     Ended,
 }
 
@@ -57,7 +57,7 @@ pub struct Counters {
     pub last_doubt: String,
     /// Number of events that were dropped during outages ([`Outage::DropAfter`](crate::Outage)).
     pub dropped: u64,
-    /// Median latency, from the last time that a frame was sent to its acknowledgement. Outages are
+    /// Median latency: the time between a frame's last sending and its acknowledgement. Outages are
     /// therefore left out.
     pub latency_p50: Duration,
     /// 99th percentile of that latency.

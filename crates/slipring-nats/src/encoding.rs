@@ -10,9 +10,9 @@ use crate::runtime::panic_text;
 
 /// How a sink turns events into bytes, and the type that it declares for them.
 ///
-/// The name and the version describe the bytes, and go into the type's fingerprint. By that
-/// fingerprint a sink refuses to continue a stream of another type, and a source refuses to read
-/// one.
+/// The name and the version describe the bytes, and go into the type's fingerprint. A sink compares
+/// the fingerprints, and refuses to continue a stream of another type. A source refuses to read
+/// such a stream.
 ///
 /// ```
 /// use slipring_nats::Encoding;

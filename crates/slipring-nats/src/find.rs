@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: a search returns the sequence of the first message that ends behind the wanted position,
 //!   or of the next message to come.
-//! - I2: a position that retention has removed is an error, and so is another journal than the
-//!   expected one in the message that the search ends at.
+//! - I2: a search fails if retention has removed the position, or if the message at which the
+//!   search ends belongs to another journal than the expected one.
 
 use crate::errors::Error;
 use crate::frame::{Header, Id};
@@ -67,8 +67,8 @@ pub struct Found {
 }
 
 /// Returns the place at which a source continues in a stream of this state. Refuses a message of
-/// another journal, a stream that has less than the ring, and, if the source ends with the stream,
-/// a stream that has lost its end.
+/// another journal, and a stream that has fewer positions than the ring. If the source ends with
+/// the stream, also refuses a stream that has lost its end.
 pub async fn find(
     connection: &Connection,
     stream: &str,
@@ -113,8 +113,8 @@ impl Wanted {
         let (sequence, end) = last.map_or((0, 0), |(sequence, last)| (sequence, last.end()));
         let stored = state.last_stored();
         if last.is_none() && stored > 0 && stored >= self.seen {
-            // Retention may have removed all that the ring has. A source that never saw the
-            // stream's end does not know whether the ring has all of it.
+            // Retention may have emptied the stream after the ring got all of its events. A source
+            // that never saw the stream's end does not know whether the ring has all of them.
             return match self.until.is_some_and(|until| until == 0 || until > self.next) {
                 true => Err(Error::Emptied { last_sequence: stored }),
                 false => Ok(()),

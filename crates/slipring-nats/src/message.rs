@@ -1,12 +1,17 @@
 //! Messages of a stream: frames, and single events that the message's headers describe.
 //!
-//! A program in another language can read single events without decoding a frame. Their header
-//! [`DESCRIPTION`] has these values, separated by blanks: the layout's version (1), the journal's
-//! number, the ring's number, the incarnation, the sink's number, the type's fingerprint, the
-//! position behind the previous message, the event's position, the number of events (1; 0 for a
-//! begin message), and a CRC-32. The CRC-32 covers the text in front of it without the separating
-//! blank, and the payload. The numbers of journal, ring, sink and type and the checksum are
-//! hexadecimal.
+//! A program in another language can read single events without decoding a frame. The header
+//! [`DESCRIPTION`] of such a message has these values, in this order and separated by blanks:
+//!
+//! - the layout's version (1);
+//! - the journal's number, the ring's number, the incarnation, the sink's number, and the type's
+//!   fingerprint;
+//! - the position behind the previous message, the event's position, and the number of events (1; 0
+//!   for a begin message);
+//! - a CRC-32 of the payload and of the text in front of the CRC-32, without the separating blank.
+//!
+//! The numbers of journal, ring and sink, the fingerprint and the CRC-32 are hexadecimal. The other
+//! values are decimal.
 //!
 //! Invariants
 //! - I1: [`read`] returns the header of a whole message only: a checksum covers the header or the

@@ -18,10 +18,10 @@
 //!   exception: if the stream's last sequence is still the one of the last acknowledgement, the
 //!   sink knows where the stream ended, whatever was removed since.
 //! - I4: a stream has lost its end if its last message has a lower sequence than the stream's last
-//!   one. Nothing tells what was there: another sink may have written events, and may be alive. A
-//!   sink that begins behind such a loss therefore sends as many begin messages as any sink may
-//!   have in flight, and takes an incarnation that is higher than any of the lost messages can have
-//!   had.
+//!   one. No record shows which messages are lost: another sink may have written events, and may be
+//!   alive. A sink that begins behind such a loss therefore sends as many begin messages as any
+//!   sink may have in flight, and takes an incarnation that is higher than any of the lost messages
+//!   can have had.
 //! - I5: under one number of the journal, a position has one event. A ring that cannot tell which
 //!   positions had events begins under another number. It draws a number for each attempt, because
 //!   an attempt whose answer is lost may have been stored, and others may have written under its
@@ -52,8 +52,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Records the error that an answer leads to. Returns whether to ask again, because a server
-    /// that does not have the whole stream yet would give the same answer.
+    /// Records the error that an answer leads to. Returns whether the caller should ask again,
+    /// because a server that does not have the whole stream yet would give the same answer.
     pub fn excuse(&mut self, error: &Error, in_cluster: bool) -> bool {
         let tells_loss = match error {
             Error::LostAcknowledged { .. } | Error::Emptied { .. } | Error::NoStream { .. } => true,
@@ -87,7 +87,7 @@ pub struct Tail {
 
 impl Tail {
     /// Returns the first and the last sequence of the messages that are gone at the stream's end
-    /// (I4). They are all messages of an emptied stream.
+    /// (I4). In an emptied stream, these are all sequences up to the last one.
     pub fn gone(&self) -> Option<(u64, u64)> {
         let first = self.last.map_or(0, |(sequence, _)| sequence) + 1;
         (first <= self.last_sequence).then_some((first, self.last_sequence))

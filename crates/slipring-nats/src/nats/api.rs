@@ -75,7 +75,7 @@ impl Info {
         nanos.filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Returns the stream's size limit for messages, in bytes (0: that of the server).
+    /// Returns the stream's size limit for messages, in bytes. 0: only the server's limit applies.
     pub fn max_message(&self) -> u64 {
         self.config["max_msg_size"].as_i64().map_or(0, |size| size.max(0) as u64)
     }
@@ -202,8 +202,8 @@ impl Connection {
         answer.is_ok() || self.denied().is_none()
     }
 
-    /// Returns the message that `asked` describes, according to the stream's leader. `None`: there
-    /// is none.
+    /// Returns the message that `asked` describes, according to the stream's leader. `None`: the
+    /// stream has no such message.
     async fn get(&self, stream: &str, asked: Value) -> Result<Option<Stored>, Fault> {
         let got: Result<Got, Fault> = self.json(&format!("STREAM.MSG.GET.{stream}"), asked).await;
         let raw = match got {
@@ -232,10 +232,10 @@ impl Connection {
         if let Some(last) = self.get(stream, asked).await? {
             return Ok(Some(last));
         }
-        // The server also finds none if the message of the last sequence was deleted.
+        // The server also finds no message if the message of the last sequence was deleted.
         let state = self.info(stream).await?.state;
         let (mut low, mut high, mut last) = (state.first_seq.max(1), state.last_seq + 1, None);
-        // `last` is the last message before `low`, and from `high` on there is none.
+        // `last` is the last message before `low`, and the stream has no message from `high` on.
         while low < high {
             let middle = low + (high - low) / 2;
             match self.next_from(stream, middle).await? {

@@ -56,7 +56,8 @@ impl Patience {
         self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits a little if a later attempt may not meet `error`. Returns whether to try again.
+    /// Waits a little if a later attempt may succeed after `error`. Returns whether the caller
+    /// should try again.
     pub async fn lasts(&mut self, error: &Error) -> bool {
         let may_pass = match error {
             // A server that is starting, or has just reached its cluster, has no JetStream yet.
@@ -237,7 +238,7 @@ impl Connection {
     }
 
     /// Returns whether it is time to [`leave`](Self::leave) the server, which has been of no use
-    /// since `since`. After a true result, it takes some time until the next one.
+    /// since `since`. After it has returned `true`, the call returns `false` for [`LEAVE`].
     pub fn is_to_leave(&mut self, since: Instant) -> bool {
         let is_long = since.max(self.left).elapsed() >= LEAVE;
         if is_long {
@@ -292,7 +293,8 @@ impl Connection {
 
     /// Waits a little if a request failed because the stream has no leader, or none that this
     /// server knows. The replicas do not answer until they know that the leader is gone. Returns
-    /// whether to ask again, which is true for [`ELECTION`] from `since` on.
+    /// whether the caller should ask again, which is never so once [`ELECTION`] has passed since
+    /// `since`.
     pub async fn waits_for_leader(&mut self, failed: Option<&Error>, since: Instant) -> bool {
         let is_leaderless = match failed {
             Some(Error::Server { why }) => why.starts_with(LEADERLESS),

@@ -65,7 +65,7 @@ impl Connection {
         (text, both)
     }
 
-    /// Returns a consumer of the stream. `None`: there is none of this name.
+    /// Returns a consumer of the stream. `None`: the stream has no consumer of this name.
     pub async fn consumer(&self, stream: &str, name: &str) -> Result<Option<Consumer>, Fault> {
         match self.json(&format!("CONSUMER.INFO.{stream}.{name}"), Value::Null).await {
             Err(Fault::Refused { code: NO_CONSUMER, .. }) => Ok(None),

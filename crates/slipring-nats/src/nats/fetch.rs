@@ -4,7 +4,8 @@
 //! - I1: a fetch returns each message of the stream from its first sequence on, once and in order,
 //!   or an error. A message that the server has counted but that did not arrive is an error.
 //! - I2: about [`AHEAD`] bytes are requested and not yet read, estimated by the length of earlier
-//!   messages. If longer messages follow, the limit is what [`PULLS`] requests may bring.
+//!   messages. If longer messages follow, more bytes may arrive, but never more than [`PULLS`]
+//!   requests ask for.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub struct Fetched {
     /// Value of the header [`DESCRIPTION`].
     pub description: Option<String>,
     pub payload: Bytes,
-    /// Number of messages behind it when the server sent it.
+    /// Number of messages that the stream had behind this one when the server sent it.
     pub behind: u64,
 }
 
@@ -89,8 +90,8 @@ pub struct Fetch {
     /// Moving average of the messages' lengths, in bytes.
     length: u64,
     heard: Instant,
-    /// Sequence of the last message, or the one in front of the first. The stream may have more
-    /// behind it.
+    /// Sequence of the last message that was fetched; before that, the sequence in front of the
+    /// first message. The stream may have more messages behind it.
     last: u64,
 }
 
@@ -134,8 +135,8 @@ impl Fetch {
         })
     }
 
-    /// Returns the next message. Waits for it as long as it takes. `ends`: the caller stops at the
-    /// stream's end, so the stream must still have a message for it.
+    /// Returns the next message, and waits for it as long as it takes. `ends`: the caller stops at
+    /// the stream's end, so the call fails if the stream has no message left for the caller.
     pub async fn next(
         &mut self,
         connection: &mut Connection,
@@ -201,7 +202,7 @@ impl Fetch {
     async fn pull(&mut self, connection: &Connection, messages: u64) -> Result<(), Fault> {
         let body = json!({
             "batch": messages,
-            // A message that exceeds this would never come.
+            // A message that is longer than this limit would never come.
             "max_bytes": PULL.max(2 * connection.max_payload() as u64),
             "expires": EXPIRES.as_nanos() as u64,
             "idle_heartbeat": HEARTBEAT.as_nanos() as u64,

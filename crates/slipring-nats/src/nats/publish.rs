@@ -112,7 +112,8 @@ impl Publisher {
         Ok(Publisher { inbox, answers, attempt: 0, stream, subject, writer })
     }
 
-    /// Continues the numbers of attempts of `before`, so that no batch's name is used twice.
+    /// Continues the attempt numbers of the publisher `before`, so that no batch's name is used
+    /// twice.
     pub fn after(mut self, before: &Publisher) -> Publisher {
         self.attempt = before.attempt;
         self

@@ -144,8 +144,8 @@ impl StreamSettings {
         })
     }
 
-    /// Compares the settings that were asked for with those of an existing stream. Returns the
-    /// settings of which the stream has less, and the other differences.
+    /// Compares the settings that were asked for with the settings of an existing stream. Returns
+    /// the settings in which the stream has less than was asked for, and the other differences.
     fn compare(&self, config: &Value) -> (Vec<String>, Vec<String>) {
         let (mut less, mut other) = (Vec::new(), Vec::new());
         let has = subjects(config);
@@ -154,7 +154,7 @@ impl StreamSettings {
                 less.push(format!("its subjects are {}, and lack {subject}", has.join(", ")));
             }
         }
-        // 0 and less mean no limit, or no such setting.
+        // 0 and negative values mean no limit, or no such setting.
         let number = |name: &str| config[name].as_i64().and_then(|n| u64::try_from(n).ok());
         let replicas = number("num_replicas").unwrap_or(1).max(1);
         match self.replicas.map(|asked| asked as u64) {
@@ -210,7 +210,7 @@ pub struct Writes<'a> {
 /// A stream, with the settings that matter to a sink or a source.
 pub struct Stream {
     pub name: String,
-    /// Size limit for messages, in bytes (0: that of the server).
+    /// Size limit for messages, in bytes. 0: only the server's limit applies.
     pub max_message: u64,
     pub in_memory: bool,
     pub asynchronous: bool,

@@ -54,8 +54,8 @@
 //!   position behind all events and the number of the journal.
 //!
 //! Deaths, stops and lost messages need no steps of their own. The steps of a dead or stopped sink
-//! come late or never, and a lost message is held back for ever. So each sink is checked without
-//! regard to what the other still waits for.
+//! come late or never, and a lost message is held back for ever. So each sink is checked by itself,
+//! whatever the other sink still waits for.
 //!
 //! # The checks
 //!

@@ -30,9 +30,9 @@ use crate::runtime::{Background, RunThread, panic_text};
 
 /// A stage that publishes each event of a ring to a JetStream stream, exactly once by position.
 ///
-/// A stream belongs to one ring, or to a series of rings of which each begins at the position
-/// behind its predecessor's last event. The sink releases events only after the server has
-/// acknowledged them.
+/// A stream belongs to one ring, or to a series of rings. Each ring of a series begins at the
+/// position behind the last event of its predecessor. The sink releases events only after the
+/// server has acknowledged them.
 ///
 /// # A ring of threads
 ///
@@ -125,8 +125,9 @@ impl Sink {
         self
     }
 
-    /// Refuses a stream whose acknowledged events survive fewer failures. By default the sink
-    /// accepts every stream, and reports its durability ([`OpenSink::durability`]).
+    /// Sets the least durability that the stream must have. A stream whose acknowledged events
+    /// survive fewer failures is refused. By default the sink accepts every stream, and reports its
+    /// durability ([`OpenSink::durability`]).
     ///
     /// [`Durability::Power`] needs [`check_power`](Sink::check_power) or
     /// [`confirm_power`](Sink::confirm_power).
@@ -146,7 +147,8 @@ impl Sink {
         self
     }
 
-    /// Declares that all servers sync before they acknowledge. Nothing checks the operator's word.
+    /// Declares that all servers sync before they acknowledge. The sink relies on this, and does
+    /// not check it.
     ///
     /// Example: [`Sink`].
     pub fn confirm_power(mut self) -> Sink {
@@ -161,9 +163,9 @@ impl Sink {
     /// has room for fewer than twice these frames slows the sink down.
     ///
     /// On a stream that takes no atomic batches (`allow_atomic`), only one frame is in flight,
-    /// whatever was chosen, because a later sink needs such a batch to fence several. Batches of
-    /// single events ([`Encoding::messages`]) also go one by one. [`OpenSink::window`] returns the
-    /// actual number.
+    /// whatever was chosen, because a later sink needs such a batch to fence several frames.
+    /// Batches of single events ([`Encoding::messages`]) also go one by one. [`OpenSink::window`]
+    /// returns the actual number.
     ///
     /// Example: [`Sink`].
     pub fn window(mut self, frames: usize) -> Sink {
@@ -204,12 +206,14 @@ impl Sink {
     /// unused or [emptied](Error::Emptied). Default: 0 for an unused stream, and no position for an
     /// emptied one.
     ///
-    /// The position must be behind every event of the earlier rings that you know of: at the count
-    /// of acknowledged positions ([`Counters::acknowledged`]) or further on. A stream that ends
-    /// before it has lost events, and is refused ([`Error::LostAcknowledged`]). A program that
-    /// records the position thus detects a loss that the server does not know of. If the stream's
-    /// last messages are gone and the stream ends exactly here, your call declares that they had no
-    /// events: an administrator may have removed a message of another program, for instance.
+    /// The position must be behind every event of the earlier rings that you know of: at the
+    /// acknowledged position ([`Counters::acknowledged`]) or further on. A stream that ends before
+    /// the position has lost events, and is refused ([`Error::LostAcknowledged`]). So a program
+    /// that records the position detects a loss that the server does not know of.
+    ///
+    /// If the stream's last messages are gone and the stream ends exactly at the position, your
+    /// call declares that the lost messages had no events: an administrator may have removed a
+    /// message of another program, for instance.
     ///
     /// Example: [`Sink::journal`].
     pub fn resume_at(mut self, seq: u64) -> Sink {
@@ -220,7 +224,8 @@ impl Sink {
     /// Sets the number of the journal, as [`OpenSink::journal`] or a source's
     /// [`Progress::journal`](crate::Progress::journal) returns it. A stream with another number is
     /// refused ([`Error::OtherJournal`]). An unused or [emptied](Error::Emptied) stream gets this
-    /// number. By default it gets a new one, which ends a source that has read the earlier journal.
+    /// number. By default the stream gets a new number, which ends a source that has read the
+    /// earlier journal.
     ///
     /// Under one number a position has one event. So a stream without messages gets the number only
     /// if [`resume_at`](Sink::resume_at) names the right position as well. A killed sink may have
@@ -274,9 +279,9 @@ impl Sink {
         self
     }
 
-    /// Waits up to this long for a server when the sink begins, while none answers or none has
-    /// JetStream yet. By default [`open`](Sink::open) and [`attach`](Sink::attach) fail at once
-    /// with the error. `Duration::MAX`: waits as long as it takes.
+    /// Makes the sink wait up to this long when it begins, while no server answers, or no answering
+    /// server has JetStream yet. By default [`open`](Sink::open) and [`attach`](Sink::attach) fail
+    /// at once with the error. `Duration::MAX`: waits as long as it takes.
     ///
     /// [`Sink::outage`] applies to a sink that has begun.
     ///
@@ -398,7 +403,7 @@ impl<E: Send + 'static> OpenSink<E> {
         self.opened.point.ring.0
     }
 
-    /// Returns what acknowledged events survive, as far as the sink could find out.
+    /// Returns which failures an acknowledged event survives, as far as the sink could find out.
     ///
     /// Example: [`Sink`].
     pub fn durability(&self) -> Durability {

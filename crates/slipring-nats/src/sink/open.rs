@@ -115,8 +115,8 @@ impl<E> Opened<E> {
         }
     }
 
-    /// Takes over the current size limits of the stream and the server. `max_message`: that of the
-    /// stream, in bytes.
+    /// Takes over the current size limits of the stream and the server. `max_message`: the stream's
+    /// limit, in bytes.
     pub fn learn_limit(&mut self, max_message: u64) -> Result<(), Error> {
         self.stream.max_message = max_message;
         let Opened { connection, stream, settings, encoding, .. } = self;
@@ -230,14 +230,14 @@ impl<E> Opened<E> {
         Err(Error::Away { waited: asking.elapsed(), why })
     }
 
-    /// Checks that the messages in front of the begin messages at `point` are contiguous, as far
-    /// back as the previous sink may have had them in flight at once.
+    /// Checks that the messages in front of the begin messages at `point` are contiguous. The check
+    /// goes as far back as the previous sink may have had messages in flight at once.
     async fn check_before(&mut self, point: &Point) -> Result<(), Error> {
         if point.messages <= 1 || self.settings.accept_loss {
             return Ok(());
         }
         let name = &self.stream.name;
-        // The first of them must follow its predecessor as well.
+        // The first of these messages must follow its predecessor as well.
         let from = point.expected.saturating_sub(point.messages.into());
         let asking = Instant::now();
         loop {
@@ -257,10 +257,11 @@ impl<E> Opened<E> {
         Error::WrongStream { stream: self.stream.name.clone(), wrong: vec![wrong.into()] }
     }
 
-    /// Returns the begin messages, as many as the previous sink may have in flight (resume::I2).
+    /// Returns as many begin messages as the previous sink may have messages in flight
+    /// (resume::I2).
     pub fn begin_message(&self, point: &Point) -> Body {
         let header = self.template_at(point);
-        // The first one declares the hole, if there is one.
+        // The first begin message declares the hole, if there is one.
         let rest = self.without_events(&Header { after: header.first, ..header });
         let mut messages = vec![rest; point.messages as usize];
         if let Some(first) = messages.first_mut() {

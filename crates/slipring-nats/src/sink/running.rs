@@ -15,7 +15,7 @@ use crate::runtime::RunThread;
 /// Name of the sink's thread.
 pub const SINK_THREAD: &str = "slipring-sink";
 
-/// How other threads end a sink.
+/// The request by which other threads end a sink.
 ///
 /// The flag carries no data, so both of its accesses are relaxed. The notification that follows the
 /// store wakes the sink's wait, and tokio orders the two: a sink that the notification wakes reads
@@ -38,7 +38,7 @@ impl Stop {
         self.asked.load(Relaxed)
     }
 
-    /// Waits for the next call of [`Stop::ask`], or takes note of one that no wait has seen.
+    /// Waits for the next call of [`Stop::ask`]. Returns at once if no wait has seen the last call.
     pub async fn notified(&self) {
         self.notify.notified().await;
     }
@@ -101,7 +101,7 @@ impl RunningSink {
         self.watch.counters()
     }
 
-    /// Returns what acknowledged events survive, as far as the sink could find out.
+    /// Returns which failures an acknowledged event survives, as far as the sink could find out.
     ///
     /// Example: [`Sink`](crate::Sink).
     pub fn durability(&self) -> Durability {

@@ -13,8 +13,8 @@ use crate::nats::subject::is_subject;
 /// The time starts when the sink notices the outage: at once if the connection ends or the server
 /// refuses, and otherwise at the first late acknowledgement
 /// ([`Sink::ack_timeout`](crate::Sink::ack_timeout)). A server whose disk is full answers requests
-/// but acknowledges nothing, and counts as away. In a cluster the sink asks about a loss for 12 s
-/// before it counts, so a shorter time ends with [`Error::Away`].
+/// but acknowledges nothing, and counts as away. In a cluster the sink keeps asking for 12 s before
+/// it reports a loss, so a shorter time ends with [`Error::Away`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// The sink waits. The ring fills, and its producers then wait by their own strategy.
@@ -44,12 +44,12 @@ pub enum Outage {
 /// | the stream's last messages are damaged, cut off or deleted | **lost**, and reported | **lost**, and reported | **lost**, and reported |
 /// | the server comes back with an earlier state: a copy of its disk, an index rebuilt from the rest | **lost** | **lost** | **lost** |
 ///
-/// In the last case the server's last sequence goes back as well, so a new sink cannot know that
-/// the stream had more. A running sink, a surviving ring ([`Sink::attach`](crate::Sink::attach)), a
-/// source whose ring has more than the stream, and a new ring whose program has recorded the
-/// position ([`Sink::resume_at`](crate::Sink::resume_at)) report the loss as
-/// [`Error::LostAcknowledged`]. Without any of them, a new ring begins where the stream ends, and
-/// its events get the positions of the lost ones.
+/// In the table's last case, the server's last sequence goes back as well, so a new sink cannot
+/// know that the stream had more events. A running sink, a surviving ring
+/// ([`Sink::attach`](crate::Sink::attach)), a source whose ring has more than the stream, and a new
+/// ring whose program has recorded the position ([`Sink::resume_at`](crate::Sink::resume_at))
+/// report the loss as [`Error::LostAcknowledged`]. Without any of these, a new ring begins where
+/// the stream ends, and its events get the positions of the lost ones.
 ///
 /// JetStream acknowledges before it syncs to disk, and by default it syncs every 2 minutes
 /// (`sync_interval`). Sources: the server's documentation of `sync_interval`; Jepsen, "NATS 2.12.1"

@@ -65,10 +65,10 @@ use crate::runtime::{Background, RunThread, panic_text};
 ///
 /// # A stream that lost events
 ///
-/// If the ring has more than the stream, the source ends with [`Error::LostAcknowledged`] after
-/// some seconds. If the server itself reports that the stream's last messages are gone, a source
-/// that [ends](Source::until_end) with the stream also ends with that error. Any other source waits
-/// for the next message, and reports the loss in [`Progress::last_doubt`].
+/// If the ring has more positions than the stream, the source ends with [`Error::LostAcknowledged`]
+/// after some seconds. If the server itself reports that the stream's last messages are gone, a
+/// source that [ends](Source::until_end) with the stream also ends with that error. Any other
+/// source waits for the next message, and reports the loss in [`Progress::last_doubt`].
 ///
 /// A new ring that continues where the end was lost
 /// ([`Sink::accept_loss`](crate::Sink::accept_loss)) begins another journal in the same stream,
@@ -135,9 +135,9 @@ impl Source {
         self
     }
 
-    /// Waits up to this long for a server when the source begins, while none answers or none has
-    /// JetStream yet. By default [`open`](Source::open) fails at once with the error.
-    /// `Duration::MAX`: waits as long as it takes.
+    /// Makes the source wait up to this long when it begins, while no server answers, or no
+    /// answering server has JetStream yet. By default [`open`](Source::open) fails at once with the
+    /// error. `Duration::MAX`: waits as long as it takes.
     ///
     /// [`Source::fail_after`] applies to a source that has begun.
     ///

@@ -23,7 +23,8 @@ use crate::nats::fetch::{Fetch, FetchStart, Fetched};
 use crate::nats::{Connection, Fault, LONGEST_PAUSE};
 use crate::resume::Losses;
 
-/// Time limit of a consumer's removal. The server removes it by itself later.
+/// Time limit of a consumer's removal. If the request fails, the server removes the consumer by
+/// itself later.
 const FORGET: Duration = Duration::from_millis(500);
 
 /// A running source, which owns its ring's producer.

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: frames that were sent are divided only behind begin messages of the sink's own next
-//!   incarnation, after these were acknowledged. There are as many of them as the sink may have
-//!   frames in flight, so they make the condition of every earlier frame false (resume::I2).
+//!   incarnation, after these were acknowledged. The sink sends as many begin messages as it may
+//!   have frames in flight, so they make the condition of every earlier frame false (resume::I2).
 //! - I2: nothing is sent behind begin messages before these are acknowledged. Another sink could
 //!   take their sequences, and the frames behind them would then be stored behind the other sink's
 //!   begin messages.

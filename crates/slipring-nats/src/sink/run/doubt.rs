@@ -147,8 +147,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Ends the sink or drops events after the outage that the user allows. Returns whether it
-    /// drops.
+    /// Ends the sink, or lets it drop events, once an outage lasts longer than the user allows.
+    /// Returns whether the sink drops events.
     fn check_outage(&mut self, doubt: Doubt) -> Result<bool, Error> {
         let Some((since, why)) = &self.outage else { return Ok(false) };
         let waited = since.elapsed();
@@ -238,7 +238,7 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the units that the stream has up to its end `end`. Returns whether there were any.
+    /// Releases the units that the stream has up to its end `end`. Returns whether it released any.
     fn forget_stored(&mut self, end: u64) -> Result<bool, Error> {
         let before = self.begun.acknowledged;
         while self.window.oldest().is_some_and(|unit| unit.end <= end) {
@@ -271,7 +271,8 @@ impl<S: Stage> SinkRun<S> {
 
 /// The engine's answer to a doubt, or the reason why there is none.
 enum Asked {
-    /// The stream's end, and its size limit for messages, in bytes (0: that of the server).
+    /// The stream's end, and its size limit for messages, in bytes (0: only the server's limit
+    /// applies).
     End(resume::Tail, u64),
     Failed(Error),
     Later(String),
