@@ -104,7 +104,7 @@ fn a_consumer_does_not_outlive_its_stream() {
     billing.acknowledge(100).unwrap();
 }
 
-/// One handle has acknowledged the whole stream, and the stream of the other has lost its end.
+/// One handle has acknowledged the whole stream. The stream of the other handle has lost its end.
 #[test]
 fn what_the_stream_does_not_have_is_not_acknowledged() {
     let _watched = watched();

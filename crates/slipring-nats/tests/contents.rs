@@ -73,7 +73,7 @@ fn a_sink_fails_on_request_when_the_stream_stays_full() {
     let error = running.join().unwrap_err();
     refused!(error, Error::Full { .. }, "maximum bytes exceeded", "raise its limits", "remove");
     let end = checked_end(&mut client(&server));
-    // The next sink does so as well, if there is no room for its begin messages.
+    // The next sink fails as well, if the stream has no room for its begin messages.
     let mut config = client(&server).stream_info(STREAM).unwrap()["config"].clone();
     let state = client(&server).stream_info(STREAM).unwrap()["state"].clone();
     config["max_bytes"] = state["bytes"].clone();
@@ -192,7 +192,7 @@ fn a_source_of_an_emptied_stream_does_not_say_that_it_has_all() {
     }
 }
 
-/// Returns the result of a source that reads to the end, if `change` happens after its opening.
+/// Opens a source that reads to the end, calls `change`, and returns the source's result.
 fn changed(server: &Server, first: u64, change: impl FnOnce(&mut Client)) -> Error {
     let open = Source::of(At::at(server.url()), STREAM).until_end().open().unwrap();
     change(&mut client(server));
@@ -508,7 +508,7 @@ fn a_source_that_meets_a_strange_message_halts_its_ring_behind_the_events_before
     refused!(source.join().unwrap_err(), Error::Foreign { .. }, "none of ours", "remove");
     assert!(rx.for_each(|_, _| ()).is_err(), "the ring halts");
     assert_eq!(rx.next_seq(), 50);
-    // The sink finds it at its next append.
+    // The sink finds the foreign message at its next append.
     let _ = feed(&mut tx, 100);
     refused!(running.join().unwrap_err(), Error::Foreign { .. }, "none of ours", "remove");
 }

@@ -81,7 +81,7 @@ fn a_server_that_always_syncs_is_found_by_the_check() {
     let checked = sink(&server.url()).check_power(system(&server));
     assert_eq!(durability(checked.clone()), Durability::Power);
     assert_eq!(durability(checked.require(Durability::Power)), Durability::Power);
-    // Without the check, the sink knows less.
+    // Without the check, the sink does not know whether the servers sync.
     assert_eq!(durability(sink(&server.url())), Durability::Process);
 }
 

@@ -179,7 +179,7 @@ fn a_decoder_that_fails_or_panics_halts_the_ring_in_front_of_the_event() {
 fn a_sink_ends_with_its_ring() {
     let _watched = watched();
     let Some(server) = server() else { return };
-    // Halted.
+    // The ring is halted.
     let (mut tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     feed(&mut tx, 10).unwrap();
     tx.halt();
@@ -196,7 +196,7 @@ fn a_sink_ends_with_its_ring() {
     drop(other);
     refused!(running.join().unwrap_err(), Error::Ring(WaitError::Failed(_)), "ring", "other");
     scan(&mut client(&server));
-    // Closed without an event.
+    // The ring is closed without an event.
     let (tx, running) = start(sink(&server.url()).open(numbers()).unwrap(), 64);
     tx.close();
     assert_eq!(running.join().unwrap().events, 0);

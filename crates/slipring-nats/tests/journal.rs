@@ -27,7 +27,8 @@ fn a_restarted_sink_goes_on_behind_the_streams_last_event() {
     }
     let frames = scan(&mut client(&server));
     assert_eq!(frames.last().unwrap().end(), 30_000);
-    // A sink begins with as many messages as its predecessor may have in flight: 8, or none.
+    // A sink begins with as many messages as its predecessor may have in flight, which is 8. The
+    // first sink has no predecessor, and begins with one message.
     let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
     assert_eq!(begun, 1 + 8 + 8);
     // Each ring has its own epoch, and all belong to one journal.

@@ -15,7 +15,7 @@ use slipring_nats::{
 };
 use slipring_nats_server::{Client, Direction, Options, Proxy, Server};
 
-/// Size limit of the server, in bytes, after it was a megabyte.
+/// Lowered size limit of the server, in bytes. The limit was a megabyte before.
 const SMALL: u64 = 4096;
 
 /// Numbers as events of varying size.
@@ -50,7 +50,7 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
         let (mut tx, running) = start(sink.open(encoding).unwrap(), 1 << 14);
         feed(&mut tx, 100).unwrap();
         until("the first events", || running.counters().acknowledged == 100);
-        // Frames of 16 kilobytes are in flight, and the server has stored them or not.
+        // Frames of 16 kilobytes are in flight. If `stored`, the server has stored them.
         match stored {
             true => door.swallow(Direction::ToClient, true),
             false => door.hold(Direction::ToServer, true),
@@ -72,8 +72,8 @@ fn frames_in_flight_are_divided_when_the_server_takes_less() {
         assert_eq!((counters.acknowledged, counters.events), (40_000, 40_000), "{counters:?}");
         let frames = check_all(&mut client(&server), 40_000);
         let begun = frames.iter().filter(|frame| frame.events.is_empty()).count();
-        // The sink begins anew with as many messages as it may have in flight. Unsent frames are
-        // divided without that.
+        // The sink begins anew with as many messages as it may have in flight. If the frames in
+        // flight were stored, the sink only divides unsent frames, and does not begin anew.
         let expected = if stored { (1, 1) } else { (2, 1 + 3) };
         assert_eq!((counters.incarnation, begun), expected, "{counters:?}");
     }

@@ -66,7 +66,8 @@ fn a_sink_and_a_source_wait_on_request_for_a_server_that_starts_later() {
     }
     let port = free_port().unwrap();
     let url = format!("nats://127.0.0.1:{port}");
-    // Without a time to wait, and when the time is over, they end with the error.
+    // The sink and the source return the error at once if they have no time to wait, and otherwise
+    // when the time is over.
     for wait in [Duration::ZERO, SHORT] {
         let begun = Instant::now();
         let error = sink(&url).wait_for_server(wait).open(numbers()).unwrap_err();
@@ -131,7 +132,7 @@ fn a_sink_says_that_the_disk_of_a_server_that_acknowledges_nothing_may_be_full()
     let error = running.join().unwrap_err();
     assert!(matches!(error, Error::Away { .. }), "{error:?}");
     says(&error, &words);
-    // A sink that begins now reports the same. Takes 15 s, the time limit of a takeover.
+    // A sink that begins now reports the same error, after 15 s, the time limit of a takeover.
     let error = sink().open(numbers()).unwrap_err();
     assert!(matches!(error, Error::Away { .. }), "{error:?}");
     says(&error, &words);
@@ -247,7 +248,8 @@ fn each_outage_has_its_own_deadline_also_of_an_idle_sink_and_source() {
     let (mut tx, running) = start(sink.open(numbers()).unwrap(), 64);
     let (source, reading) = follow(Source::of(At::at(door.url()), STREAM).fail_after(limit), 0, 64);
     let cut = |count: u64| {
-        // A source that is not back from the last outage would count this one as the same.
+        // A source that is not back from the last outage would count this outage as a part of the
+        // last one.
         until("both connections", || door.counts().open == 2);
         let before = (running.counters().reconnects, source.progress().restarts);
         door.cut_now();

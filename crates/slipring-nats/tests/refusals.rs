@@ -1,4 +1,5 @@
-//! Servers, users and streams that a sink or a source cannot use. One line each says what to do.
+//! Servers, users and streams that a sink or a source cannot use. Each error is one line that says
+//! what to do.
 
 #[path = "common/checks.rs"]
 mod checks;
@@ -90,7 +91,7 @@ fn a_login_in_an_address() {
     let error = open(format!("nats://writer:gu%ss@{host}")).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("gu%ss"), "{error:?}");
     refused!(error, Error::Option { .. }, "%", "Server::user");
-    // A chosen login counts, and not that of the address.
+    // A login that was chosen by a call replaces the login in the address.
     let chosen = At::at(format!("nats://writer:guess@{host}")).user("writer", "se:cr@t/%");
     Source::of(chosen, STREAM).open().unwrap();
     let two = At::at(format!("nats://a:b@{host}")).or_at(format!("nats://c:d@{host}"));
@@ -100,7 +101,7 @@ fn a_login_in_an_address() {
     open(server.url().replace("nats://", "nats://secret@")).unwrap();
 }
 
-/// Takes five seconds, the time limit of a connection.
+/// The test takes five seconds, the time limit of a connection attempt.
 #[test]
 fn a_port_that_is_silent() {
     let _watched = watched();

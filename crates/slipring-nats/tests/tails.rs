@@ -108,7 +108,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         let noted = sink(&server.url()).resume_at(1000).open(numbers()).unwrap_err();
         assert!(noted.to_string().contains("acknowledged position 999"), "{noted}");
         numbers_of(noted);
-        // No source takes the rest for the whole.
+        // No source takes the rest of the stream for the whole stream.
         for first in [0, end, 1000] {
             numbers_of(ends(source(&server).until_end(), first).unwrap_err());
         }
@@ -117,7 +117,7 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
         until("a word of it", || follower.progress().last_doubt.contains("gone): restore"));
         assert!(!follower.is_finished());
 
-        // The user accepts the loss.
+        // The user of the sink accepts the loss.
         let open = sink(&server.url()).accept_loss().open(numbers()).unwrap();
         assert_eq!(open.next_seq(), end);
         let other = open.journal();
@@ -142,7 +142,8 @@ fn a_new_ring_does_not_begin_where_acknowledged_events_are_gone() {
     }
 }
 
-/// Takes ten seconds, after which a source without messages asks whether there are more.
+/// The test takes ten seconds: only then does a source without messages ask whether the stream has
+/// more.
 #[test]
 fn a_source_that_has_read_what_is_left_says_what_is_gone() {
     let _watched = watched();

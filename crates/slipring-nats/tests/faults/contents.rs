@@ -250,7 +250,7 @@ fn made_anew(world: &mut World, rng: &mut Rng) {
     let follower = Follower::start(world.at(), stream.first);
     let ours = stream.tx.next_seq();
     follower.wait_for(ours);
-    // Both learn of it only after the other ring has begun.
+    // The sink and the source learn of the change only after the other ring has begun.
     world.proxy.refuse(true);
     world.proxy.cut_now();
     world.make_anew();

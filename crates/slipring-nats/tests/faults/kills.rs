@@ -105,7 +105,7 @@ fn stored(client: &mut Client) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
     Good,
-    /// The answers come later than the sink waits for them.
+    /// The answers arrive after the sink has stopped waiting for them.
     Slow,
     /// Connections are cut at intervals, once the sink has begun.
     Cut,
@@ -275,7 +275,8 @@ fn text_below(folder: &Path) -> String {
     paths.map(text).collect()
 }
 
-/// A fault comes at each step that the sources name, so a new step needs one as well.
+/// Checks that some fault comes at each step that the sources name. A new step fails this test
+/// until a fault comes there.
 #[test]
 fn each_step_has_a_fault() {
     let _watched = watched();
@@ -342,7 +343,7 @@ impl Replay {
         Role::start("source", &values, step)
     }
 
-    /// Reads some events that are there, and checks them.
+    /// Reads some of the available events, and checks them.
     fn read(&mut self, most: usize) {
         let next = &mut self.next;
         let read = self.reader.poll(most, |value, at| {
