@@ -77,12 +77,12 @@ fn victim_puts(world: &World, ledger: &Ledger) {
     puts(world, ledger, &LENS[..1]);
 }
 
-/// A message that does not fit in front of the ring's end.
+/// Publishes a message that does not fit in front of the ring's end.
 fn victim_pads(world: &World, ledger: &Ledger) {
     puts(world, ledger, &LENS);
 }
 
-/// A run of four blocks across the ring's end.
+/// Publishes a run of four blocks across the ring's end.
 fn victim_puts_a_run(world: &World, ledger: &Ledger) {
     let mut tx = producer(world, ledger, &[0; 6]);
     let ids = ledger.enter(VICTIM, &[0; 4]);
@@ -95,7 +95,7 @@ fn victim_puts_a_run(world: &World, ledger: &Ledger) {
     mark();
 }
 
-/// Two of four claimed blocks, one by one, and the others given up.
+/// Publishes two of four claimed blocks, one by one, and gives up the others.
 fn victim_puts_fronts(world: &World, ledger: &Ledger) {
     let tx = producer(world, ledger, &[0; 6]);
     let ids = [ledger.enter(VICTIM, &[0]), ledger.enter(VICTIM, &[0])];
@@ -293,7 +293,7 @@ impl Call {
             }));
         }
         stages[1].passed = stages[0].passed.clone();
-        // A survivor first, so that the stages find the dead producer while they wait.
+        // A survivor publishes first, so that the stages find the dead producer while they wait.
         let several = world.shape.several;
         let mut hands = vec![(SURVIVOR, hands.tx.take())];
         if hands[0].1.is_none() || several {

@@ -184,7 +184,8 @@ fn all_places_of_the_process_are_freed() {
     ring.assert_goes_on();
 }
 
-/// A worker of a pool that holds events. The other worker, of this process, is not chosen.
+/// A worker of a pool that holds events is evicted. The other worker, which belongs to this
+/// process, is not chosen.
 #[test]
 fn one_of_several_is_chosen_by_its_process() {
     let _watched = watched();
@@ -284,7 +285,8 @@ fn evicted(
     me
 }
 
-/// One of several producers. Its claim is given up, and the others go on behind it.
+/// One of several producers is evicted. Its claim is given up, and the other producers go on behind
+/// the claim.
 #[test]
 fn one_of_several_producers_is_evicted() {
     let _watched = watched();
@@ -300,8 +302,8 @@ fn one_of_several_producers_is_evicted() {
     }
 }
 
-/// The only producer of a ring that closes at its death. The reader gets the published events, and
-/// the end.
+/// The only producer of a ring that closes at the producer's death is evicted. The reader gets the
+/// published events, and the end.
 #[test]
 fn the_eviction_of_the_last_producer_closes_as_declared() {
     let _watched = watched();
@@ -314,7 +316,7 @@ fn the_eviction_of_the_last_producer_closes_as_declared() {
     assert_eq!(seen, [0]);
 }
 
-/// A member of a tap that holds up the producer until it is evicted.
+/// A member of a tap holds up the producer until the member is evicted.
 #[test]
 fn a_member_of_a_tap_is_evicted() {
     let _watched = watched();
@@ -328,7 +330,7 @@ fn a_member_of_a_tap_is_evicted() {
     drop(me.subscribe("tap", StartAt::Now).unwrap());
 }
 
-/// A shard that holds events. Its successor gets them again.
+/// A shard that holds events is evicted, and its successor gets the events again.
 #[test]
 fn a_shard_is_evicted() {
     let _watched = watched();
@@ -340,7 +342,8 @@ fn a_shard_is_evicted() {
     assert_eq!(seen, [0, 1, 2, 3, 4]);
 }
 
-/// A producer that is stopped while it fills. Its successor publishes at the same position.
+/// A producer that was stopped while it filled a slot is evicted. Its successor publishes at the
+/// same position.
 #[test]
 fn a_producer_is_evicted() {
     let _watched = watched();
@@ -455,7 +458,7 @@ fn a_dead_process_is_recovered() {
 #[test]
 fn a_place_that_changes_hands_costs_no_other_process() {
     let _watched = watched();
-    // It leaves the place, and its process goes on.
+    // The occupant leaves the place, and its process goes on.
     let ring = Ring::new();
     let mut role = ring.hold();
     let found = ring.find().unwrap();
@@ -466,7 +469,7 @@ fn a_place_that_changes_hands_costs_no_other_process() {
     assert_eq!(ring.find().unwrap().occupant().pid, next.pid());
     assert!(role.end().success(), "not killed");
 
-    // It dies, and another process recovers it, and has its number and its place.
+    // The occupant dies. Another process recovers it, and gets the participant's number and place.
     let ring = Ring::new();
     let role = ring.hold();
     let (found, dead) = (ring.find().unwrap(), ring.find().unwrap());
@@ -502,7 +505,7 @@ fn two_evictors_at_once_do_it_once() {
         let heard = evictors.each_mut().map(|evictor| evictor.hear());
         assert!(heard.contains(&format!("evicted {}", role.pid())), "{heard:?}");
         for said in heard {
-            // Too late to find the process at its place, or to kill it there.
+            // The call came too late to find the process at its place, or to kill it there.
             let late = said.contains("no process has the place") || said.contains("no process was");
             assert!(late || said.starts_with("evicted"), "{said}");
         }
@@ -528,7 +531,7 @@ fn a_slow_evictor_leaves_the_successor_alone() {
         assert_eq!(ring.find().unwrap().occupant().pid, next.pid(), "{step}");
         assert_eq!(ring.me.liveness(2).unwrap(), Liveness::Alive, "{step}");
     }
-    // A successor that arrives between the search and the kill.
+    // A successor arrives between the search and the kill.
     let ring = Ring::new();
     let role = ring.hold();
     let mut slow = Role::stopping("evict", "evict-found", &[("NAME", &ring.name.0)]);

@@ -67,7 +67,7 @@ struct Call {
     act: Option<fn(&mut Hands, &Journal)>,
 }
 
-/// All stages; the victim is the producer.
+/// Takes the places of all stages. The victim is the producer.
 fn stages(world: &World, journal: &Journal) -> Hands {
     Hands {
         stages: [0, 1].map(|number| Some(world.stage(&world.me, number, journal))),
@@ -75,13 +75,14 @@ fn stages(world: &World, journal: &Journal) -> Hands {
     }
 }
 
-/// The producer, which has published `count` events, and the stages but `victim`.
+/// Takes the places of the producer, which publishes `count` events, and of all stages but
+/// `victim`.
 fn all_but(world: &World, journal: &Journal, victim: usize, count: u64) -> Hands {
     let mut tx = world.producer(&world.me).unwrap();
     let mut hands = stages_but(world, journal, victim);
     let mut left = count;
     while left > 0 {
-        // Runs, so that a stage may release in the middle of one.
+        // The events are published in runs, so that a stage may release in the middle of a run.
         let len = left.min(4);
         publish_run(&mut tx, len, 1, journal);
         left -= len;
@@ -115,7 +116,7 @@ fn everyone(world: &World, journal: &Journal) -> Hands {
     all_but(world, journal, 2, 3)
 }
 
-/// The first stage's process has died, which was lent four events and has released one.
+/// Lets the first stage's process die after it was lent four events and has released one.
 fn dead_first(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 0, 7);
     let dead = fork(|| {
@@ -128,7 +129,7 @@ fn dead_first(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// The same for the stage behind it.
+/// Lets the later stage's process die in the same way.
 fn dead_later(world: &World, journal: &Journal) -> Hands {
     let hands = all_but(world, journal, 1, 7);
     let dead = fork(|| {
@@ -141,14 +142,16 @@ fn dead_later(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// All stages and the producer; the victim is a reader of the tap, which has events to read.
+/// Takes the places of all stages and of the producer. The victim is a reader of the tap, which has
+/// events to read.
 fn before_tap(world: &World, journal: &Journal) -> Hands {
     let mut hands = all_but(world, journal, 2, 7);
     hands.stages[0].as_mut().unwrap().poll(5, journal).unwrap();
     hands
 }
 
-/// The same, and a dead reader of the tap, which holds events back.
+/// Prepares the ring as [`before_tap`] does, with a dead reader of the tap, which holds events
+/// back.
 fn dead_viewer(world: &World, journal: &Journal) -> Hands {
     let hands = before_tap(world, journal);
     let dead = fork(|| {
@@ -160,14 +163,14 @@ fn dead_viewer(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// The same without the later stage, which is the victim.
+/// Prepares the ring as [`dead_viewer`] does, but without the later stage, which is the victim.
 fn dead_viewer_before(world: &World, journal: &Journal) -> Hands {
     let mut hands = dead_viewer(world, journal);
     hands.stages[1] = None;
     hands
 }
 
-/// The producer's process has died while it filled.
+/// Lets the producer's process die while it fills a slot.
 fn dead_producer(world: &World, journal: &Journal) -> Hands {
     let hands = stages(world, journal);
     let dead = fork(|| {
@@ -186,7 +189,7 @@ fn kill_me() {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// Another process runs the first stage and sleeps.
+/// Lets another process run the first stage, and waits until that process sleeps.
 fn sleeping_first(world: &World, journal: &Journal) -> Hands {
     let pid = fork(|| {
         let me = join(&world.segment).wait(Wait::Blocking).unwrap();
@@ -202,7 +205,7 @@ fn sleeping_first(world: &World, journal: &Journal) -> Hands {
     hands
 }
 
-/// The victim is a producer that has published `count` events.
+/// Takes the producer's place in a victim, and publishes `count` events.
 fn producer(world: &World, journal: &Journal, count: u64) -> slipring_shm::Producer<Numbered> {
     let me = join(&world.segment).wait(Wait::Blocking).unwrap();
     let mut tx = world.producer(&me).unwrap();
@@ -491,7 +494,7 @@ impl Call {
             let (sleeps, nth) = path.places[acts_at];
             came = victim.run_to(sleeps, nth);
             act(&mut hands, journal);
-            // Earlier ones are not met again.
+            // The victim does not reach earlier instructions again.
             let before = path.places[..acts_at].iter().filter(|place| place.0 == address).count();
             count -= before;
         }
@@ -569,14 +572,14 @@ const STEPS: [&str; 19] = [
     "left",
 ];
 
-/// Handles and leaves.
+/// Takes the place of a stage, handles the events, and leaves.
 fn life_of_a_stage<const STAGE: usize>(world: &World, journal: &Journal) {
     let mut stage = world.stage(&join(&world.segment), STAGE, journal);
     stage.poll(2, journal).unwrap();
     stage.hold(2, journal);
 }
 
-/// Publishes and closes.
+/// Takes the producer's place, publishes, and closes.
 fn life_of_a_producer(world: &World, journal: &Journal) {
     let mut tx = world.producer(&join(&world.segment)).unwrap();
     (0..4).for_each(|_| publish(&mut tx, 1, journal));

@@ -46,14 +46,16 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
     }
     let Some(mut tx) = world.producer(&me) else { return };
     let (sure, unsure) = (journal.published().load(SeqCst), journal.unsure().load(SeqCst));
-    // Given up, and claimed again below. The predecessor may have died behind its publication.
+    // The claim is given up, and made again below. The predecessor may have died after its
+    // publication.
     let mut next = tx.claim().unwrap().seq();
     assert!(next == sure || next == sure + unsure, "{sure}, {unsure}: {next}");
     journal.published().store(next, SeqCst);
     while journal.note().load(SeqCst) == 0 {
         let most = world.shape.capacity.min(9);
         let count = random.u64(1..=most);
-        // Noted before the call, so that a successor knows what a dead producer was about to do.
+        // The number is noted before the call, so that a successor knows what a dead producer was
+        // about to do.
         journal.unsure().store(count, SeqCst);
         let mut claim = tx.claim_n(count as usize).unwrap();
         assert_eq!(claim.first_seq(), next);
@@ -65,7 +67,7 @@ fn live(world: &World, journal: &Journal, party: usize, wait: Wait, seed: u64) {
             break;
         }
     }
-    // Closes. A successor that comes earlier publishes a little more.
+    // This closes the ring. A successor that comes earlier publishes a little more.
     drop(tx);
 }
 

@@ -40,7 +40,7 @@ const SHARDS: usize = 4;
 const BOOKS: &str = "books";
 const END: &str = "end";
 
-/// An event that knows its position, and the shard of whose key it is computed at each reader.
+/// An event that knows its position. Each reader computes the event's shard from the key.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Keyed {

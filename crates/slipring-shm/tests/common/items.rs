@@ -196,7 +196,7 @@ pub enum Me {
 }
 
 impl Me {
-    /// Chooses how the handles wait that are made from now on.
+    /// Sets the waiting strategy of the handles that are made from now on.
     pub fn wait(self, wait: Wait) -> Me {
         match self {
             Me::Blocks(me) => Me::Blocks(me.wait(wait).unwrap()),
@@ -245,7 +245,7 @@ impl World {
         attach(&self.made)
     }
 
-    /// Returns the bytes that processes change. Only while none of them runs.
+    /// Returns the bytes that processes change. The caller has stopped all processes that write.
     pub fn memory(&self) -> &[u8] {
         let participation = match &self.me {
             Me::Blocks(me) => me.participation(),
@@ -416,7 +416,7 @@ impl View {
         assert!(seq >= self.next, "{name}: {seq} instead of {}", self.next);
         if !self.shape.several && seq != self.next {
             let padding = capacity - self.next % capacity;
-            // A dead producer may have left padding alone.
+            // A dead producer may have left padding without its message.
             let torn = [self.next, u64::MAX].contains(&ledger.next_seq().load(SeqCst));
             let padded = seq == self.next + padding && (cells > padding || torn);
             let padded = padded && self.shape.messages;

@@ -321,7 +321,7 @@ impl World {
         World { segment, me, shape }
     }
 
-    /// Returns the bytes that processes change. Only while none of them runs.
+    /// Returns the bytes that processes change. The caller has stopped all processes that write.
     pub fn memory(&self) -> &[u8] {
         let mapping = self.me.participation().mapping();
         let (head, length) = (HEAD as usize, mapping.length());
@@ -355,7 +355,7 @@ impl World {
             assert_eq!(suspects.len(), redelivered.len());
             assert!(redelivered.clone().all(|seq| suspects.contains(seq)));
             if self.shape.passes {
-                // Noted first, because this process may be killed as well.
+                // The events are noted first, because this process may be killed as well.
                 redelivered.clone().for_each(|seq| {
                     journal.count(0, seq).fetch_or(PASSED, SeqCst);
                 });
@@ -487,7 +487,8 @@ pub fn finish(world: &World, mut hands: Hands, journal: &Journal, unsure: u64, r
                         slots_of.for_each(|(slot, seq)| slot.fill(seq, SUCCESSOR));
                         assert_eq!(slots.publish(), first);
                         if count > 1 {
-                            // Before the next event hides what a dead producer may have left there.
+                            // The stages poll before the next event hides the events that a dead
+                            // producer may have left there.
                             for stage in &mut stages {
                                 while stage.poll(usize::MAX, journal).unwrap() != 0 {}
                             }
