@@ -178,8 +178,8 @@ fn every_wait_strategy_passes_messages_between_processes() {
         let graph = Graph::new(OnDeath::Wait, 20);
         let mut roles = STAGES.map(|stage| graph.start_with("read", stage, &strategy));
         let mut tx = graph.start_with("publish", "", &strategy);
-        // More events than the ring has room for, so that the producer waits as well; and then
-        // pauses.
+        // Each turn publishes more events than the ring has room for, so that the producer waits as
+        // well. A pause follows.
         for turn in 0..3u64 {
             tx.tell("30");
             assert_eq!(tx.hear(), format!("at {}", turn * 30 + 29), "{strategy}");

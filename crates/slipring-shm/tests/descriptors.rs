@@ -1,5 +1,5 @@
 //! Processes that have no file descriptor left: an attached process still learns of deaths and
-//! settles them, and a process that tries to attach gets the reason why it cannot.
+//! recovers the dead, and a process that tries to attach gets the reason why it cannot.
 //!
 //! No test asserts a time: a wait that never ends is found by the watchdog.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -31,7 +31,7 @@ fn attach(segment: &Segment<u64>) -> Attached<u64> {
 
 /// Leaves this process `left` descriptors. Those in use stay open.
 fn leave(left: u64) {
-    // The lowest free number. No other thread of this process opens a file.
+    // The new file gets the lowest free number. No other thread of this process opens a file.
     let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
     let limit = Rlimit { current: Some(free + left), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();

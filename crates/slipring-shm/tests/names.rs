@@ -214,7 +214,7 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     fs::rename(&away, name.path()).unwrap();
     assert!(!attached.has_lost_name().unwrap());
     assert!(matches!(sum.batch_by(1, deadline(NOTICES)), Err(BatchError::TimedOut(_))));
-    // And then another.
+    // Then the name leads to another file.
     fs::remove_file(name.path()).unwrap();
     drop(make(&name));
     let Err(WaitError::NameLost(lost)) = sum.batch(1) else { panic!("no error") };
@@ -241,7 +241,7 @@ fn role_elsewhere() {
     if let Err(error) = std::os::unix::fs::chroot(folder.join("root")) {
         return say(error);
     }
-    // Here that path leads to nothing.
+    // For this process, the path now leads to nothing.
     check(false);
     fs::create_dir_all(&folder).unwrap();
     check(false);

@@ -586,7 +586,7 @@ fn a_live_stream_is_followed() {
                 scope.spawn(move || {
                     for count in 0..share {
                         publish();
-                        // So that the observer is not a lap behind all the time.
+                        // The stream pauses, so that the observer is not a lap behind all the time.
                         if count.is_multiple_of(64) {
                             thread::sleep(Duration::from_micros(50));
                         }

@@ -91,8 +91,8 @@ fn staged(name: &Name, on_death: OnDeath) -> Attached<u64> {
     attach(&segment.producer_on_death(on_death).build().unwrap())
 }
 
-/// Kills a process behind whose back a loop of `publish` has filled the ring, and repeats `publish`
-/// until it has published again.
+/// Fills the ring by a loop of `publish`, kills the process that holds up the ring, and repeats
+/// `publish` until it has published again.
 fn goes_on(victim: Role, mut publish: impl FnMut() -> bool) {
     while publish() {}
     victim.kill();

@@ -436,7 +436,7 @@ fn a_waiter_that_comes_after_a_death_is_told() {
         let error = awaited.wait_for(Duration::from_secs(60)).unwrap_err();
         assert!(matches!(error, PromiseError::PeerDead(_)), "{error}");
     }
-    // Loops of calls that do not wait hear of it as well.
+    // Loops of calls that do not wait hear of the death as well.
     until(|| matches!(awaited.try_take(), Err(PromiseError::PeerDead(_))));
     until(|| matches!(awaited.wait_for(Duration::ZERO), Err(PromiseError::PeerDead(_))));
     let now = Instant::now;

@@ -63,7 +63,7 @@ fn one_producer_and_a_graph_of_stages() {
         tx.claim_n(3).unwrap().publish();
         let mut double = attached.writer("double").unwrap();
         let mut journal = attached.reader("journal").unwrap();
-        // In the middle of a run.
+        // The stage stops in the middle of a run.
         assert_eq!(double.batch(3).unwrap().len(), 3);
         client.agrees(&name);
         double.poll(4, |item, at| item.fill(at.seq)).unwrap();

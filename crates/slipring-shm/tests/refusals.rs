@@ -219,7 +219,7 @@ fn role_little_memory() {
         return say("no files over those of /proc");
     }
     assert!(mount(&["-t", "tmpfs", "tmpfs"], "/dev/shm"));
-    // Not the true groups of the machine.
+    // The role must not read the true groups of the machine.
     let groups = folder.join("groups").into_os_string().into_string().unwrap();
     put("groups/x", "");
     assert!(mount(&["--bind", &groups], "/sys/fs/cgroup"));

@@ -192,7 +192,8 @@ fn an_asker_that_polls_hears_of_a_death() {
     }
 }
 
-/// A place that waits for a successor is no end, even if its process was evicted.
+/// If the place waits for a successor, a death does not end the asker's wait, even if the process
+/// was evicted.
 #[test]
 fn a_dead_or_evicted_stage_is_followed_by_a_successor() {
     let _watched = watched();

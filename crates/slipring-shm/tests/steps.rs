@@ -91,7 +91,7 @@ fn a_participant_killed_at_any_step_has_not_begun_or_is_dead() {
             _ => Liveness::Free,
         };
         assert_eq!(me.liveness(2).unwrap(), expected, "{step}");
-        // While it is not recovered, its place is taken last.
+        // While the dead participant is not recovered, its place is taken last.
         let next = name.attach().participant();
         assert_eq!(next, if expected == Liveness::Dead { 3 } else { 2 }, "{step}");
         drop(me);
