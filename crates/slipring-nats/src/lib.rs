@@ -43,9 +43,11 @@
 //! A message of the stream, a *frame*, carries a run of events with their positions. The sink
 //! appends it on the condition that the stream's last sequence is the one that the sink expects. So
 //! a frame is stored once and directly behind its predecessor, or not at all, however often it is
-//! sent and however late it arrives. After any doubt the sink asks the stream's leader for the last
-//! frame, and continues behind it. A new sink first appends empty frames of the next *incarnation*,
-//! which make every condition of an earlier sink false.
+//! sent and however late it arrives.
+//!
+//! After any doubt the sink asks the stream's leader for the last frame, and continues behind it. A
+//! new sink first appends empty frames of the next *incarnation*, which make every condition of an
+//! earlier sink false.
 //!
 //! A sink has several frames in flight, and predicts the sequences that their conditions name. Its
 //! successor therefore begins with as many empty frames as may be in flight, in one atomic batch.

@@ -16,7 +16,7 @@
 //! - I3: a sink continues at the end of the stream's last message, and never at a position that it
 //!   has recorded itself. Its own records only decide which error it ends with. There is one
 //!   exception: if the stream's last sequence is still the one of the last acknowledgement, the
-//!   sink knows where the stream ended, whatever was removed since.
+//!   sink knows where the stream ended, even if messages were removed since.
 //! - I4: a stream has lost its end if its last message has a lower sequence than the stream's last
 //!   one. No record shows which messages are lost: another sink may have written events, and may be
 //!   alive. A sink that begins behind such a loss therefore sends as many begin messages as any

@@ -37,7 +37,7 @@ use crate::runtime::{Background, RunThread, panic_text};
 /// # A ring of threads
 ///
 /// The ring ends with its process, and events that were not acknowledged are lost with it. The next
-/// ring begins where the stream ends, and the program feeds again from there.
+/// ring begins where the stream ends, and the program feeds the events from that position again.
 ///
 /// ```
 /// # if slipring_nats_server::binary::find().is_err() { return Ok(()) }

@@ -74,10 +74,11 @@ use crate::runtime::{Background, RunThread, panic_text};
 /// ([`Sink::accept_loss`](crate::Sink::accept_loss)) begins another journal in the same stream,
 /// because its events may take positions of lost ones. Where the journal's number changes, a source
 /// puts all earlier events into its ring, and ends with [`Error::OtherJournal`]. Another source can
-/// continue there, with the same ring or a new one. If the ring has positions behind the change, it
-/// may have events that were lost and replaced. Only [`expect_journal`](Source::expect_journal)
-/// detects that: without it, a source that is opened behind the change does not know the journal of
-/// the ring's events.
+/// continue there, with the same ring or a new one.
+///
+/// If the ring has positions behind the change of journals, it may have events that were lost and
+/// replaced. Only [`expect_journal`](Source::expect_journal) detects that: without it, a source
+/// that is opened behind the change does not know the journal of the ring's events.
 ///
 /// If the server's last sequence falls as well, no message shows that events were replaced.
 /// [`Durability`](crate::Durability) lists the losses that each level allows.

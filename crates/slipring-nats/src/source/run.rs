@@ -70,7 +70,7 @@ impl<P: Feed> SourceRun<P> {
         let chunk = (producer.slots() / 4).clamp(1, 4096);
         shared.connected(&connection);
         let until = settings.until_end.then(|| extent.positions.map_or(0, |(_, end)| end));
-        // A stream with several journals is read to the end of one of them.
+        // The source reads a stream with several journals to the end of one journal.
         let one = extent.journals.filter(|(first, last)| first == last);
         let journal = settings.journal.or(one.map(|(number, _)| number));
         shared.change(|progress| {

@@ -99,7 +99,7 @@ pub enum Attempt {
 
 /// Recovers the seats of a dead participant, and returns whether its place may be taken. The
 /// arguments are the mapping, the checked head, the participant's number, and a descriptor to probe
-/// the others. The caller holds the participant's byte.
+/// other participants. The caller holds the participant's byte.
 pub type Recover<'a> = &'a mut dyn FnMut(&Mapping, &Checked, u32, BorrowedFd<'_>) -> bool;
 
 /// Attaches to the segment in `file`, whose head is `checked`. `path` is the file's name, if it has

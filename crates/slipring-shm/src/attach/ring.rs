@@ -318,7 +318,7 @@ pub(crate) fn take<E, L: SegmentLayout>(
         let Some(claim) = participation.claim_dead(owner)? else {
             match participation.liveness(owner)? {
                 Liveness::Alive | Liveness::HeldByReader => return Err(taken()),
-                // Another process recovers the owner, or looks for a place of its own.
+                // Another process has the byte: it recovers the owner, or needs a place.
                 _ => thread::sleep(Duration::from_millis(1)),
             }
             continue;
@@ -362,7 +362,7 @@ pub(crate) fn take_any<E, L: SegmentLayout>(
             }
             match participation.liveness(owner)? {
                 Liveness::Alive | Liveness::HeldByReader => pids.push(participation.pid(owner)),
-                // Another process recovers the owner, or looks for a place of its own.
+                // Another process has the byte: it recovers the owner, or needs a place.
                 _ => thread::sleep(Duration::from_millis(1)),
             }
         }

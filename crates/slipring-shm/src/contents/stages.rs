@@ -1,8 +1,8 @@
 //! The stage table of a segment: written from a ring's declaration, and read back as an equal one.
 //!
 //! Invariants
-//! - I1: the table that [`records`] makes of a declaration is the one that [`declaration`] reads
-//!   back as an equal declaration. So all processes make equal plans.
+//! - I1: [`records`] makes a table of a declaration, and [`declaration`] reads the table back as an
+//!   equal declaration. So all processes make equal plans.
 
 use slipring::BuildError;
 use slipring::segment::{Declaration, Needs, OnDeath, StageDeclaration, StageDelivery};

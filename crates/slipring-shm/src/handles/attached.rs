@@ -148,7 +148,7 @@ impl<H: Handles> Attached<H> {
     /// Returns whether the segment's name has ceased to lead to the file that this process is
     /// attached to, because a program other than `slipring rm` removed it, renamed it, or made
     /// another file of that name. The attached processes then go on, and programs that open the
-    /// name find another file or none. The result is `false` for a memfd.
+    /// name find another file or none. A memfd has no name, so the result is `false`.
     ///
     /// Waiting calls check by themselves: see [`require_name`](Attached::require_name). A folder
     /// that was renamed and made again is not noticed, because another root of this process would

@@ -155,7 +155,9 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Adds a pool that reads: each event goes to one of up to `workers` workers, 1 to 64, and at
-    /// most as many as the ring has slots. Each worker is a handle of its own, in any process
+    /// most as many as the ring has slots.
+    ///
+    /// Each worker is a handle of its own, in any process
     /// ([`Attached::pool_reader`](crate::Attached::pool_reader)), and workers come and go. The
     /// stages behind the pool see the events in order. No slot is overwritten whose event no worker
     /// has released, whether the pool has workers or not.
@@ -298,9 +300,10 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets how waiting stages react when the producer's process dies; they wait for the next
-    /// producer unless stated. If there are several producers, only the death of the last living
-    /// one counts: while another producer lives, the stream goes on behind the claims of the dead
-    /// one.
+    /// producer unless stated.
+    ///
+    /// If there are several producers, only the death of the last living one counts: while another
+    /// producer lives, the stream goes on behind the claims of the dead one.
     ///
     /// With [`OnDeath::Close`], the death of the last producer ends the stream as its leaving does:
     /// a waiting stage finds the death within a notice and closes the ring, and all stages handle

@@ -27,9 +27,10 @@ impl<H: Handles> Attached<H> {
     }
 
     /// Takes the producer's place, and returns its handle, which goes on where the previous
-    /// producer stopped: behind the last published event. Events that a dead producer had claimed
-    /// and not published are never seen. Dropping the handle closes the ring, unless a panic drops
-    /// it.
+    /// producer stopped: behind the last published event.
+    ///
+    /// Events that a dead producer had claimed and not published are never seen. Dropping the
+    /// handle closes the ring, unless a panic drops it.
     ///
     /// Example: the [first page](crate).
     ///
@@ -110,7 +111,9 @@ impl<H: Handles> Attached<H> {
 /// Places that a ring of messages does not have.
 impl<H: Divisible> Attached<H> {
     /// Takes the place of a stage that may write, as [`reader`](Attached::reader) does for a stage
-    /// that reads. The previous process may have left events half-written. They are the handle's
+    /// that reads.
+    ///
+    /// The previous process may have left events half-written. They are the handle's
     /// [`suspects`](slipring::Consumer::suspects), and the first events that it lends. The handler
     /// repairs or marks them, or [`pass_over_suspects`](slipring::Consumer::pass_over_suspects)
     /// leaves them out. A copying handle returns their positions by
@@ -127,10 +130,12 @@ impl<H: Divisible> Attached<H> {
     }
 
     /// Takes a place in a pool that reads, and returns the worker's handle, which gets the events
-    /// that no other worker of the pool takes. A worker that dies or leaves in the middle of its
-    /// events leaves them to the other workers, which learn of that by
-    /// [`Batch::redelivered`](slipring::Batch::redelivered). If no place is free, the handle begins
-    /// with the events of such a worker. Dropping the last handle leaves the pool open.
+    /// that no other worker of the pool takes.
+    ///
+    /// A worker that dies or leaves in the middle of its events leaves them to the other workers,
+    /// to which [`Batch::redelivered`](slipring::Batch::redelivered) names them. If no place is
+    /// free, the handle begins with the events of such a worker. Dropping the last handle leaves
+    /// the pool open.
     ///
     /// Example: [`Builder::pool_reader`](crate::Builder::pool_reader).
     ///
@@ -162,8 +167,9 @@ impl<H: Divisible> Attached<H> {
     }
 
     /// Takes the place of one shard of a stage that reads, by its number from 0 on, and returns its
-    /// handle, which sees the events whose keys belong to the shard, in their order. The handle
-    /// goes on behind the last event that the shard has released, and
+    /// handle, which sees the events whose keys belong to the shard, in their order.
+    ///
+    /// The handle goes on behind the last event that the shard has released, and
     /// [`redelivered`](slipring::Consumer::redelivered) tells which events may come again. Dropping
     /// the handle leaves the place to another process. The parties behind the stage wait for each
     /// shard, whether a process runs it or not.

@@ -188,7 +188,8 @@ fn producer_seats(
     let summary = |(number, seat): (u64, &Seat)| {
         let (begin, end) = seat.intent();
         let events = events(begin, end, checked.header.capacity).filter(|_| several);
-        // A seat's intent is there before its claim, and stays when the claim is published.
+        // A producer stores its seat's intent before the claim, and leaves it there when the claim
+        // is published.
         let claims = match &events {
             Some(events) => copies::is_claimed(file, checked, events, number)?,
             None => false,

@@ -21,7 +21,7 @@ enum Phase {
     Idle,
     /// The sink has sent a begin message, and waits for its acknowledgement.
     Beginning(Point),
-    /// The sink has begun, and its ring is there.
+    /// The sink has begun, and its ring exists.
     Running(Begun),
     /// The sink ended with [`Error::Fenced`].
     Fenced,

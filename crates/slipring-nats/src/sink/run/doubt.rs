@@ -179,8 +179,8 @@ impl<S: Stage> SinkRun<S> {
         end
     }
 
-    /// Fails if the ring has ended other than by its producers' close, or the user has asked the
-    /// sink to stop.
+    /// Fails if the ring has ended, unless its producers have closed it, or if the user has asked
+    /// the sink to stop.
     fn check_ring(&mut self) -> Result<(), Error> {
         if self.stop.is_asked() {
             return Err(Error::Stopped);
