@@ -74,10 +74,10 @@ impl<E> Encoding<E> {
         Encoding { fingerprint, kind: EncodingKind::By(Box::new(encode)) }
     }
 
-    /// One message for each event, for consumers in other languages. `encode` appends its body,
-    /// `subject` returns its subject, and the header `Slipring-Position` has its position. The
-    /// stream's subjects must cover these subjects: one that is not covered ends the sink with
-    /// [`Error::Function`](crate::Error).
+    /// One message for each event, for consumers in other languages. `encode` appends the message's
+    /// body, `subject` returns its subject, and the header `Slipring-Position` has the event's
+    /// position. The stream's subjects must cover the returned subjects: a subject that is not
+    /// covered ends the sink with [`Error::Function`](crate::Error).
     ///
     /// The stream must allow atomic batches (`allow_atomic`, server 2.12 or later): the server
     /// stores up to 1,000 such messages together, or none of them. A message costs the server far

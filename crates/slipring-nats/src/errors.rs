@@ -309,7 +309,7 @@ impl Error {
 }
 
 /// Joins the lines of a text. Reasons given by the server, the system or a user's function may have
-/// several.
+/// several lines.
 fn one_line(text: fmt::Arguments<'_>) -> String {
     let text = text.to_string();
     let words = text.split(|c: char| c == ' ' || c.is_control()).filter(|word| !word.is_empty());

@@ -24,9 +24,9 @@ pub const VERSION: u16 = 1;
 pub const HEADER: usize = size_of::<Layout>();
 /// Greatest length of a frame with its header, in bytes, even if the server takes more.
 pub const MAX_FRAME: usize = 512 * 1024;
-/// Default greatest length of a frame, in bytes. A message is longer than its frame by its
-/// subjects. With this length, two messages still fit into the buffer of 1 MiB that a reading
-/// client grows to, and four into a source's request of 2 MiB.
+/// Default greatest length of a frame, in bytes. A message is longer than its frame, because it
+/// also has its subjects. With this length, two messages still fit into the buffer of 1 MiB that a
+/// reading client grows to, and four into a source's request of 2 MiB.
 pub const USUAL_FRAME: usize = 511 * 1024;
 /// Length of the number in front of an event of varying size, in bytes.
 pub const LENGTH: usize = 4;

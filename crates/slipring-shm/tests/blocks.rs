@@ -284,7 +284,8 @@ fn a_colleague_of_a_killed_worker_is_told_which_blocks_may_be_half_written() {
     }
 }
 
-/// Events that come again, and claims, at 2^64: each range has its three positions.
+/// Ranges of redelivered events and of claims that reach across 2^64 have all of their three
+/// positions.
 #[test]
 fn ranges_of_positions_reach_across_the_wrap() {
     let _watched = watched();

@@ -167,7 +167,7 @@ fn graph(name: &str, number: usize) -> Test {
     made.on_death(OnDeath::Fail).build().unwrap()
 }
 
-/// Stores any words anywhere in the file, beside the protocol, until the parent kills it.
+/// Stores any words anywhere in the file, against the protocol, until the parent kills it.
 fn role_scribbler() {
     let path = std::mem::ManuallyDrop::new(Name(value("name"))).path();
     let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
@@ -323,7 +323,8 @@ works!(
 );
 
 /// While another process stores any bytes in the file, head and participants included, the calls of
-/// a process that copies fail or give wrong events. The process then ends as it would have.
+/// a process that copies fail or give wrong events. The process then ends as it would have without
+/// these stores.
 #[test]
 fn a_process_that_copies_survives_any_bytes() {
     let _watched = watched();

@@ -21,7 +21,8 @@ use slipring_shm::{Attached, OnDeath, Problem, Producer, Reader, Segment};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in a forked child. The process that waits for this one has a watchdog.
+    // This process has no watchdog, whose thread would be lost in a forked child. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[
         ("read", role_read),

@@ -19,7 +19,7 @@ use slipring_shm::{Attached, Builder, OnDeath, Segment};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // The process that waits for this one has a watchdog.
+    // This process needs no watchdog, because the process that waits for it has one.
     drop(_watched);
     play(&[("die", role_die), ("starve", role_starve), ("attach", role_attach)]);
 }

@@ -24,7 +24,8 @@ const PAGE: &str = include_str!("../SEGMENT.md");
 /// A field of the head that has one of a few values.
 #[derive(Debug, PartialEq)]
 struct Enumeration {
-    /// Offset of the field in the file: of a stage's record, of that of the first stage.
+    /// Offset of the field in the file. For a field of stages, the offset in the first stage's
+    /// record counts.
     at: usize,
     most: u64,
 }

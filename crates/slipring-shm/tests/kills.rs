@@ -19,8 +19,8 @@ use slipring::{StartAt, Wait};
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a
-    // watchdog.
+    // This process has no watchdog, whose thread would be lost in forked children. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions), ("wake", role_wake)]);
 }
@@ -538,8 +538,8 @@ fn role_instructions() {
             path.changes.len(),
             began.elapsed().as_secs_f32()
         ));
-        // A run may differ from the one that was recorded, by times and by addresses of memory.
-        // Among all places are those of loops whose number of rounds depends on the clock.
+        // A run may differ from the one that was recorded, by times and by addresses of memory. The
+        // places include instructions of loops whose number of rounds depends on the clock.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{}: most victims took another path",

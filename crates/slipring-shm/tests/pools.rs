@@ -23,8 +23,8 @@ const END: &str = "end";
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a
-    // watchdog.
+    // This process has no watchdog, whose thread would be lost in forked children. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions)]);
 }
@@ -326,8 +326,8 @@ fn role_instructions() {
         say(format!(
             "{name}: {count} instructions, {changes} states, killed at {came} of {places}"
         ));
-        // The lengths of chunks depend on times, so some victims take another path.
-        // Among all places are those of loops whose number of rounds depends on the clock.
+        // The lengths of chunks depend on times, so some victims take another path. The places
+        // include instructions of loops whose number of rounds depends on the clock.
         assert!(came * if all { 4 } else { 2 } >= places, "{name}: most victims took another path");
     }
     say("done");

@@ -22,8 +22,8 @@ const STAGES: [&str; 2] = ["first", "later"];
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a
-    // watchdog.
+    // This process has no watchdog, whose thread would be lost in forked children. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[("steps", role_steps), ("instructions", role_instructions)]);
 }
@@ -310,7 +310,7 @@ fn role_instructions() {
         let came = places.iter().filter(|&&place| call.kill_at(path.places[place])).count();
         let (name, places) = (call.name, places.len());
         say(format!("{name}: {count} instructions, killed at {came} of {places}"));
-        // Among all places are those of loops whose number of rounds depends on the clock.
+        // The places include instructions of loops whose number of rounds depends on the clock.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{name}: most victims took another path"

@@ -50,8 +50,8 @@ type Made = PromiseSegment<Whole>;
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a
-    // watchdog.
+    // This process has no watchdog, whose thread would be lost in forked children. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[
         ("own", role_own),
@@ -729,7 +729,7 @@ fn role_instructions() {
         say(format!(
             "{call:?}: {count} instructions, {states} states, killed at {came} of {places}"
         ));
-        // Among all places are those of loops whose number of rounds depends on the clock.
+        // The places include instructions of loops whose number of rounds depends on the clock.
         assert!(
             came * 4 >= places * if all { 1 } else { 3 },
             "{call:?}: most victims took another path"

@@ -23,8 +23,8 @@ const END: &str = "end";
 #[test]
 fn plays_a_role() {
     let _watched = watched();
-    // A thread would be lost in forked children. The process that waits for this one has a
-    // watchdog.
+    // This process has no watchdog, whose thread would be lost in forked children. The process that
+    // waits for it has one.
     drop(_watched);
     play(&[
         ("steps", role_steps),

@@ -21,7 +21,8 @@ pub const NO_STREAM: u64 = 10059;
 pub const NO_MESSAGE: u64 = 10037;
 /// The condition names another last sequence than the stream's.
 pub const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// Same as [`WRONG_LAST_SEQUENCE`], if a cluster has another publication of the subject in flight.
+/// Code that replaces [`WRONG_LAST_SEQUENCE`] while a cluster has another publication of the
+/// subject in flight.
 pub const WRONG_LAST_SEQUENCE_CONSTANT: u64 = 10164;
 /// The store refuses the message, because a limit of messages or bytes is reached.
 pub const STORE_FAILED: u64 = 10077;

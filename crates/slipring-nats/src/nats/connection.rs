@@ -255,7 +255,7 @@ impl Connection {
     }
 
     /// Moves to another server of the cluster, if the client knows one. By itself, a client leaves
-    /// only a server that is gone, and prefers it over one that was gone earlier.
+    /// only a server that is gone, and even then prefers that server to one that was gone earlier.
     pub async fn leave(&self) {
         let client = &self.client;
         let going = async {

@@ -45,7 +45,8 @@ pub struct SinkRun<S: Stage> {
     begun: Begun,
     /// Sequence that the next append expects.
     expected: u64,
-    /// Point at which the sink begins anew, until that is acknowledged (`run/anew.rs`).
+    /// Point at which the sink begins anew, until its begin messages are acknowledged
+    /// (`run/anew.rs`).
     anew: Option<Point>,
     filling: Filling,
     /// Full units for which the window has no room yet.
@@ -444,8 +445,8 @@ impl<S: Stage> SinkRun<S> {
         }
     }
 
-    /// Releases the events of a stored unit. `answered`: whether an acknowledgement said so, and
-    /// not the answer to a doubt.
+    /// Releases the events of a stored unit. `answered`: whether an acknowledgement showed the unit
+    /// as stored, and not the answer to a doubt.
     fn acknowledge(&mut self, unit: Unit, answered: bool) {
         self.begun.acknowledged = unit.end;
         step!("sink-acknowledged");

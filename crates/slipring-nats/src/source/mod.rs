@@ -220,9 +220,9 @@ impl OpenSource {
         self.extent.positions.map(|(_, end)| end)
     }
 
-    /// Returns the journal's number, which all rings of a stream's series share. It is taken from
-    /// the last message. `None`: the stream has no message, and the source learns the number while
-    /// it runs ([`Progress::journal`]).
+    /// Returns the journal's number, which all rings of a stream's series share. The number is
+    /// taken from the stream's last message. `None`: the stream has no message, and the source
+    /// learns the number while it runs ([`Progress::journal`]).
     ///
     /// Example: [`Source`].
     pub fn journal(&self) -> Option<[u8; 16]> {

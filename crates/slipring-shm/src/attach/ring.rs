@@ -146,8 +146,8 @@ pub(crate) fn initial(
 /// Makes the ring of an attached process, whose handles lend events.
 ///
 /// # Safety
-/// As for `Segment::attach`, and the head that `made` was read from is that of the participation's
-/// segment, whose slots hold events of type `E` in the layout `L`.
+/// As for `Segment::attach`. Also, `made` was read from the head of the participation's segment,
+/// whose slots hold events of type `E` in the layout `L`.
 pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,
@@ -159,8 +159,8 @@ pub(crate) unsafe fn over<E: Send + Sync + 'static, L: SegmentLayout>(
     unsafe { SegmentRing::over(&made.declaration, &words, &party) }.map_err(Problem::Graph)
 }
 
-/// Makes the ring of an attached process, whose handles copy events. The head that `made` was read
-/// from is that of the participation's segment, and its type is `E`.
+/// Makes the ring of an attached process, whose handles copy events. `made` was read from the head
+/// of the participation's segment, whose type is `E`.
 pub(crate) fn over_copies<E: Event>(
     participation: &Arc<Participation>,
     made: &DeclaredRing,

@@ -40,7 +40,7 @@ pub(crate) fn delivery_number(delivery: StageDelivery) -> u8 {
     }
 }
 
-/// Returns the delivery of a record, or `None` if its number is no delivery's.
+/// Returns the delivery of a record, or `None` if no delivery has its number.
 fn delivery(record: &StageRecord) -> Option<StageDelivery> {
     let room = record.room as usize;
     match record.delivery {

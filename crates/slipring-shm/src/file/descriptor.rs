@@ -46,7 +46,7 @@ impl Rights {
     }
 }
 
-/// File systems by the number that `statfs` returns, to name those that are refused.
+/// Names of file systems by the number that `statfs` returns, for the messages about refused ones.
 const FILE_SYSTEMS: [(u64, &str); 16] = [
     (TMPFS, "tmpfs"),
     (EXT4, "ext4"),

@@ -63,8 +63,8 @@ impl DeclaredGraph {
         });
     }
 
-    /// Adds a stage of `shards` shards, whose keys are the bytes `key` of each event; `None` if the
-    /// key that was given is no part of the event.
+    /// Adds a stage of `shards` shards, whose keys are the bytes `key` of each event. `key` is
+    /// `None` if the user has given a key that is no part of the event.
     pub(crate) fn add_shards(
         &mut self,
         name: String,

@@ -57,8 +57,8 @@ impl<H: Handles> Attached<H> {
     /// [`Problem::Producers`], if the ring was declared for a single producer.
     ///
     /// # Cost
-    /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
-    /// each place.
+    /// One compare-and-swap for each place, up to the first free place. If no place is free, a few
+    /// system calls for each place.
     pub fn shared_producer(&self) -> Result<SharedProducer<H>, SegmentError> {
         let (ring, seat) = self.places.take_shared_producer()?;
         // SAFETY: I1, I2. There are several.
@@ -98,8 +98,8 @@ impl<H: Handles> Attached<H> {
     /// [`Problem::NoStage`]; [`Problem::Delivery`].
     ///
     /// # Cost
-    /// A compare-and-swap for each place until a free one, and a fence. If none is free, a few
-    /// system calls for each place.
+    /// One compare-and-swap for each place, up to the first free place, and a fence. If no place is
+    /// free, a few system calls for each place.
     pub fn subscribe(&self, tap: &str, start: H::Start) -> Result<Subscription<H>, SegmentError> {
         let start = start.into();
         let member = self.places.subscribe(tap, |ring, number| ring.subscribe(number, start))?;
@@ -144,8 +144,8 @@ impl<H: Divisible> Attached<H> {
     /// [`Problem::Delivery`]; [`Problem::Access`].
     ///
     /// # Cost
-    /// A compare-and-swap for each place until a free one. If none is free, a few system calls for
-    /// each place.
+    /// One compare-and-swap for each place, up to the first free place. If no place is free, a few
+    /// system calls for each place.
     pub fn pool_reader(&self, pool: &str) -> Result<PoolReader<H>, SegmentError> {
         let (ring, number, seat) = self.places.take(pool, POOL, false)?;
         // SAFETY: I1, I2.

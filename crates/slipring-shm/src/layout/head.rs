@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: a [`Head`] is a private copy, which no other process can change by writing to the file.
 //! - I2: the header length counts the bytes from 0 to the end of the schema, rounded up to 8. The
-//!   checksum covers all of them but itself and the magic.
+//!   checksum covers all of these bytes except for itself and the magic.
 //! - I3: [`Head::check`] trusts no field that it has not checked, and computes with checked
 //!   arithmetic. Whatever the bytes are, it returns.
 
@@ -270,7 +270,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Takes bytes that were read from a file, or returns `None` if they are not 65,536.
+    /// Takes bytes that were read from a file, or returns `None` if their number is not 65,536.
     pub fn from_bytes(bytes: Vec<u8>) -> Option<Head> {
         (bytes.len() as u64 == HEAD).then(|| Head(bytes.into()))
     }

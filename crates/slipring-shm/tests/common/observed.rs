@@ -94,7 +94,7 @@ impl Client {
     }
 }
 
-/// Takes out of seats whether they are orphans, which a summary does not tell.
+/// Removes the field `orphan` from each seat, because the expected value lacks it.
 fn forget_orphans(value: &mut Value) {
     match value.get_mut("seats") {
         Some(seats) => seats.as_array_mut().unwrap().iter_mut().for_each(forget_orphans),

@@ -43,7 +43,7 @@ struct ModelSink {
     window: Vec<Message>,
     /// Sequence that the next message expects.
     expected: u8,
-    /// Point at which a running sink begins anew, until that is acknowledged.
+    /// Point at which a running sink begins anew, until its begin messages are acknowledged.
     anew: Option<Point>,
     /// Number of times that the sink may still begin anew.
     anews: u8,
