@@ -324,7 +324,7 @@ async fn check_stream(connection: &Connection, stream: &str) -> Result<String, E
     if info.config["mirror"].is_null() {
         return Ok(info.created);
     }
-    // If its origin loses its end and continues, the positions of a mirror may fall.
+    // The positions of a mirror may fall if its origin loses its end and continues.
     let wrong = vec!["it is a mirror, and a note must be that of its origin".into()];
     Err(Error::WrongStream { stream: stream.into(), wrong })
 }

@@ -1,7 +1,7 @@
 //! Loops of calls that do not wait, while the kernel kills another process. The calls of all
 //! handles, and other deaths, are in `slipring`'s `segment/polls_tests.rs`.
 //!
-//! No test asserts a time: a loop that never hears is found by the watchdog.
+//! No test asserts a time: the watchdog finds a loop that never learns of a death.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;
@@ -144,7 +144,7 @@ fn calls_that_drop_or_keep_events_tell_of_a_death() {
     }
 }
 
-/// A loop on the number of free slots ends, for events, copies and blocks.
+/// A loop that waits for free slots by asking for their number ends, for events, copies and blocks.
 #[test]
 fn a_loop_on_the_free_slots_has_room_again() {
     let _watched = watched();

@@ -1,8 +1,8 @@
 //! Durable consumers that deliver nothing, and whose floor records the acknowledged messages.
 //!
 //! Invariants
-//! - I1: a reset moves such a floor (nats-server 2.14). No message is ever delivered, so none is
-//!   redelivered.
+//! - I1: a reset moves the floor of such a consumer (nats-server 2.14). No message is ever
+//!   delivered, so none is redelivered.
 //! - I2: a purge never removes the stream's last message, because only that message tells a sink
 //!   where to continue (`resume`, I3).
 

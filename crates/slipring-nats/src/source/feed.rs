@@ -8,8 +8,8 @@ use slipring::{ClaimError, Layout, Many, Producer, Single};
 /// The source must be the ring's only producer, even if the ring allows several, because the ring's
 /// positions are those of the stream.
 ///
-/// A segment that allows several producers skips the positions that a killed one has claimed. Their
-/// events would be missing for the next source, so such a ring does not compile:
+/// A segment that allows several producers skips the positions that a killed producer has claimed.
+/// Their events would be missing for the next source, so such a ring does not compile:
 ///
 /// ```compile_fail,E0277
 /// use slipring::{Apart, Interleaved, Producer};

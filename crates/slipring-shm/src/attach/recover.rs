@@ -124,8 +124,8 @@ impl DeadClaim<'_> {
         self.byte.number
     }
 
-    /// Returns whether the place still has a dead participant. If not, the participant left, or
-    /// another one has recovered it.
+    /// Returns whether the place still has a dead participant. If not, the participant has left, or
+    /// another participant has recovered it.
     pub fn needs_recovery(&self) -> bool {
         let record = self.participation.record(self.byte.number);
         record.is_some_and(ParticipantRecord::is_attached)

@@ -9,7 +9,7 @@
 //! - I3: other processes write to the mapping at any time. So references into it are to atomics
 //!   only, except to events, for which the caller of a segment's unsafe `attach` has made a
 //!   promise.
-//! - I4: a borrowed record lies within I1, at a multiple of its alignment.
+//! - I4: a borrowed record lies within the mapping (I1), at a multiple of its alignment.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

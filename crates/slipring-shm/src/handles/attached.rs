@@ -80,7 +80,8 @@ impl<H: Handles> Attached<H> {
     /// ```
     ///
     /// # Cost
-    /// None beyond that of the warning, which is one system call each notice while a call waits.
+    /// None beyond the cost of the warning, which is one system call each notice while a call
+    /// waits.
     pub fn require_name(self) -> Attached<H> {
         self.places.require_name();
         self

@@ -271,9 +271,9 @@ impl<C: Contents> Builder<C> {
     }
 
     /// Sets the number of producers that the ring has room for: 1 to 64, 1 unless stated. With
-    /// several, each process that produces takes a place of its own
-    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs a
-    /// compare-and-swap more.
+    /// several producers, each process that produces takes a place of its own
+    /// ([`Attached::shared_producer`](crate::Attached::shared_producer)), and a publication costs
+    /// one compare-and-swap more.
     ///
     /// ```
     /// use slipring_shm::Segment;

@@ -6,7 +6,7 @@
 //!   other handle of it exists.
 //! - I2: the slots have events of the size that the head states, and of the contents that the
 //!   handles serve (contents::I1). The caller of `attach` has promised how other processes treat
-//!   them, or the handles copy, which needs no promise (copies::I1).
+//!   the events. Handles that copy need no such promise (copies::I1).
 
 use crate::attach::places::{EACH, POOL};
 use crate::contents::{

@@ -315,8 +315,8 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(self.0.producer_on_death(on_death))
     }
 
-    /// Sets the longest time between a waiter's checks for a death: 1 ms to 1 s, 20 ms unless
-    /// stated.
+    /// Sets the longest time between two checks in which a waiter finds out whether the owner has
+    /// died: 1 ms to 1 s, 20 ms unless stated.
     ///
     /// Example: [`PromiseBuilder::participants`].
     pub fn notice(self, time: Duration) -> PromiseBuilder<T> {

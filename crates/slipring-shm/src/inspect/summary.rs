@@ -135,8 +135,8 @@ pub struct SeatSummary {
     /// producer of several has claimed and not published; `None` if there are none.
     pub events: Option<SeqRange>,
     /// Number of events that the last reader at this place of a tap had not read when it was found
-    /// dead. The next reader that takes the place resets the number. If it dies at once, the number
-    /// may still be that of its predecessor.
+    /// dead. The next reader that takes the place resets the number. If that reader dies at once,
+    /// the number may still be its predecessor's.
     pub unread: u64,
 }
 
@@ -240,8 +240,8 @@ impl Summary {
         }
     }
 
-    /// Returns the stage that a party is, or `None` if the party is the producers, or of another
-    /// summary.
+    /// Returns the summary of the stage `party`, or `None` if `party` is the producers or belongs
+    /// to another summary.
     ///
     /// Example: [`Summary::awaited`].
     pub fn stage(&self, party: Party) -> Option<&StageSummary> {

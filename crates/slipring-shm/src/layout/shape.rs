@@ -58,7 +58,7 @@ pub struct Shape {
 /// Offset, distance and number of the items of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// Offset of its first byte in the file, in bytes (0: the segment has no such area).
+    /// Offset of the area's first byte in the file, in bytes (0: the segment has no such area).
     pub at: u64,
     /// Distance between two items, in bytes.
     pub stride: u64,

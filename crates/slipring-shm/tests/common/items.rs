@@ -66,7 +66,8 @@ impl Ledger {
         ((self.words.len() - HEAD_WORDS) / WORDS) as u64
     }
 
-    /// A word for the test: the position at which a victim publishes or reads; all ones: any.
+    /// A word for the test: the position at which a victim publishes or reads. All ones stand for
+    /// any position.
     pub fn next_seq(&self) -> &AtomicU64 {
         &self.words[1]
     }

@@ -142,7 +142,8 @@ pub struct Role {
 const ROLE: &str = "SLIPRING_SHM_TEST_ROLE";
 const STEP: &str = "SLIPRING_SHM_TEST_STEP";
 
-/// Makes this process die at `step`. Only for a child of one thread, forked from a role.
+/// Makes this process die at `step`. The caller is a child of one thread that was forked from a
+/// role.
 pub fn kill_at(step: &str) {
     // SAFETY: no other thread of the child reads its environment.
     unsafe { std::env::set_var(STEP, format!("kill {step}")) };

@@ -251,9 +251,9 @@ pub struct Path {
     /// Address of each instruction, and how often the address has occurred so far, this time
     /// included.
     pub places: Vec<(u64, usize)>,
-    /// The first instruction, those behind a change of the shared memory, and those before and
-    /// behind a system call. A kill anywhere else leaves the same memory as a kill at the last of
-    /// these before it.
+    /// Indices of the first instruction, of each instruction behind a change of the shared memory,
+    /// and of the instructions before and behind each system call. A kill at any other instruction
+    /// leaves the same memory as a kill at the last of these instructions before it.
     pub changes: Vec<usize>,
     seen: HashMap<u64, (usize, bool)>,
     /// Index of the instruction before which the survivors act; `None` if they do not act.

@@ -70,9 +70,9 @@ impl<E: Event> Builder<E> {
         self
     }
 
-    /// Adds shards as [`shard_reader`](Builder::shard_reader) does, which may change their own
-    /// events. A shard may even change a key, because an event's shard is chosen by the key that
-    /// the event had when it reached the shards.
+    /// Adds shards that may change their own events, and are otherwise like those of
+    /// [`shard_reader`](Builder::shard_reader). A shard may even change a key, because an event's
+    /// shard is chosen by the key that the event had when it reached the shards.
     ///
     /// ```
     /// use slipring_shm::Segment;
@@ -128,8 +128,8 @@ impl Builder<Blocks> {
     /// within the block, and begins in the block's first 4 GiB.
     ///
     /// # Cost
-    /// The producers (or the last stage before that writes) hash the key of each block, eight bytes
-    /// at a time, and store 4 bytes.
+    /// For each block, the producers hash the key, eight bytes at a time, and store 4 bytes. If a
+    /// stage in front of the shards writes, the last such stage does so instead.
     ///
     /// ```
     /// use slipring_shm::{Blocks, Segment};
