@@ -32,13 +32,13 @@ use std::time::{Duration, Instant};
 use crate::errors::Error;
 use crate::frame::{Header, Id, MAX_INCARNATION, MAX_WINDOW};
 
-/// Number of answers with a loss that do not count yet: a server that has just started may answer
-/// with less than it has.
+/// Number of answers with a loss that do not count yet: a server that has just started may report
+/// fewer messages than it has.
 const EXCUSED_LOSSES: u32 = 8;
-/// Time for which a loss does not count in a cluster. A leader that is cut off from the others does
-/// not know so at once, and keeps answering from what it knew: nats-server 2.15.1 shows messages
-/// for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter than the limit
-/// of a takeover.
+/// Time for which a loss does not count in a cluster. A leader that is cut off from the other
+/// servers does not notice at once, and keeps answering from its old state: nats-server 2.15.1
+/// shows messages for 6 to 8 s. Meanwhile the client moves to another server. The time is shorter
+/// than the limit of a takeover.
 const EXCUSED_TIME: Duration = Duration::from_secs(12);
 /// Text of the error for a journal's number without a position, on an unused stream.
 const NO_POSITION: &str = "an unused stream does not say where the journal goes on: name the \

@@ -264,8 +264,8 @@ fn a_source_whose_ring_has_more_than_a_stream_without_messages_says_so() {
     assert!(!waiting.is_finished());
 }
 
-/// The server comes back with less than a source has read, and with other events at the lost
-/// positions.
+/// The server comes back with fewer events than a source has read, and with other events at the
+/// lost positions.
 #[test]
 fn a_source_that_has_read_later_messages_than_the_stream_has_says_so() {
     let _watched = watched();

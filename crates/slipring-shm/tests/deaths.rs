@@ -484,8 +484,8 @@ fn a_forked_child_can_drop_inherited_handles() {
     assert_eq!(later.for_each(|_, _| ()).unwrap(), 2);
 }
 
-/// While another process recovers a dead one, or looks for a place for itself, no process is told
-/// that the dead one is alive at its place.
+/// While another process recovers a dead process, or looks for a place for itself, no call reports
+/// the dead process as alive at its place.
 #[test]
 fn a_dead_owner_is_never_said_to_have_its_place() {
     let _watched = watched();

@@ -690,7 +690,7 @@ fn role_attach_in_a_child() {
     if child == 0 {
         // SAFETY: ends the child if it waits for a lock that no process holds.
         unsafe { libc::alarm(20) };
-        // On a thread that has not forked, which meets the guard as the fork left it.
+        // The call runs on a thread that has not forked, and meets the guard as the fork left it.
         let own = thread::scope(|scope| scope.spawn(|| attach(&segment)).join().unwrap());
         let (number, alive) = (own.participant(), own.liveness(1).unwrap());
         let right = number == 2 && alive == Liveness::Alive;

@@ -185,7 +185,8 @@ fn a_participant_that_requires_the_name_gets_an_error() {
     fs::rename(name.path(), &away).unwrap();
     assert!(attached.has_lost_name().unwrap() && copies.has_lost_name().unwrap());
     lost(sum.next().unwrap_err(), &name);
-    // Again, and the available events are read.
+    // The next call returns the error again. Events that are published meanwhile are read all the
+    // same.
     lost(sum.next().unwrap_err(), &name);
     (0..2).for_each(|number| _ = tx.publish(|slot| *slot = number).unwrap());
     lost(tx.publish(|_| ()).unwrap_err(), &name);

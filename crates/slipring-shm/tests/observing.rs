@@ -207,8 +207,8 @@ fn release(reader: &mut Reader<Item>, count: usize) {
     assert_eq!(reader.poll(count, |item, at| check(item, at.seq)).unwrap(), count);
 }
 
-/// A producer fills a slot again while it is copied, and several go on between two loads of the
-/// proof, at each place.
+/// A producer fills a slot again while the observer copies it, and several producers go on between
+/// two loads of the observer's proof, at each place.
 #[test]
 fn a_torn_event_of_several_producers_is_never_whole() {
     let _watched = watched();
@@ -256,7 +256,7 @@ fn a_torn_event_of_several_producers_is_never_whole() {
 }
 
 /// A producer goes on before each stamp that the observer loads, at first by several events, so
-/// that each of its walks begins at a slot that is used again.
+/// that each of the observer's walks begins at a slot that is used again.
 #[test]
 fn a_torn_event_of_one_producer_is_never_whole() {
     let _watched = watched();
@@ -449,8 +449,8 @@ fn no_torn_event_is_whole_whatever_happens() {
     assert!(!ORDERED || whole > 0);
 }
 
-/// No stage changes an event any more once each shard that writes has passed it, and a producer
-/// uses a slot again once each shard at the end has.
+/// No stage changes an event any more once each shard that writes has passed the event. A producer
+/// uses a slot again once each shard at the end has passed the slot's event.
 #[test]
 fn shards_hold_events_and_slots() {
     let _watched = watched();

@@ -285,8 +285,8 @@ const CALLS: [Call; 6] = [
     Call { name: "take a dead worker's place", before: dead, victim: victim_joins },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides those behind a change
-/// of the segment.
+/// Number of instructions of a call before which a victim is killed, besides the instructions
+/// behind a change of the segment.
 const PLACES: usize = 60;
 
 impl Call {

@@ -272,8 +272,8 @@ const CALLS: [Call; 7] = [
     Call { name: "take a dead producer's place", before: dead, victim: victim_recovers },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides those behind a change
-/// of the segment.
+/// Number of instructions of a call before which a victim is killed, besides the instructions
+/// behind a change of the segment.
 const PLACES: usize = 60;
 
 impl Call {

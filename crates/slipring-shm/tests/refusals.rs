@@ -799,7 +799,7 @@ fn heads_of_random_bytes() {
     }
 }
 
-/// Words that change, whatever they are, end in a refusal, in a number of a participant or in
+/// Any values of the words that change lead to a refusal, to a number of a participant, or to
 /// handles whose calls fail.
 #[test]
 fn words_of_any_value() {

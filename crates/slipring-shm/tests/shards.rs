@@ -257,8 +257,8 @@ const CALLS: [Call; 6] = [
     Call { name: "go on where a dead shard stopped", before: dead, victim: victim_goes_on },
 ];
 
-/// Number of instructions of a call before which a victim is killed, besides those behind a change
-/// of the segment.
+/// Number of instructions of a call before which a victim is killed, besides the instructions
+/// behind a change of the segment.
 const PLACES: usize = 60;
 
 impl Call {

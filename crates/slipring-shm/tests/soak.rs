@@ -1,7 +1,7 @@
-//! A producer, two stages in a row, and a reader of a tap, killed at random times and started
-//! again; and one or two producers of blocks or messages, and two stages. The oracle checks the
-//! whole stream of each round. The test runs for a few seconds, or for as many as `SLIPRING_SOAK`
-//! asks for.
+//! Processes that are killed at random times and started again. In one test they are a producer,
+//! two stages in a row, and a reader of a tap; in the other, one or two producers of blocks or
+//! messages, and two stages. The oracle checks the whole stream of each round. The test runs for a
+//! few seconds, or for as many as `SLIPRING_SOAK` asks for.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

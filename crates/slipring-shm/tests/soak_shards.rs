@@ -1,7 +1,7 @@
-//! One or two producers, two to four shards of a stage that writes, and a stage behind them, killed
-//! at random times and started again, over events of a type and over blocks. The oracle checks the
-//! whole stream of each round. The test runs for a few seconds, or for as many as `SLIPRING_SOAK`
-//! asks for.
+//! Processes that are killed at random times and started again: one or two producers, two to four
+//! shards of a stage that writes, and a stage behind the shards. The events are of a type, or
+//! blocks. The oracle checks the whole stream of each round. The test runs for a few seconds, or
+//! for as many as `SLIPRING_SOAK` asks for.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod common;

@@ -32,9 +32,9 @@ const PULLS: usize = 4;
 const EXPIRES: Duration = Duration::from_secs(20);
 /// Interval of the server's heartbeats while no message comes.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Time without a message after which the fetch asks the stream's leader whether there are more.
-/// The server that has the consumer may be cut off from the others, and sends heartbeats all the
-/// same.
+/// Time without a message after which the fetch asks the stream's leader whether the stream has
+/// more. The server that has the consumer may be cut off from the other servers, and sends
+/// heartbeats all the same.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time after which the server removes the consumer of a source that is gone.
 const INACTIVE: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 ///
 /// An address may have the login in front of its host, as for the `nats` program:
 /// `nats://user:password@host` or `nats://token@host`. Characters with a meaning in URLs are
-/// percent-encoded (`%40` for `@`). [`user`](Server::user) and the other logins replace the one in
-/// an address. Errors and logs show no password.
+/// percent-encoded (`%40` for `@`). [`user`](Server::user) and the other logins replace the login
+/// in an address. Errors and logs show no password.
 ///
 /// ```
 /// let server = slipring_nats::Server::at("nats://one:4222")
@@ -65,8 +65,8 @@ impl Server {
     }
 
     /// Adds another server of the same cluster. The connection goes to any of the servers, and
-    /// moves to the next one if that server is gone, or of no use for 4 s. All servers share one
-    /// login: addresses with different logins are refused.
+    /// moves to the next server if the current one is gone, or has been of no use for 4 s. All
+    /// servers share one login: addresses with different logins are refused.
     ///
     /// Example: [`Server`].
     pub fn or_at(mut self, url: impl Into<String>) -> Server {

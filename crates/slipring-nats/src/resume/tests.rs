@@ -255,7 +255,7 @@ fn a_sink_in_doubt_names_an_end_that_is_gone_unless_it_knows_what_was_there() {
     assert!(matches!(fenced, Err(Error::Fenced { .. })));
 }
 
-/// In a cluster, a replaced leader keeps answering from what it knew for some seconds.
+/// In a cluster, a replaced leader keeps answering from its old state for some seconds.
 #[test]
 fn a_loss_counts_when_it_was_told_often_enough() {
     let told = |in_cluster| {

@@ -260,8 +260,8 @@ impl Sink {
         self
     }
 
-    /// Continues although the stream has lost acknowledged positions, or may have lost some
-    /// ([`Error::LostAcknowledged`]), or has lost all of its messages ([`Error::Emptied`]). A
+    /// Makes the sink continue even if the stream has lost acknowledged positions, or may have lost
+    /// some ([`Error::LostAcknowledged`]), or has lost all of its messages ([`Error::Emptied`]). A
     /// stream that never had a message has lost none: a ring that has released positions continues
     /// in it with or without this call.
     ///

@@ -3,7 +3,8 @@
 //! Invariants
 //! - I1: a call returns a stage and a seat only after this process took the seat.
 //! - I2: `RingPlaces::over` makes a ring of the participation's segment and of the events that the
-//!   segment was checked to hold, and its caller's promise lasts as long as the participation.
+//!   segment was checked to hold. The promise of the caller of `RingPlaces::new` lasts as long as
+//!   the participation.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

@@ -26,8 +26,8 @@ use crate::errors::Problem;
 use crate::handles::attached::Attached;
 
 /// Copies of the events of type `E`: an `Attached<Copies<E>>` has handles that copy events in and
-/// out and lend none, so other processes need not be trusted. They work with the handles of
-/// processes that lend events.
+/// out and lend none, so other processes need not be trusted. The copying handles work together
+/// with handles of other processes that lend events.
 ///
 /// [`Segment::attach_copies`](crate::Segment::attach_copies) makes it.
 ///

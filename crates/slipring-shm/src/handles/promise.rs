@@ -161,8 +161,8 @@ impl<T: Event> PromiseSegment<T> {
         Ok(PromiseSegment { segment, wait: Wait::Blocking })
     }
 
-    /// Sets how handles that are made from now on wait; [`Wait::Blocking`] unless stated. Other
-    /// processes choose for themselves.
+    /// Sets the waiting strategy of the handles that are made from now on: [`Wait::Blocking`]
+    /// unless stated. Other processes choose for themselves.
     ///
     /// ```
     /// use slipring::Wait;
@@ -296,9 +296,9 @@ impl<T: Event> PromiseBuilder<T> {
         PromiseBuilder(builder.capacity(1).reader(WAITER).participants(PARTICIPANTS))
     }
 
-    /// Sets how a waiter reacts when the process that owns the promise dies. It waits for a
-    /// successor unless stated, gets an error for this call
-    /// ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise fails for good
+    /// Sets how a waiter reacts when the process that owns the promise dies. Unless stated, it
+    /// waits for a successor. It can also get an error for this call
+    /// ([`PeerDead`](crate::PromiseError::PeerDead)), or the promise can fail for good
     /// ([`Ended`](crate::PromiseError::Ended)).
     ///
     /// A promise that fails with its owner may also fail if the owner dies right after it has
@@ -395,7 +395,7 @@ impl<T: Event> Promise<T> {
     }
 
     /// Lets `fill` write the value where the waiter reads it, without a copy, and hands it over.
-    /// `fill` finds any bytes there: zeros, or those that an earlier owner has left.
+    /// `fill` finds any bytes there: zeros, or bytes that an earlier owner has left.
     ///
     /// If `fill` panics, the promise is left to a successor.
     ///
