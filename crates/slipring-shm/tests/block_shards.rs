@@ -328,7 +328,7 @@ fn wrong_keys_are_refused() {
             }
         }
     }
-    // The last byte, and the whole block.
+    // The key may be the last byte, the whole block, or its first byte.
     for key in [23..24, 0..24, 0..1] {
         blocks(4, 24, 8).shard_reader("risk", 2, key).build().unwrap();
     }

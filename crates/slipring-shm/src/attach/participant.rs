@@ -142,9 +142,9 @@ fn try_attach(
 ) -> Result<Option<Attempt>, Problem> {
     // Reading `/proc` takes a descriptor for a moment, so it comes before the others are opened.
     let process = Process::this();
-    // 1. No fork until the end (I2).
+    // 1. Keep other threads from forking until the end (I2).
     let guard = ForkGuard::enter().map_err(|error| Problem::system("watching for forks", error))?;
-    // 2. A description of its own, byte 0, and the name.
+    // 2. Open a description of its own, lock byte 0, and check the name.
     let own = file.reopen(path, Rights::Write)?;
     step!("opened");
     let fd = own.as_fd();
@@ -165,10 +165,10 @@ fn try_attach(
     if bytes < checked.areas.length {
         return Err(FileProblem::TooShort { bytes, expected: checked.areas.length }.into());
     }
-    // 3. The mapping keeps the description.
+    // 3. Map the file. The mapping keeps the description.
     let mapping = Mapping::new(fd, checked.areas.length)?;
-    // 4. Byte k, the proof of life. Byte 0 is unlocked explicitly, because the mapping would keep
-    //    it.
+    // 4. Lock byte k, the proof of life. Byte 0 is unlocked explicitly, because the mapping would
+    //    keep it.
     let number = take_place(&own, &mapping, checked, recover);
     step!("taken");
     lock::unlock(fd, lock::byte(GUARD)).map_err(locking)?;
@@ -178,7 +178,8 @@ fn try_attach(
     drop(own);
     step!("closed");
     let claims = UnsharedFd::new(file.reopen(path, Rights::Write)?, &guard).into();
-    // 5. A probe from outside (I4): the lock must have outlived the descriptor (I1).
+    // 5. Probe byte k through the other description (I4): the lock must have outlived the
+    //    descriptor (I1).
     let held = lock::probe(probe.as_fd(), lock::byte(number)).map_err(locking)?;
     if held.is_none() {
         return Err(Problem::LocksLost);

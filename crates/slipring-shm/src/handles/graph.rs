@@ -171,7 +171,7 @@ impl DeclaredGraph {
                 let unknown = || Problem::Follows { stage: name.clone(), unknown: other.clone() };
                 known.ok_or_else(unknown)
             };
-            // A set (I1).
+            // The names become a set of stages (I1).
             let after: Result<BTreeSet<usize>, _> = stage.after.iter().map(index).collect();
             Ok(StageDeclaration {
                 name: name.clone(),
