@@ -98,8 +98,8 @@ use slipring::Waitable;
 ///
 /// With a descriptor for each ring, the loop knows which ring to poll. One descriptor can also
 /// serve many handles, consumers and producers mixed: arm each of them with it; after a signal
-/// clear it once, poll each handle, and arm each again. Signals that come while it is readable are
-/// not written again.
+/// clear it once, poll each handle, and arm each again. A signal that comes while the descriptor is
+/// readable is not written again.
 ///
 /// # Cost
 ///
@@ -110,7 +110,7 @@ use slipring::Waitable;
 ///
 /// At a ring between processes (`slipring-shm`), a thread of this process sleeps for the armed
 /// handles, and writes the signal; the publishing process pays the wake-up of that thread. The
-/// thread also signals when the handle's next call will report a death.
+/// thread also signals when the handle's next call will report that a process has died.
 ///
 /// # Limits
 ///
@@ -125,8 +125,8 @@ use slipring::Waitable;
 /// # Dropping
 ///
 /// Dropping an `EventFd` disarms each handle that was armed with it, and closes the descriptor. If
-/// another thread is signalling at that moment, that thread closes it afterwards. The handles can
-/// be armed with another `EventFd`.
+/// another thread is signalling at that moment, that thread closes the descriptor afterwards. The
+/// handles can be armed with another `EventFd`.
 ///
 /// A handle may be dropped while it is armed. Its ring may then signal once without progress;
 /// [`Waitable::disarm`] before the drop avoids that.
@@ -177,8 +177,8 @@ impl EventFd {
         Ok(EventFd { counter, waker })
     }
 
-    /// Requests one signal at the next progress of `handle`, or returns `true` if it can make
-    /// progress now; then no signal comes.
+    /// Requests one signal at the next progress of `handle`, and returns `false`. If the handle can
+    /// make progress now, returns `true`, and no signal comes.
     ///
     /// Progress is an event for a consumer, room for one event for a producer, and the end of the
     /// ring, good or bad. Arming a handle again replaces its earlier waker.
@@ -194,7 +194,8 @@ impl EventFd {
     /// ```
     ///
     /// # Cost
-    /// A lock of the ring, a fence and a poll; the next notifying thread pays one `write`.
+    /// The call takes a lock of the ring, fences, and polls. The next notifying thread pays one
+    /// `write`.
     #[must_use = "if it is `true`, no signal comes: poll again before the loop waits"]
     pub fn arm(&self, handle: &mut dyn Waitable) -> bool {
         handle.arm(&self.waker)
@@ -203,7 +204,7 @@ impl EventFd {
     /// Makes the descriptor unreadable until the next signal, and returns whether it was readable.
     /// Never blocks; one `read`.
     ///
-    /// Poll the handles that are armed with it after this call, not before.
+    /// After this call, not before it, poll the handles that are armed with this descriptor.
     ///
     /// ```
     /// let ready = slipring_eventfd::EventFd::new()?;
@@ -231,7 +232,8 @@ impl EventFd {
     /// Returns the waker that signals, for other sources that wake the loop: futures that it polls,
     /// or its own threads.
     ///
-    /// Any number of threads may wake it at once. After the `EventFd` is dropped it does nothing.
+    /// Any number of threads may use the waker at once. After the `EventFd` is dropped, the waker
+    /// does nothing.
     ///
     /// ```
     /// let ready = slipring_eventfd::EventFd::new()?;

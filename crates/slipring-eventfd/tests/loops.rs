@@ -482,15 +482,15 @@ fn an_armed_handle_may_be_dropped() {
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
 
-    // The handle of a stage that the graph needs: the graph fails, and the producer gets the
-    // failure.
+    // The handle belongs to a stage that the graph needs, so its drop fails the graph, and the
+    // producer gets the failure.
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     assert!(!fds[0].arm(&mut rx));
     drop(rx);
     assert!(matches!(tx.publish(|_| ()), Err(WaitError::Failed(_))));
     fds[0].clear().unwrap();
 
-    // A member of a tap: the graph continues, and the descriptor stays usable.
+    // The handle is a member of a tap, so the graph continues, and the descriptor stays usable.
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -634,8 +634,8 @@ fn a_descriptor_is_nonblocking_and_close_on_exec() {
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
 }
 
-/// A ring between processes, which wakes the loop through a thread of the library. A loop without
-/// signals would fail by its time limit, and a loop that is signalled all the time by its number of
+/// A ring between processes wakes the loop through a thread of the library. If no signal came, the
+/// test would fail at its time limit; if signals came all the time, it would fail at its limit of
 /// turns.
 #[test]
 #[cfg(target_pointer_width = "64")]

@@ -1,7 +1,7 @@
-//! Turns by promises: each is kept once, and wakes the end that waits for it.
+//! Turns by promises: each promise is kept once, and wakes the end that waits for it.
 //!
-//! The paper uses promises of C++. Here this way uses the crate `oneshot`, and beside it stands the
-//! same way with slipring's promises. Both make one new promise for each turn.
+//! The paper uses promises of C++. Here, one way uses promises of the crate `oneshot`, and another
+//! way uses slipring's promises. Both make one new promise for each turn.
 
 use std::io;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::block::Turn;
 use crate::ends::{PATIENCE, impatient};
 
-/// The two halves of a promise that brings the promise of the next turn.
+/// The two halves of a promise whose value is the promise of the next turn.
 pub trait Halves: Sized + Send {
     /// The half that is kept.
     type Own: Send;

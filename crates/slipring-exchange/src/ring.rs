@@ -100,7 +100,8 @@ pub fn threads(words: usize, wait: &Wait) -> io::Result<Ends> {
     Ok((Box::new(ring.producer()), Box::new(ThreadsEnd(ring.reader(key)))))
 }
 
-/// Calls a function for blocks of `$words` words, of which the lab measures these sizes.
+/// Calls a function for blocks of `$words` words; the sizes below are the ones that the lab
+/// measures.
 macro_rules! of_size {
     ($words:expr, $function:ident($($argument:expr),*)) => {
         match $words {

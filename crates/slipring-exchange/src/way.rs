@@ -139,7 +139,7 @@ fn promises<H: Halves + 'static>(words: usize) -> io::Result<Ends> {
     Ok((Box::new(writer), Box::new(End { memory, turn: reader })))
 }
 
-/// Returns the name of an exchange's semaphores: that of its folder.
+/// Returns the name of an exchange's semaphores, which is the name of its folder.
 fn name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn every_way_hands_over_every_block() {
         for way in Way::all() {
-            // Both ends spin in these, and the tests may have one core.
+            // Both ends spin in these ways, and the machine that runs the tests may have one core.
             let spins = way.to_string().contains("atomics") || way.to_string().contains("busy");
             if matches!(way, Way::OneThread)
                 || spins && thread::available_parallelism().unwrap().get() < 2

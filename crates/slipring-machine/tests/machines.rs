@@ -33,7 +33,7 @@ fn snapshot(name: &str) -> Snapshot {
     fs::read_to_string(folder.join(format!("{name}.txt"))).unwrap().parse().unwrap()
 }
 
-/// Returns CPUs in order; three or more that follow each other are a range.
+/// Formats CPUs in order, with a range for three or more consecutive numbers.
 fn in_order(cpus: &[usize]) -> String {
     let mut parts = Vec::new();
     for run in cpus.chunk_by(|one, next| one + 1 == *next) {
@@ -66,8 +66,8 @@ fn check(expected: &Expected) {
         assert_eq!(below, machine, "{name}");
         read
     });
-    // A file that nothing reads has no effect, and may be wrong. Of the CPUs of a core, one is
-    // read.
+    // A file that the reader never reads has no effect, and may be wrong. Of the CPUs of a core,
+    // only one is read.
     let kinds_of_files = |snapshot: &Snapshot| -> BTreeSet<String> {
         let lines = snapshot.to_string();
         let path = |line: &str| line.split(": ").next().unwrap_or_default().to_owned();
@@ -669,7 +669,7 @@ fn an_explicit_placement_is_exact_or_an_error() {
     );
 }
 
-/// A group of which nothing is allowed says so, and cores in parts stand in brackets.
+/// The drawing marks a group without allowed CPUs, and shows partly allowed cores in brackets.
 #[test]
 fn a_mask_is_drawn_on_a_large_machine() {
     let text = snapshot("server-epyc-nps4").to_string();

@@ -130,7 +130,8 @@ impl Client {
         self.publish_raw(subject, None, headers.map(block).as_deref(), payload)
     }
 
-    /// Publishes a message whose header block, with its first line `NATS/1.0`, is taken as it is.
+    /// Publishes a message with this header block, unchanged. The block includes its first line,
+    /// `NATS/1.0`.
     ///
     /// # Errors
     ///
@@ -165,8 +166,8 @@ impl Client {
     /// # Errors
     ///
     /// [`io::ErrorKind::NotFound`] if nothing is subscribed to the subject, and
-    /// [`io::ErrorKind::TimedOut`] without a reply within `timeout`; the connection is lost, or the
-    /// server has sent an error.
+    /// [`io::ErrorKind::TimedOut`] if no reply comes within `timeout`. Other errors mean that the
+    /// connection is lost, or that the server has sent an error.
     pub fn request(
         &mut self,
         subject: &str,
@@ -221,8 +222,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The response contains an error, which is an [`ApiError`] within the returned error;
-    /// otherwise those of [`request`](Self::request), with a limit of 10 s.
+    /// An [`ApiError`] within the returned error, if the response contains an error. Otherwise the
+    /// call fails as [`request`](Self::request) does, with a time limit of 10 s.
     pub fn api(&mut self, subject: &str, request: Value) -> io::Result<Value> {
         self.api_within(subject, request, LIMIT)
     }
@@ -272,8 +273,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] without a message within `timeout`; the connection is lost, or
-    /// the server has sent an error.
+    /// [`io::ErrorKind::TimedOut`] if no message comes within `timeout`. Other errors mean that the
+    /// connection is lost, or that the server has sent an error.
     pub fn next(&mut self, sid: u64, timeout: Duration) -> io::Result<Message> {
         self.next_until(sid, Instant::now() + timeout)
     }

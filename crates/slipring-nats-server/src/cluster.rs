@@ -284,7 +284,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// No server leads it now, or none answers within 2 s.
+    /// No server leads the cluster now, or none answers within 2 s.
     pub fn meta_leader(&mut self) -> io::Result<usize> {
         self.ask_first(Self::meta_leader_by)
     }

@@ -1,9 +1,9 @@
 //! The threads of a proxied connection: for each direction a reader and a writer, with a queue
 //! between them.
 //!
-//! Sockets are read and written without the lock of the [`SharedState`]. A connection that is cut
-//! leaves [`State::open`], and its sockets are shut down, which ends every read and write; its
-//! threads end when they no longer find it there.
+//! Sockets are read and written without the lock of the [`SharedState`]. A cut removes the
+//! connection from [`State::open`] and shuts down its sockets, which ends every read and write. The
+//! threads of the connection end when they no longer find it in [`State::open`].
 
 use std::{
     io::{self, Read, Write},

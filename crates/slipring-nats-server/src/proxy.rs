@@ -21,10 +21,11 @@ use crate::{
 /// Time limit of a connection to the server.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A TCP proxy in front of one port of this machine. Each fault concerns all connections.
+/// A TCP proxy in front of one port of this machine. Each fault applies to all connections.
 ///
-/// The end of a direction is forwarded like a byte: a client that closes its connection has all of
-/// its bytes delivered first, however long they are held. Dropping the proxy closes everything.
+/// The proxy forwards the end of a direction like a byte. If a client closes its connection, the
+/// proxy first delivers all bytes of the client, however long it holds them. Dropping the proxy
+/// closes everything.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -59,7 +59,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Returns the counts, of bytes that are held among them.
+    /// Returns the counts, including the numbers of bytes that are held.
     pub(crate) fn counts(&self) -> Counts {
         let [to_server, to_client] = Direction::BOTH.map(|direction| {
             let state = &self.directions[direction.index()];
@@ -89,7 +89,7 @@ impl State {
 pub(crate) struct DirectionState {
     pub(crate) swallow: bool,
     pub(crate) hold: bool,
-    /// Number of bytes that pass until all connections are closed.
+    /// Number of bytes that still pass before all connections are closed.
     pub(crate) cut_after: Option<u64>,
     pub(crate) passed: u64,
     pub(crate) swallowed: u64,

@@ -33,7 +33,7 @@ pub struct Traffic {
 /// Counts of a [`Proxy`](crate::Proxy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Connections made since the start, without refused ones.
+    /// Connections made since the start, without the refused ones.
     pub connections: u64,
     /// Connections closed at once, because of [`Proxy::refuse`](crate::Proxy::refuse) or because
     /// the server did not accept.

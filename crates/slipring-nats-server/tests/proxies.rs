@@ -201,7 +201,8 @@ fn a_held_publication_reaches_the_stream_after_its_client_has_gone() {
     assert!(client.flush().is_err());
     assert_eq!(oracle.messages("S").unwrap().len(), 1);
 
-    // Two publications of a client that has gone overtake nothing and are not lost.
+    // The proxy holds two publications of a client that has gone. They overtake nothing, and are
+    // not lost.
     let mut client = Client::connect(proxy.port(), None).unwrap();
     proxy.hold(ToServer, true);
     client.publish("s", None, b"third").unwrap();

@@ -125,8 +125,8 @@ fn all_messages_of_a_stream_are_read() {
         let bytes = number.to_le_bytes().repeat(number as usize % 5);
         client.publish("s", Some(&[("Number", &number.to_string())]), &bytes).unwrap();
     }
-    // The stream stores after the server has read, so the last acknowledgement says that all are
-    // in.
+    // The stream stores a message after the server has read it, so the last acknowledgement shows
+    // that all messages are stored.
     let bytes = 2999_u32.to_le_bytes().repeat(4);
     let last = client.publish_acknowledged("s", Some(&[("Number", "2999")]), &bytes).unwrap();
     assert_eq!(last, (3000, false));
@@ -210,7 +210,7 @@ fn a_server_asks_for_tls() {
     assert!(missing.to_string().contains("no-cert.pem"), "{missing}");
 }
 
-/// Set in the process that starts a server and is killed.
+/// Environment variable that is set in the process that starts a server and is killed.
 const CHILD: &str = "SLIPRING_NATS_CHILD";
 
 #[test]

@@ -176,7 +176,7 @@ fn save_regular(path: Option<&Path>, existing: Option<File>, content: &str) -> i
         match (replacement.persist(path), &existing) {
             (Ok(_), _) => return Ok(()),
             (Err(error), None) => return Err(error.error),
-            // For example, a mount point that is a file cannot be renamed over.
+            // For example, a rename cannot replace a file that is a mount point.
             (Err(_), Some(_)) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The ground that all commands stand on: output, files that are written at the end, exit codes.
+//! Parts that all commands use: output, files that are written at the end, exit codes.
 
 pub mod console;
 pub mod destination;

@@ -100,7 +100,7 @@ struct Change {
     direction: Direction,
 }
 
-/// Returns whether a change is for the better, by its metric.
+/// Whether a change is for the better, by the direction of its metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Better,

@@ -81,8 +81,8 @@ impl Rounds {
         let events = size.pick(20_000, 2_000_000, 4_000_000);
         for _ in 0..size.pick(2, 15, 30) {
             interrupt::check()?;
-            // In turns, so that the two contenders of a work are as far apart as contenders of a
-            // round.
+            // The two works alternate, so that the two contenders of a work are as far apart in
+            // time as contenders of a round.
             let (mut computed, mut handed) = ([0.0; 2], [0.0; 2]);
             for contender in 0..2 {
                 pair.inspect(|pair| pin(pair.producer));

@@ -4,8 +4,8 @@ use super::figure::{Figure, PlotKind};
 use super::metric::Value;
 use super::record::{Results, Series, distinct};
 
-/// Name that gives a figure a panel for each contender, as the name of a parameter gives one for
-/// each value.
+/// Name in place of a parameter that gives a figure one panel for each contender; a parameter gives
+/// one panel for each of its values.
 const CONTENDER: &str = "contender";
 
 /// The series of one panel of a figure.

@@ -20,7 +20,8 @@
 use serde::{Deserialize, Serialize};
 use slipring_support::numbers::median;
 
-/// Level of the rank test within a run: the share of equal series that it takes for different.
+/// Level of the rank test within a run: the share of equal series that the test mistakes for
+/// different ones.
 const LEVEL: f64 = 0.05;
 /// Level of the rank test between two runs.
 const LEVEL_OF_RUNS: f64 = 0.01;

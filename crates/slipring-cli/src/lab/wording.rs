@@ -114,7 +114,7 @@ pub fn marks(record: &Record) -> Vec<String> {
     marks
 }
 
-/// Number of CPUs used by other processes from which the report mentions them.
+/// Least number of CPUs used by other processes that the report mentions.
 const DISTURBED: f64 = 0.1;
 
 /// States how much other processes worked during a measurement, if they may have disturbed it.

@@ -91,7 +91,8 @@ fn age(since: Duration) -> String {
     format!("{} ago", HumanDuration(now.saturating_sub(since)))
 }
 
-/// Returns which process has a place, the state, and the number of deaths there.
+/// Returns the process that has a place, its state, and the number of processes that have died
+/// there.
 fn owner(summary: &Summary, seat: &SeatSummary) -> [String; 3] {
     let participant = words::occupant(summary, seat);
     let dead = participant.is_some_and(|participant| participant.liveness == Liveness::Dead);

@@ -92,8 +92,8 @@ fn remove_stale() -> Result<ExitCode> {
 }
 
 /// Returns the state of a segment that cannot be read but can be removed. `None`: the file may be
-/// in use, as with a segment of another user or of another version, or it does not begin as a
-/// segment does and may be any file.
+/// in use (a segment of another user or of another version), or it does not begin as a segment does
+/// and may be any file.
 fn state(problem: &Problem) -> Option<&'static str> {
     use slipring_shm::{FileProblem as File, HeaderProblem as Header};
     match problem {

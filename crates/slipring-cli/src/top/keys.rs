@@ -18,7 +18,7 @@ pub enum Key {
     Gone,
 }
 
-/// Reads keys from bytes. A sequence that a read cuts in two goes on in the next one.
+/// Reads keys from bytes. A sequence that a read cuts in two goes on in the next read.
 #[derive(Default)]
 pub struct Keys(Parser);
 
@@ -27,7 +27,7 @@ impl Keys {
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Key> {
         let mut found = Found::default();
         if bytes == b"\x1b" {
-            // The key Esc is the byte that begins a sequence, and comes alone.
+            // The key Esc sends the byte that begins a sequence, and no other byte.
             return vec![Key::Quit];
         }
         self.0.advance(&mut found, bytes);

@@ -1,9 +1,8 @@
 //! Looks as text: a block of plain lines, or one JSON object.
 //!
 //! Invariants
-//! - I1: each line says by itself when, which segment, and which place, so that `grep` loses
-//!   nothing. A value with spaces or quotes is quoted, so no value breaks a line or looks like a
-//!   key.
+//! - I1: each line names its time, its segment and its place, so that `grep` loses nothing. A value
+//!   with spaces or quotes is quoted, so no value breaks a line or looks like a key.
 
 use std::fmt::Write as _;
 

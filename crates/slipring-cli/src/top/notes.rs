@@ -1,8 +1,8 @@
 //! Sentences about a ring: which party waits for which, who is dead or stopped, and what to do.
 //!
 //! Invariants
-//! - I1: the worst comes first. A sentence names its party, the process and, where a person can
-//!   act, the command.
+//! - I1: the worst sentence comes first. A sentence names its party, the process and, where a
+//!   person can act, the command.
 //! - I2: a command in a sentence can be pasted into a shell, whatever the names are.
 
 use std::cmp::Reverse;
@@ -18,7 +18,7 @@ use crate::segments::words::{self, process};
 
 /// Time without progress after which a party with events to handle is worth a sentence.
 const UNMOVED: Duration = Duration::from_secs(1);
-/// Least share of the time that a wait for a stage is worth a sentence.
+/// Share of the time from which on a wait for a stage is worth a sentence.
 const SHARE: f64 = 0.05;
 
 use Severity::{Error, Info, Warning};
@@ -401,7 +401,8 @@ impl About<'_> {
         }
         let occupants = stage.seats.iter().filter_map(|seat| words::occupant(summary, seat));
         let alive = occupants.filter(|one| one.liveness == Liveness::Alive && !one.stopped);
-        // A process that keeps an event here while it waits at another place is reported there.
+        // A process that keeps an event here while it waits at another place is reported at that
+        // other place.
         let alive = alive.filter(|one| !self.waits_elsewhere(one.number));
         let alive: Vec<String> = alive.map(process).collect();
         let are = match alive.len() {

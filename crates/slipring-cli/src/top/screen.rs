@@ -1,12 +1,12 @@
 //! The screen of a look, drawn into a buffer of any size.
 //!
-//! From top to bottom, it shows the segment, the fill of the ring, the sentences, the worst first,
-//! a row for each place, and the keys. A screen that is too low gives up the keys first, then all
-//! sentences but the worst, then the line of the ring. A screen that is too narrow gives up
-//! columns.
+//! From top to bottom, the screen shows the segment, the fill of the ring, the sentences (the worst
+//! first), a row for each place, and the keys. A screen that is too low gives up the keys first,
+//! then all sentences but the worst, then the line of the ring. A screen that is too narrow gives
+//! up columns.
 //!
 //! Invariants
-//! - I1: drawing succeeds at any size, also without a cell.
+//! - I1: drawing succeeds at any size, even if the screen has no cell.
 //! - I2: a narrow table loses whole columns, so that no figure is cut. The first column stays.
 
 use std::time::Duration;
@@ -124,7 +124,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &mut Shown) {
     frame.render_widget(self::keys(shown, keys), keys);
 }
 
-/// Shares `height` out to: the title, the line of the ring, the sentences, the table, the keys.
+/// Divides `height` among the title, the line of the ring, the sentences, the table, and the keys.
 fn heights(height: u16, notes: usize, rows: usize) -> [u16; 5] {
     let mut left = height;
     let mut take = |wanted: usize| {
@@ -247,7 +247,7 @@ const COLUMNS: [Column; 10] = [
     column("waits for", false, 4),
 ];
 
-/// Returns the cells of a row, and the style of its state.
+/// The cells of a row, and the style of its state.
 struct Cells {
     texts: [String; COLUMNS.len()],
     style: Style,

@@ -5,8 +5,8 @@
 //!   other than SIGKILL. A panic restores it before its message is printed.
 //! - I2: a signal that would end or stop the program restores the terminal first, and then has its
 //!   default effect, so that a shell sees why the program ended.
-//! - I3: the program sleeps in one place, [`Screen::wait`], and each key, signal and the end of the
-//!   terminal wakes it there. A terminal that has gone ends it.
+//! - I3: the program sleeps in one place, [`Screen::wait`]. Each key, each signal and the end of
+//!   the terminal wakes it there. If its terminal has gone, the program ends.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Stdout, Write as _};
@@ -196,7 +196,7 @@ impl Signals {
         }
         flag::register(SIGTSTP, Arc::clone(&signals.stop))?;
         flag::register(SIGCONT, Arc::clone(&signals.resumed))?;
-        // After the flags, so that a flag is set once the program wakes.
+        // Registered after the flags, so that the flag is set by the time the program wakes.
         for signal in ENDING.into_iter().chain([SIGTSTP, SIGCONT, SIGWINCH]) {
             low_level::pipe::register(signal, wakes.try_clone()?)?;
         }

@@ -75,7 +75,8 @@ pub struct PartyView {
     pub room: usize,
     /// Number of places that processes have.
     pub taken: usize,
-    /// Its place if it has only one; otherwise the places that are not plainly free.
+    /// The party's place if it has only one; otherwise those of its places that are not plainly
+    /// free.
     pub places: Vec<PlaceView>,
 }
 

@@ -184,7 +184,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    // A candidate that is no better than the defaults is not worth a setting.
+    // A candidate that is no better than the defaults does not justify other settings.
     if best.candidate != usual.candidate && !search::is_better(&best, &usual, &bench.demand, noise)
     {
         best = usual.clone();

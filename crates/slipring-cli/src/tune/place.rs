@@ -7,7 +7,8 @@ use slipring_machine::{Machine, Placement};
 use super::candidate::{StagePlacement, Threads};
 
 /// Returns the names of the placements that this machine allows for a generator and the threads of
-/// this number of stages. One CPU for all threads is left out: the generator spins.
+/// this number of stages. The placement of all threads on one CPU is left out, because the
+/// generator spins.
 pub fn allowed(machine: &Machine, threads: Threads, stages: usize) -> Vec<String> {
     let own: Vec<String> = match threads {
         Threads::Own => (1..=stages).map(|stage| format!("stage-{stage}")).collect(),

@@ -1,4 +1,4 @@
-//! Segments for tests of the commands, and processes that have places of them.
+//! Segments for tests of the commands, and processes that have places in them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../../../slipring/tests/common/watchdog.rs"]
@@ -60,9 +60,13 @@ pub fn run(name: &str, arguments: &[&str]) -> (i32, String, String) {
 pub struct Process(Child, BufReader<ChildStdout>);
 
 impl Process {
-    /// Starts a process that takes a place: `reader` reads an event of a stage, and keeps the next
-    /// one; `worker` takes an event of a pool; `viewer` joins a tap, and reads nothing; `producer`,
-    /// one of several, claims two positions; `all` has `store` and `a b`, and reads nothing.
+    /// Starts a process that takes a place in one of these roles:
+    ///
+    /// - `reader` reads an event of a stage, and keeps the next one;
+    /// - `worker` takes an event of a pool;
+    /// - `viewer` joins a tap, and reads nothing;
+    /// - `producer`, one of several, claims two positions;
+    /// - `all` has the places `store` and `a b`, and reads nothing.
     pub fn start(name: &Name, role: &str, stage: &str) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["plays_a_role", "--exact", "--nocapture", "--test-threads=1"]);

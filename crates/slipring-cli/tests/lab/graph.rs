@@ -62,7 +62,7 @@ fn every_contender_is_measured_at_every_point() {
             assert_eq!(values.len(), 2, "{contender}, {graph}: {metric}");
             assert!(values.iter().all(|value| value.as_f64().unwrap() > 0.0), "{series}");
         }
-        // A producer and a reducer, and a journal in the last shape.
+        // The graph also has a producer and a reducer, and a journal in the last shape.
         let all = workers + 2 + u64::from(graph.starts_with(SHAPES[2]));
         match contender {
             "one thread" => assert_eq!(series["threads"], 1),

@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 pub struct CpuSet(BTreeSet<usize>);
 
 impl CpuSet {
-    /// Bound of the numbers in a list: each is smaller. Linux has at most that many CPUs.
+    /// Exclusive upper bound of the numbers in a list. Linux has at most that many CPUs.
     pub const LIMIT: usize = 8_192;
 
     /// Creates an empty set.

@@ -100,8 +100,7 @@ impl Machine {
         &self.online
     }
 
-    /// Returns the CPUs that the machine has and that do not run. The system says nothing else
-    /// about them.
+    /// Returns the CPUs of the machine that are offline. The system says nothing else about them.
     ///
     /// ```
     /// let machine = slipring_machine::Machine::this()?;
@@ -112,8 +111,7 @@ impl Machine {
         &self.offline
     }
 
-    /// Returns the CPUs that run and that the affinity mask allows to this thread. It is never
-    /// empty.
+    /// Returns the online CPUs that this thread's affinity mask allows. The set is never empty.
     ///
     /// Example: [`Machine::online`].
     pub fn allowed(&self) -> &CpuSet {
@@ -138,7 +136,7 @@ impl Machine {
         self.usable_cores
     }
 
-    /// Returns the packages, by number. Empty: the system names none.
+    /// Returns the packages, by number; empty if the system names none.
     ///
     /// ```
     /// let packages = slipring_machine::Machine::this()?.packages().len();
@@ -158,7 +156,7 @@ impl Machine {
         &self.nodes
     }
 
-    /// Returns the kinds of cores, the fastest first. Empty: all cores are alike.
+    /// Returns the kinds of cores, the fastest first; empty if all cores are alike.
     ///
     /// ```
     /// for kind in slipring_machine::Machine::this()?.kinds() {
@@ -190,8 +188,8 @@ impl Machine {
         self.cores.iter().find(|core| core.cpus.contains(cpu))
     }
 
-    /// Returns the caches, the highest level first, then by their first CPU. Empty: the system does
-    /// not describe caches.
+    /// Returns the caches, the highest level first, then by their first CPU; empty if the system
+    /// does not describe caches.
     ///
     /// ```
     /// let machine = slipring_machine::Machine::this()?;

@@ -24,8 +24,8 @@ pub struct Node {
     pub cpus: CpuSet,
     /// Size of the node's memory, in MiB.
     pub memory_mib: Option<u64>,
-    /// Distances to all nodes, in their order; 10 is the distance of a node to itself. Empty: the
-    /// system states none.
+    /// Distances to all nodes, in the order of the nodes; the distance of a node to itself is 10.
+    /// Empty if the system states none.
     pub distances: Vec<u32>,
 }
 

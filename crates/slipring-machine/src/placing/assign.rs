@@ -219,7 +219,8 @@ fn within_group(
             };
             most = groups.iter().map(|(_, group)| capacity(group)).max().unwrap_or(0).max(most);
             let enough = groups.iter().filter(|(_, group)| capacity(group) >= count);
-            // The fewest threads share a core where the group has most cores.
+            // Where threads share cores, the group with the most cores is chosen: there the fewest
+            // threads share a core.
             let smallest = preference == Preference::Smallest && sharing == Sharing::None;
             let order = |members: &[&Site]| match smallest {
                 true => members.len(),

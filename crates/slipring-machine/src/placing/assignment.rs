@@ -51,7 +51,8 @@ impl Assignment {
             *threads_on.entry(node.number).or_default() += 1;
         }
         let most = threads_on.values().max().copied();
-        // The first thread is the producer; its node is the first of equals.
+        // The producer is the first thread, so its node is the first among nodes with equally many
+        // threads.
         let node = nodes.iter().find(|node| threads_on.get(&node.number).copied() == most);
         let memory_cpus = match node {
             Some(node) => node.cpus.intersection(machine.allowed()),
@@ -89,8 +90,9 @@ impl Assignment {
         self.threads.iter().find(|known| known.name == thread).map(|known| known.cpu)
     }
 
-    /// Returns the number of the memory node where most threads are, or the producer's if several
-    /// have as many. A ring's memory lies there if a thread on that node writes it first.
+    /// Returns the number of the memory node that has the most threads; among nodes with equally
+    /// many threads, the producer's node counts. A ring's memory lies there if a thread on that
+    /// node writes it first.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};
@@ -105,8 +107,8 @@ impl Assignment {
         self.node
     }
 
-    /// Returns the allowed CPUs of that node: a thread on one of them writes the ring's memory
-    /// first.
+    /// Returns the allowed CPUs of the node that [`node`](Self::node) returns: a thread on one of
+    /// these CPUs writes the ring's memory first.
     ///
     /// Example: [`Assignment::node`].
     pub fn memory_cpus(&self) -> &CpuSet {

@@ -38,7 +38,8 @@ impl Group {
             match both {
                 0 => false,
                 _ if both == cpus.len() => group.crosses(cpus),
-                // Groups come in order of their size, so it cannot be within.
+                // Groups are inserted in order of size, the largest first, so `group` cannot lie
+                // within `cpus`.
                 _ => true,
             }
         })

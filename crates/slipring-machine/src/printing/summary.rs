@@ -31,8 +31,9 @@ pub fn wrapped(first: &str, parts: &[String], indent: usize, width: usize) -> St
     text
 }
 
-/// Returns the CPUs of cores in runs of alike cores: `0-63 with 128-191` are 64 cores of two
-/// hardware threads each, `0-11 in twos` are six, and `12-19` are eight cores of one.
+/// Returns the CPUs of cores in runs of alike cores. `0-63 with 128-191` are 64 cores of two
+/// hardware threads each, `0-11 in twos` are six such cores, and `12-19` are eight cores of one
+/// thread each.
 pub fn runs(cores: &[&Core]) -> Vec<String> {
     struct CoreRun {
         first: usize,
@@ -45,7 +46,8 @@ pub fn runs(cores: &[&Core]) -> Vec<String> {
     for core in cores {
         let Some(first) = core.cpus.first() else { continue };
         let offsets: Vec<usize> = core.cpus.iter().map(|cpu| cpu - first).collect();
-        // The threads of a core stand side by side, or at the distance of all cores.
+        // The numbers of a core's threads are consecutive, or the first threads of all cores come
+        // first.
         let step = if offsets.get(1) == Some(&1) { offsets.len() } else { 1 };
         match runs.last_mut() {
             Some(run) if run.offsets == offsets && run.last + step == first => run.last = first,
@@ -153,7 +155,7 @@ fn joined(cpus: &CpuSet) -> String {
     cpus.to_string().replace(',', "+")
 }
 
-/// Returns a number and a word, with an s behind it where there are more or fewer than one.
+/// Returns a number and a word, which gets an s unless the number is one.
 pub fn plural(number: usize, word: &str) -> String {
     format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }

@@ -24,7 +24,7 @@ fn field(line: &str) -> Option<(&str, &str)> {
     Some((key.trim(), value.trim()))
 }
 
-/// Returns the processor's name; where it has kinds of cores with names of their own, all names.
+/// Returns the processor's name, or all names if its kinds of cores have names of their own.
 pub fn processor(files: &Files<'_>) -> Result<Option<String>, MachineError> {
     let text = files.picked(PATH, pick)?.unwrap_or_default();
     let (mut names, mut parts, mut implementer) = (Vec::new(), Vec::new(), "");

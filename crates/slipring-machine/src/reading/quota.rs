@@ -6,8 +6,8 @@ use crate::description::parts::Quota;
 const MEMBERSHIP: &str = "proc/self/cgroup";
 const GROUPS: &str = "sys/fs/cgroup";
 
-/// Returns the smallest quota among the groups of this process and the groups around them, of both
-/// versions of control groups.
+/// Returns the smallest quota among the groups of this process and the groups around them. Both
+/// versions of control groups are read.
 pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
     let membership = files.lines(MEMBERSHIP, matters)?.unwrap_or_default();
     let mut quotas = Vec::new();
@@ -37,8 +37,8 @@ pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
     Ok(quotas.into_iter().min_by(|one, other| product(one, other).cmp(&product(other, one))))
 }
 
-/// Returns whether a line of the membership concerns processor time. A damaged line does, so that
-/// [`read`] reports it.
+/// Returns whether a line of the membership concerns processor time. A damaged line counts as one
+/// that does, so that [`read`] reports it.
 fn matters(line: &str) -> bool {
     let controllers = line.split(':').nth(1);
     controllers.is_none_or(|names| names.is_empty() || has_cpu(names))

@@ -38,8 +38,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Makes a snapshot of these files. Those whose paths a line cannot hold are left out: control
-    /// groups may have any name.
+    /// Makes a snapshot of these files. A file whose path does not fit into a line is left out:
+    /// control groups may have any name.
     pub(crate) fn new(mut files: BTreeMap<String, String>) -> Self {
         files.retain(|path, _| !path.contains(": ") && !path.contains(['[', '\n', '#']));
         Self { files }
@@ -124,8 +124,8 @@ impl fmt::Display for Snapshot {
     }
 }
 
-/// Merges paths of the same content that differ in the number behind `prefix` only. A path stays
-/// where the first of its kind was.
+/// Merges paths of equal content that differ only in the number behind `prefix`. A merged path
+/// stands where the first of its paths stood.
 fn merged<'c>(lines: Vec<(String, &'c str)>, prefix: &str) -> Vec<(String, &'c str)> {
     let mut numbers: BTreeMap<(String, &str), (usize, CpuSet)> = BTreeMap::new();
     let mut merged = Vec::new();
@@ -154,7 +154,8 @@ fn split_number<'p>(path: &'p str, prefix: &str) -> Option<(&'p str, usize, &'p 
         let (before, rest) = path.split_at(at + prefix.len());
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         let (number, after) = rest.split_at(end);
-        // A number that is written otherwise would come back as another path.
+        // A number in another form, such as one with leading zeros, would come back as another
+        // path.
         let number = number.parse().ok().filter(|n: &usize| n.to_string() == number)?;
         (after.starts_with('/') && number < CpuSet::LIMIT).then_some((before, number, after))
     })

@@ -14,7 +14,7 @@ const MOST_LEVELS: u32 = 16;
 /// Largest number of caches of a CPU that are read. Real ones have five.
 const MOST_CACHES: usize = 64;
 
-/// Returns the CPUs that run, and those that are there and do not run.
+/// Returns the CPUs that are online, and the CPUs that exist and are offline.
 pub fn online(files: &Files<'_>) -> Result<(CpuSet, CpuSet), MachineError> {
     let list = format!("{CPUS}/online");
     let online = match files.cpus(&list)? {
@@ -157,7 +157,7 @@ pub fn cores(
 
 /// Returns the hardware threads of a CPU's core.
 fn siblings(files: &Files<'_>, cpu: usize) -> Result<CpuSet, MachineError> {
-    // The first name is newer; systems have both or the second.
+    // The first name is the newer one: a system has both files, or only the second.
     for name in ["core_cpus_list", "thread_siblings_list"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{name}");
         if let Some(cpus) = files.cpus(&path)? {
@@ -214,7 +214,7 @@ fn cache(files: &Files<'_>, folder: &str, cpu: usize) -> Result<Option<Cache>, M
         None => CpuSet::from_iter([cpu]),
     };
     let size_kib = match files.text(&path("size"))? {
-        // A size of 0 is what the system says where it does not know.
+        // The system states a size of 0 where it does not know the size.
         Some(text) => kib(&text)
             .ok_or_else(|| files.malformed(&path("size"), format!("{} is no size", quoted(&text))))
             .map(|kib| Some(kib).filter(|&kib| kib != 0))?,

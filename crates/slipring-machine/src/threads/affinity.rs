@@ -12,8 +12,8 @@ use crate::description::cpu_set::CpuSet;
 
 pub use system::{allowed_cpus, bind};
 
-/// Returns how many threads of this process can run at the same time: the CPUs of its affinity
-/// mask, cut by the quota of its control group, which counts rounded down.
+/// Returns how many threads of this process can run at the same time: the number of CPUs in its
+/// affinity mask, or the quota of its control group, rounded down, if that is less.
 ///
 /// ```
 /// assert!(slipring_machine::usable_cores() >= 1);
@@ -22,8 +22,8 @@ pub fn usable_cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Binds the calling thread, and threads that it starts, to one CPU. Where that is refused, nothing
-/// changes; [`bind_thread`] reports it.
+/// Binds the calling thread, and threads that it starts, to one CPU. If the system refuses, nothing
+/// changes; [`bind_thread`] reports a refusal.
 ///
 /// ```
 /// std::thread::scope(|threads| {

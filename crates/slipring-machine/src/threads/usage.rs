@@ -33,19 +33,19 @@ impl ThreadTimes {
     }
 }
 
-/// Returns the processor time of the processes that this one has started and waited for.
+/// Returns the processor time of the processes that this process has started and waited for.
 fn children_cpu() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The name in parentheses may contain spaces and parentheses.
     let (_, fields) = text.rsplit_once(')')?;
-    // Fields 16 and 17 of proc_pid_stat(5), of which the first behind the name is the third one.
+    // Fields 16 and 17 of proc_pid_stat(5); the first field behind the name is field 3.
     let ticks = fields.split_ascii_whitespace().skip(13).take(2);
     let ticks: u64 = ticks.map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some(Duration::from_millis(10 * ticks))
 }
 
 /// Processor time that the whole machine has used until a moment, and the part of it that this
-/// process has used, with the processes that it has started and waited for.
+/// process has used, including the processes that this process has started and waited for.
 ///
 /// ```
 /// use slipring_machine::MachineUsage;

@@ -168,8 +168,8 @@ fn is_ready(line: &str) -> Result<()> {
 /// Writes all blocks, and returns the times at which they were written.
 ///
 /// Where caches are made cold, `await_reader` is called before each block but the first. Otherwise
-/// the time from writing to reading would be the time by which the reader's work exceeds the
-/// writer's.
+/// the measured time from writing to reading would be only the time by which the reader's cold work
+/// outlasts the writer's.
 fn write(
     writer: &mut dyn Writer,
     task: &Task,

@@ -73,8 +73,8 @@ impl Placement {
         allowed.iter().map(place).collect()
     }
 
-    /// Leaves the first placement of each relation, so that a machine of many cores is measured in
-    /// the time of one of few.
+    /// Keeps only the first placement of each relation, so that a machine of many cores takes no
+    /// longer to measure than a machine of few.
     pub fn by_relation(all: Vec<Placement>) -> Vec<Placement> {
         let first = |relation: &Relation| all.iter().find(|place| place.relation == *relation);
         Relation::ALL.iter().filter_map(first).copied().collect()

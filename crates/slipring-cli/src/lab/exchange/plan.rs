@@ -59,8 +59,8 @@ impl Amount {
         Amount { executions, blocks, sizes, cold, each_core: false }
     }
 
-    /// Returns the number of blocks of an execution. Large blocks are fewer, so that an execution
-    /// moves 4 GiB at most.
+    /// Returns the number of blocks of an execution: fewer if blocks are large, so that an
+    /// execution moves 4 GiB at most.
     fn blocks(&self, words: usize) -> usize {
         self.blocks.min((4 << 30) / (words * WORD)).max(1)
     }
@@ -105,8 +105,8 @@ impl Plan {
             * self.amount.executions
     }
 
-    /// Estimates the time of an execution: a word takes about a nanosecond to write and to read, a
-    /// byte of memory that makes caches cold half of one, and a second process 20 ms to start.
+    /// Estimates the time of an execution: 1 ns to write and read a word, 0.5 ns for each byte of
+    /// memory that makes caches cold, and 20 ms to start a second process.
     fn expected_of(&self, setup: &Setup) -> Duration {
         let block = setup.words + setup.cold.unwrap_or(0) / 2;
         let all = Duration::from_nanos((self.amount.blocks(setup.words) * block) as u64);

@@ -132,7 +132,7 @@ fn keep_journal(slices: &impl Receive<u64>, entered: &impl Sender<u64>) -> Journ
 /// journal.
 fn reduce(job: Job, sums: &[impl Receive<Sum>], entered: Option<&impl Receive<u64>>) -> Reduction {
     let mut reduction = Reduction::new(job);
-    // Without a worker there is no turn, and the check finds no slice.
+    // Without workers the loop ends at once, and the check then finds no slice.
     for turn in sums.iter().cycle() {
         if entered.is_some_and(|entered| entered.receive().is_none()) {
             break;

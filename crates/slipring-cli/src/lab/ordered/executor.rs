@@ -38,7 +38,7 @@ pub fn run(
     clock: Clock,
     retriever: &mut Retriever,
 ) -> Result<()> {
-    // Half of a worker's share is before it, and half is behind it.
+    // Half of a worker's share fits into the queue before it, and half into the queue behind it.
     let share = (capacity / threads / 2).max(1);
     thread::scope(|scope| {
         let (mut queues, mut results, mut workers) = (Vec::new(), Vec::new(), Vec::new());

@@ -22,10 +22,11 @@ struct PartitionedSlot<'a> {
     built: SharedReading,
 }
 
-/// A reading that a reading stage beside others writes back.
+/// A reading that one of several reading stages writes into the slot that they share.
 ///
 /// Stages side by side get shared access to a slot. One of them writes these words, and the
-/// retriever reads them behind all of them. The graph orders the accesses, so `Relaxed` suffices.
+/// retriever, which follows all of them, reads the words. The graph orders the accesses, so
+/// `Relaxed` suffices.
 #[derive(Debug, Default)]
 struct SharedReading {
     time: AtomicI64,

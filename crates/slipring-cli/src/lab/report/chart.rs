@@ -1,5 +1,5 @@
-//! Lines over a parameter: over numbers with bands of the repetitions' spread; over names, as dots
-//! in rows with whiskers.
+//! Charts over a parameter: for numbers, lines with bands of the repetitions' spread; for names,
+//! rows of dots with whiskers.
 
 use maud::{Markup, html};
 

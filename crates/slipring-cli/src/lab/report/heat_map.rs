@@ -1,4 +1,5 @@
-//! A field for each pair of values of two parameters, coloured by a metric, with its value in it.
+//! Heat maps: a field for each pair of values of two parameters, with the value of a metric as its
+//! colour and its text.
 
 use maud::{Markup, html};
 

@@ -26,7 +26,7 @@ impl Scale {
     /// Makes a logarithmic scale of the values above 0.
     pub fn logarithmic(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = range(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
-        // With a margin, so that no point lies on the frame; the axis spans a factor of four at
+        // The axis has a margin, so that no point lies on the frame, and spans a factor of four at
         // least, so that noise is not drawn large.
         let margin = (2.0 / (high / low).sqrt()).max((high / low).powf(0.05)).max(1.1);
         Self { low: low / margin, high: high * margin, is_logarithmic: true }

@@ -54,7 +54,7 @@ pub fn results(measured: &Measured) -> Results {
         .iter()
         .flat_map(|result| result.strategies.iter().map(move |of| strategy(result, of)))
         .collect();
-    // These have no arrival pattern, so no plot and no table has them as a contender.
+    // These series have no arrival pattern, so no plot and no table has them as a contender.
     let mut wake = record::Series::new("waking a thread", &[]);
     wake.add(&ONE_WAY, vec![measured.wake.one_way_ns]);
     wake.add(&CALL, vec![measured.wake.call_ns]);
