@@ -140,8 +140,8 @@ mod linux {
         let interrupted = interruption().context("cannot watch for Ctrl-C")?;
         let attached = attach(args, out)?;
         let mut tx = attached.producer()?;
-        // This process has taken the producer's place, so this place is free, too, or its process
-        // is dead.
+        // This process has taken the producer's place. So the place at `NEWEST` is free, too, or
+        // the process that had it is dead.
         let mut own = attached.reader(NEWEST)?;
         let mut waits = Waits::default();
         let mut first = None;
@@ -152,7 +152,7 @@ mod linux {
                 Err(other) => return Err(other.into()),
             };
             if let Some(batch) = &mut newest {
-                // A simulation that was killed may have left several.
+                // A simulation that was killed may have left several blocks.
                 batch.release_front(batch.len() - 1);
             }
             let before = newest.as_ref().map(|batch| &batch[0]);

@@ -142,8 +142,8 @@ fn main() -> Result<()> {
                     return Err(Fault::msg("the desk was asked to leave and did not"));
                 }
 
-                // Two more join in the middle. The first one starts at the oldest price in the
-                // ring.
+                // Two more subscribers join in the middle. The first one starts at the oldest price
+                // in the ring.
                 let oldest = tap.subscribe(StartAt::Oldest)?;
                 let now = tap.subscribe(StartAt::Now)?;
                 let history = scope.spawn(move || follow(oldest, |_| ()));

@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Both tasks run on one thread, which sleeps while both wait. `publish_async` waits for room and
-//! `batch_async` for events; neither blocks the thread. The alarm also detects silence, by a
-//! timeout around `batch_async`. A timeout drops the future, and a dropped future has taken no
-//! event, so no event is lost. A burst keeps both tasks ready for long, and yet the timers of their
-//! thread fire: after some results in a row, a future yields to the runtime.
+//! `batch_async` for events; neither blocks the thread. A burst keeps both tasks ready for long,
+//! and yet the timers of their thread fire: after some results in a row, a future yields to the
+//! runtime.
+//!
+//! The alarm also detects silence, by a timeout around `batch_async`. A timeout drops the future,
+//! and a dropped future has taken no event, so no event is lost.
 //!
 //! `cargo run --release --example tokio_stage` runs it; `-- --help` describes its arguments.
 

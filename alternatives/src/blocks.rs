@@ -1,10 +1,10 @@
-//! Block-wise control: the ring is divided into blocks, each with a cursor of its own. After BBQ
-//! (Wang et al., "BBQ: A Block-based Bounded Queue for Exchanging Data and Profiling", USENIX ATC
-//! 2022), reduced to one producer and one consumer.
+//! Block-wise control: the ring is divided into blocks, each with a cursor of its own. The design
+//! follows BBQ (Wang et al., "BBQ: A Block-based Bounded Queue for Exchanging Data and Profiling",
+//! USENIX ATC 2022), reduced to one producer and one consumer.
 //!
 //! A consumer that lags by a block or more never reads the word that the producer writes. A
-//! consumer that keeps up does, and the block's word is then a cursor. With pauses between polls a
-//! single cursor is as fast, without the work at the end of each block.
+//! consumer that keeps up does read that word, and the word then acts as a cursor. With pauses
+//! between polls a single cursor is as fast, without the work at the end of each block.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};

@@ -17,8 +17,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Name of the segment unless stated.
 pub const NAME: &str = "field";
-/// Stage of the simulation itself. It keeps the newest block in its slot, so that the next step, or
-/// the next simulation, can be computed from it.
+/// Name of the simulation's own stage. It keeps the newest block in its slot, so that the next
+/// step, or the next simulation, can be computed from that block.
 pub const NEWEST: &str = "newest";
 /// Stage of the analysis.
 pub const ANALYSIS: &str = "analysis";

@@ -198,7 +198,7 @@ fn names_with_delimiters_quotes_and_line_ends_come_back_from_the_journal() {
     let mut expected = names[..4].to_vec();
     expected.sort();
     assert_eq!(found, expected);
-    // The line is counted in the file, in which the names above have two line ends.
+    // The line number counts lines of the file, in which the names above have two line ends.
     assert_eq!(
         remarks,
         "malformed row, line 8: the station has no name\n1 malformed rows in total"

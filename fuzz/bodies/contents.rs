@@ -1,5 +1,5 @@
-//! Handles of blocks, raw ones too, and of messages, over words that change at random. Between two
-//! calls, while no block is lent, the headers of messages change, too.
+//! Handles of blocks (raw ones, too) and of messages work over words that change at random. Between
+//! two calls, while no block is lent, the headers of messages change, too.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -318,7 +318,8 @@ pub(super) fn run(
         let mut hands: Vec<_> = (0..stages)
             .map(|stage| world.contents_hand(choice, 3 + stage as u32, stage, 0))
             .collect();
-        // A process that dies drops nothing. Its memory is freed at the end.
+        // A process that dies drops none of its handles. Their memory is freed at the end of the
+        // test.
         let mut dead_hands = Vec::new();
         for _ in 0..CALLS {
             let Some(call) = next() else { break };

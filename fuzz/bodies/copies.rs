@@ -1,4 +1,4 @@
-//! Handles of all kinds that copy events, over words and events that change at random.
+//! Handles of all kinds that copy events work over words and events that change at random.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -196,7 +196,8 @@ pub(super) fn run(
         let mut tx = world.copying_tx(2);
         let mut hands: Vec<_> =
             (0..stages).map(|stage| world.copying_hand(3 + stage as u32, stage, 0)).collect();
-        // A process that dies drops nothing. Its memory is freed at the end.
+        // A process that dies drops none of its handles. Their memory is freed at the end of the
+        // test.
         let (mut dead_hands, mut dead_producers) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let Some(call) = next() else { break };

@@ -2,11 +2,14 @@
 //! call may fail.
 //!
 //! The words lie on the heap, each area in an allocation of its own. So AddressSanitizer sees each
-//! access outside of them; without it, lines of a known value surround each area. Beside handles
-//! that lend events, no other thread changes events, as a segment's user promises
-//! (`Segment::attach`). Half of the inputs are for handles that copy events (`copies.rs`), whose
-//! events change, too. Inputs whose first byte is large are for handles of blocks and messages
-//! (`contents.rs`).
+//! access outside of an area. Without AddressSanitizer, lines of a known value surround each area.
+//!
+//! The first byte of an input chooses the handles:
+//!
+//! - Handles that lend events: no other thread changes events, as a segment's user promises
+//!   (`Segment::attach`).
+//! - Handles that copy events (`copies.rs`), in half of the inputs: the events change, too.
+//! - Handles of blocks and messages (`contents.rs`), in inputs whose first byte is large.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -389,7 +392,8 @@ pub fn run(bytes: &[u8]) {
         let mut tx = Some(world.producer(2));
         let mut hands: Vec<_> =
             (0..stages).map(|stage| Some(world.hand(3 + stage as u32, stage))).collect();
-        // A process that dies drops nothing. Its memory is freed at the end.
+        // A process that dies drops none of its handles. Their memory is freed at the end of the
+        // test.
         let (mut dead_hands, mut dead_producers) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let Some(call) = next() else { break };
@@ -412,8 +416,8 @@ pub fn run(bytes: &[u8]) {
                     }
                 }
                 2..=4 => match &mut hands[stage] {
-                    // At a ring that is over, a first stage finds the end, or finds that there is
-                    // none.
+                    // If the ring is over, the handle of a first stage reaches the end, or finds
+                    // that there is none.
                     Some(Hand::Reads(hand)) if speed == 0 && stage == 0 && ring.is_over() => {
                         told(hand.for_each(|_, _| ()).err());
                     }

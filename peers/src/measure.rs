@@ -47,7 +47,7 @@ pub type Values = Vec<(&'static str, f64)>;
 /// The place of a contender in another language.
 #[derive(Clone, Debug)]
 pub struct Foreign {
-    /// Index of its program among all programs in other languages.
+    /// Index of the contender's program among all programs in other languages.
     pub program: usize,
     /// The program's name of the contender.
     pub id: &'static str,

@@ -1,7 +1,7 @@
 //! The machine code of a publication and of a release at a quiet wait queue.
 //!
-//! The order of its store and its load rests on a compiler fence, which no model sees. The check is
-//! hand-made because it reads a few mnemonics of one function.
+//! The order of such a call's store and load rests on a compiler fence, which no model sees. The
+//! check is hand-made because it reads a few mnemonics of one function.
 
 use std::{
     fs, io,
@@ -14,8 +14,8 @@ use crate::{
     steps::{Step, Trouble},
 };
 
-/// The label of the publication. Models check the function that it calls at a queue that is not
-/// quiet.
+/// The label of the publication. At a queue that is not quiet, the publication calls a function
+/// that models check.
 const PUBLISHES: &str = "publish_at_a_quiet_queue:";
 /// The label of the release.
 const RELEASES: &str = "release_at_a_quiet_queue:";
@@ -24,7 +24,8 @@ const MARK: &str = "$1579129387,";
 /// The instructions that wait until earlier stores have left the core.
 const WAITING: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 
-/// Checks that event, progress and look at the queue stand in this order, without a wait between.
+/// Checks that the event, the progress and the check of the queue stand in this order, without an
+/// instruction that waits between them.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
     let folder = step.scratch("asm");
     forget(&folder)?;
@@ -62,7 +63,7 @@ fn examples(folder: &Path) -> PathBuf {
     folder.join("release/examples")
 }
 
-/// The instructions of a function whose label holds `name`.
+/// Returns the instructions of a function whose label holds `name`.
 fn body<'c>(code: &'c str, name: &str) -> Result<Vec<&'c str>, String> {
     let is_label = |line: &&str| {
         line.ends_with(':') && format!("{}:", line.trim_end_matches(':')).contains(name)
@@ -90,8 +91,8 @@ pub fn judge(code: &str) -> Result<(), String> {
     progress(code, "release", RELEASES, None, "notify_fenced")
 }
 
-/// Checks the function `what` with the label `label`. `event` is a mark that its progress follows;
-/// `notifies` is a part of the name that it calls at a queue that is not quiet.
+/// Checks the function `what` with the label `label`. Its progress follows the mark `event`. At a
+/// queue that is not quiet, it calls a function whose name contains `notifies`.
 fn progress(
     code: &str,
     what: &str,
@@ -136,7 +137,7 @@ fn progress(
     Ok(())
 }
 
-/// Whether `code` begins with a load of a state word whose low half is then tested.
+/// Returns whether `code` begins with a load of a state word whose low half is then tested.
 fn looks(code: &[&str]) -> bool {
     let Some((first, rest)) = code.split_first() else { return false };
     if first.starts_with("cmpl\t") && first.contains('(') {

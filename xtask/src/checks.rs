@@ -95,7 +95,7 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
 }
 
 /// Runs the models of the memory orderings whose names contain one of `filters`; all if there is
-/// none. This program starts them: see `models.rs`.
+/// none. This program starts the models itself: see `models.rs`.
 pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
     let all = [MODELS.to_owned()];

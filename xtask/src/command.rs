@@ -1,4 +1,4 @@
-//! Running other programs: each call is shown as a shell takes it, and its test results are
+//! Running other programs. Each call is printed in the syntax of a shell, and its test results are
 //! counted.
 //!
 //! Hand-made: a limit on hangs must end the whole family of a program, which std does not do.
@@ -112,7 +112,7 @@ struct Blame {
 }
 
 impl Blame {
-    /// Keeps `line`, if it says of a test or of a test program that it failed.
+    /// Keeps `line`, if it says that a test or a test program failed.
     fn read(&mut self, line: &str) {
         let line = line.trim_end();
         let failed = line.starts_with("test ") && line.contains("... FAILED");
@@ -219,7 +219,7 @@ impl Call {
         Err(blame.told(format!("`{self}` failed: {status}")))
     }
 
-    /// Whether the call succeeds; its output is discarded.
+    /// Returns whether the call succeeds; its output is discarded.
     pub fn succeeds(&self, folder: &Path) -> bool {
         let quiet = self
             .command(folder)
@@ -378,7 +378,8 @@ fn signal(name: &str, ids: &[u32]) {
     let _ = kill.stderr(Stdio::null()).status();
 }
 
-/// The process `ancestor` and its descendants; none of these where the system has no `/proc`.
+/// Returns the process `ancestor` and its descendants; none of these where the system has no
+/// `/proc`.
 fn family_of(ancestor: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -410,7 +411,7 @@ fn quoted(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{text}'") }
 }
 
-/// The standard output of a call, if it succeeds.
+/// Returns the standard output of a call, if it succeeds.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let said = Command::new(program)
         .args(args)
@@ -506,7 +507,7 @@ error: 1 target failed:
         command.args(["-c", "printf 'running 1 test\ntest a::b ... '; exec sleep 1000"]);
         let mut running = Running::start(command).unwrap();
         let mut progress = Progress::new(Duration::from_millis(1));
-        // One write brings both, so the second is there when the first has been read.
+        // One write brings both lines, so the second has come when the first has been read.
         let Line::Text(line) = running.line(None) else { panic!("no line") };
         progress.read(&line);
         let report = running.follow(&mut progress, |line| panic!("{line}")).unwrap_err();

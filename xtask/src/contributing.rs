@@ -1,8 +1,11 @@
 //! The first change of `CONTRIBUTING.md`, made as the page says.
 //!
-//! The blocks of the page are applied to a copy of the project in the page's order. Behind the
-//! test, the copy must not compile; behind the function, the rules of the project must hold and the
-//! test must pass; behind the broken line, it must fail.
+//! The blocks of the page are applied to a copy of the project in the page's order, with a check
+//! after each of three blocks:
+//!
+//! - After the test, the copy must not compile.
+//! - After the function, the rules of the project must hold and the test must pass.
+//! - After the broken line, the test must fail.
 //!
 //! A block is a `diff` whose first line names the file. `@@ at the end` or `@@ before LINE` says
 //! where its lines are added; a block without a place replaces a line.
@@ -80,7 +83,7 @@ pub fn check(step: &mut Step) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The blocks of a page.
+/// Returns the blocks of a page.
 fn blocks(text: &str) -> Result<Vec<Block>, String> {
     let mut found = Vec::new();
     let mut lines = text.lines();
@@ -120,7 +123,7 @@ fn apply(folder: &Path, block: &Block) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The text of a file with a block applied.
+/// Returns the text of a file with a block applied.
 fn changed(text: &str, Block { file, place, lines }: &Block) -> Result<String, String> {
     let (Place::Before(line) | Place::InsteadOf(line)) = place else {
         return Ok(format!("{text}{lines}"));

@@ -60,22 +60,22 @@ const WAIT_QUEUE: [&str; 3] = ["wait/queue.rs", "wait/shared_queue.rs", "base/ed
 /// Parts of the names of the wait queue's tests.
 pub const WAIT_QUEUE_TESTS: &[&str] = &["queue_tests::", "queue_model::", "shared_queue"];
 
-/// Whether `file` of the library belongs to the module of the atomics.
+/// Returns whether `file` of the library belongs to the module of the atomics.
 pub fn is_atomics(file: &Path) -> bool {
     is_module(file, ATOMICS)
 }
 
-/// Whether `file` of the library belongs to a module of edges.
+/// Returns whether `file` of the library belongs to a module of edges.
 pub fn is_edges(file: &Path) -> bool {
     is_module(file, EDGES)
 }
 
-/// Whether `file` of the library belongs to the wait queue.
+/// Returns whether `file` of the library belongs to the wait queue.
 pub fn is_wait_queue(file: &Path) -> bool {
     WAIT_QUEUE.iter().any(|own| file == Path::new(own))
 }
 
-/// Whether `file`, relative to the library's source, holds tests or models, by its name.
+/// Returns whether `file`, relative to the library's source, holds tests or models, by its name.
 pub fn is_test_file(file: &Path) -> bool {
     file.components().any(|part| {
         let name = part.as_os_str().to_string_lossy();
@@ -83,7 +83,7 @@ pub fn is_test_file(file: &Path) -> bool {
     })
 }
 
-/// Whether `file` is the module `name` or lies in its folder.
+/// Returns whether `file` is the module `name` or lies in its folder.
 fn is_module(file: &Path, name: &str) -> bool {
     file.with_extension("").components().any(|part| part.as_os_str() == name)
 }

@@ -115,7 +115,7 @@ fn one(program: &Path, name: &str) -> Tally {
             return Tally { failed: 1, ..tally };
         }
     };
-    // The harness excludes all other tests, which is no news for a single one.
+    // The harness counts all other tests as filtered, which is no news for a single test.
     tally.filtered = 0;
     let took = began.elapsed().as_secs_f64();
     if status.success() && tally.failed == 0 {

@@ -102,7 +102,7 @@ impl Index {
         Ok(index)
     }
 
-    /// The parts that `name` fits.
+    /// Returns the parts that `name` fits.
     fn parts(&self, name: &str) -> BTreeSet<Part> {
         let mut found = BTreeSet::new();
         if name == PEERS && self.has_peers {
@@ -130,7 +130,7 @@ impl Index {
         found
     }
 
-    /// The names there are, by kind.
+    /// Returns the names there are, by kind.
     fn names(&self) -> String {
         let mut kinds: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for file in &self.files {
@@ -158,7 +158,8 @@ impl Index {
         })
     }
 
-    /// Adds a step to `run` for each part that one of `names` fits; `Err` if one fits nothing.
+    /// Adds a step to `run` for each part that one of `names` fits. Returns `Err` if a name fits no
+    /// part.
     pub fn run(&self, run: &mut CheckRun, names: &[String]) -> Result<(), String> {
         let mut parts = BTreeSet::new();
         for name in names {
@@ -202,7 +203,8 @@ impl File {
         }
     }
 
-    /// Adds the parts that `name` fits; of models the filters, which run together.
+    /// Adds the parts that `name` fits to `found`. Models run together, so their filters go to
+    /// `models`.
     fn parts(&self, name: &str, found: &mut BTreeSet<Part>, models: &mut BTreeSet<String>) {
         let package = self.package.clone();
         let fits = self.module.contains(name);
@@ -269,7 +271,7 @@ impl<'ast> Visit<'ast> for Finder {
     }
 }
 
-/// The target and the module of a file of a package; none for a file that no test runs.
+/// Returns the target and the module of a file of a package; none for a file that no test runs.
 fn place(own: &Path, exists: &dyn Fn(&Path) -> bool) -> Option<(Target, String)> {
     let mut parts = own.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
     let folder = parts.next()?;
@@ -291,7 +293,7 @@ fn place(own: &Path, exists: &dyn Fn(&Path) -> bool) -> Option<(Target, String)>
     }
 }
 
-/// The name as a module path: `crates/slipring/src/chain/mod.rs` is `chain`.
+/// Returns the name as a module path: `crates/slipring/src/chain/mod.rs` is `chain`.
 fn module_name(name: &str) -> String {
     let path = ["src/", "tests/"]
         .iter()
@@ -302,7 +304,7 @@ fn module_name(name: &str) -> String {
 }
 
 impl Part {
-    /// The part in the summary.
+    /// Returns the part in the summary.
     fn title(&self) -> String {
         match self {
             Self::Crate(name) => format!("crate {name}"),

@@ -9,8 +9,8 @@ use std::{fmt::Write as _, time::Duration};
 
 /// The time that a caller of [`Progress::pass`] waits for a line, at most.
 pub const TURN: Duration = Duration::from_secs(1);
-/// The most that one wait counts for. A longer wait means that this process was stopped or starved,
-/// and then its check was, too.
+/// Limit of the time that one wait counts for. A longer wait means that this process was stopped or
+/// starved, and then its check was, too.
 const AT_MOST: Duration = Duration::from_secs(2);
 
 /// The end of a harness's line about a slow test. Such a line is no progress.
@@ -113,7 +113,7 @@ impl Progress {
         }
     }
 
-    /// Whether the time without progress has reached the limit.
+    /// Returns whether the time without progress has reached the limit.
     pub fn is_stuck(&self) -> bool {
         self.quiet >= self.limit
     }

@@ -69,14 +69,14 @@ fn drawn<T>(mut all: Vec<T>, seed: u64, count: usize) -> Vec<T> {
     };
     let mut pieces = Vec::new();
     while pieces.len() < count && !all.is_empty() {
-        // A remainder favours no piece noticeably: there are few of them beside 2^64.
+        // A remainder favours no piece noticeably: the pieces are few compared with 2^64.
         let at = usize::try_from(next() % all.len() as u64).unwrap_or(0);
         pieces.push(all.swap_remove(at));
     }
     pieces
 }
 
-/// The paragraphs of a page, each with the page and its section.
+/// Returns the paragraphs of a page, each with the page and its section.
 fn of_page(page: &str, text: &str) -> Vec<Piece> {
     let mut section = String::new();
     let mut pieces = Vec::new();
@@ -89,7 +89,8 @@ fn of_page(page: &str, text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// The paragraphs of the comments in a file, each with the item that it stands before or in.
+/// Returns the paragraphs of the comments in a file, each with the item that it stands before or
+/// in.
 fn of_code(path: &str, text: String) -> Result<Vec<Piece>, String> {
     let source = Source::parse(text).map_err(|error| format!("{path}: {error}"))?;
     let functions = source.functions();
@@ -128,7 +129,7 @@ fn of_code(path: &str, text: String) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// The name of the item that begins behind line `at`, with its owner.
+/// Returns the name of the item that begins behind line `at`, with its owner.
 fn item(lines: &[&str], at: usize) -> String {
     const ITEMS: [&str; 9] =
         ["fn", "struct", "enum", "trait", "mod", "const", "static", "type", "macro_rules!"];
@@ -159,7 +160,7 @@ fn item(lines: &[&str], at: usize) -> String {
     }
 }
 
-/// The type or module that a line opens: `Ring` for `impl<E> Drop for Ring<E> {`.
+/// Returns the type or module that a line opens: `Ring` for `impl<E> Drop for Ring<E> {`.
 fn owner_name(line: &str) -> &str {
     let line = line.rsplit_once(" for ").map_or(line, |(_, of)| of);
     let is_name = |word: &&str| word.starts_with(|c: char| c.is_uppercase()) && word.len() > 1;
@@ -172,7 +173,7 @@ fn owner_name(line: &str) -> &str {
     }
 }
 
-/// The blocks between empty lines, without blocks of code and tables.
+/// Returns the blocks between empty lines, without blocks of code and tables.
 fn blocks<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Vec<&'t str>> {
     let mut found = vec![Vec::new()];
     let mut in_code = false;
@@ -195,7 +196,7 @@ fn blocks<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Vec<&'t str>> {
     found
 }
 
-/// A block as a piece, if it is long enough. Points of a list keep their lines.
+/// Returns a block as a piece, if it is long enough. Points of a list keep their lines.
 fn piece(name: &str, block: &[&str]) -> Option<Piece> {
     let is_point = |line: &str| {
         let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -215,7 +216,7 @@ fn is_long(text: &str) -> bool {
     text.split_whitespace().count() >= WORDS
 }
 
-/// The sentences of a paragraph.
+/// Returns the sentences of a paragraph.
 fn sentences(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut from = 0;

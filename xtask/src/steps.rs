@@ -13,8 +13,8 @@ use crate::{
     workspace,
 };
 
-/// The time without progress after which a call hangs. It follows progress, because the total
-/// depends on what else the machine does.
+/// The time without progress after which a call hangs. The limit is not on the total time, because
+/// that depends on what else the machine does.
 pub const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The time after which the watchdog of a slow test ends its process: `watchdog.rs` grants it under
 /// Miri and to a soak test.
@@ -60,8 +60,8 @@ pub struct Step {
     pub root: PathBuf,
     /// The folder that cargo builds into.
     pub target: PathBuf,
-    /// This program's file. The run asks for its path at the start: a step's build may replace the
-    /// file, and then the system calls the running one deleted.
+    /// This program's file. The run asks for the path at its start, because a step's build may
+    /// replace the file, and the system then reports the running file as deleted.
     pub program: PathBuf,
     /// The test results so far.
     pub tally: Tally,
@@ -91,20 +91,20 @@ impl Step {
         }
     }
 
-    /// The folder `name` below the target folder, for the step alone.
+    /// Returns the folder `name` below the target folder, for the step alone.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.target.join(name)
     }
 }
 
-/// The time that a caller's `SLIPRING_TEST_LIMIT` gives a single test; none by default.
+/// Returns the time that a caller's `SLIPRING_TEST_LIMIT` gives a single test; none by default.
 fn stated() -> Duration {
     let seconds = env::var("SLIPRING_TEST_LIMIT").ok().and_then(|seconds| seconds.parse().ok());
     seconds.map_or(Duration::ZERO, Duration::from_secs)
 }
 
-/// The limit on a call's time without progress if the watchdog of a test ends it after `test`. The
-/// watchdog comes first, because it knows the name of the test.
+/// Returns the limit on a call's time without progress, where the watchdog of a test ends it after
+/// `test`. The watchdog must come first, because it knows the name of the test.
 fn limit(test: Duration) -> Duration {
     if test < LIMIT { LIMIT } else { test + LIMIT }
 }
@@ -144,7 +144,7 @@ impl CheckRun {
         Self { root, target, program, policy, started: Instant::now(), done: Vec::new() }
     }
 
-    /// The workspace's root.
+    /// Returns the workspace's root.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -178,7 +178,7 @@ impl CheckRun {
         self.done.push(done);
     }
 
-    /// The number of failed steps.
+    /// Returns the number of failed steps.
     fn failures(&self) -> usize {
         let fatal = |done: &&Done| match done.trouble {
             None => false,
@@ -216,8 +216,8 @@ impl CheckRun {
         if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// The sum of all tests. A step without tests counts as one; a failed step counts as one
-    /// failure at least.
+    /// Returns the sum of all tests. A step without tests counts as one; a failed step counts as
+    /// one failure at least.
     fn total(&self) -> Tally {
         let mut total = Tally::default();
         for Done { tally, trouble, .. } in &self.done {
@@ -242,7 +242,7 @@ fn loudly(name: &str, trouble: &Trouble) {
     );
 }
 
-/// The first lines of a long message.
+/// Returns the first lines of a long message.
 fn shortened(message: &str) -> String {
     const LINES: usize = 40;
     let mut lines = message.lines();

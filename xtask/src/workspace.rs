@@ -8,22 +8,23 @@ use std::{
     process::Command,
 };
 
-/// The workspace's root.
+/// Returns the workspace's root.
 pub fn root() -> PathBuf {
-    // Set by `cargo run`; the folder that this program was built from otherwise.
+    // `cargo run` sets the variable. Without it, the folder that this program was built from
+    // counts.
     let own = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// The folder that cargo builds into.
+/// Returns the folder that cargo builds into.
 pub fn target() -> PathBuf {
     let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
     root().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// The project's files, relative to `root`, sorted: those that git tracks or would track, or
-/// without git all files outside of `target`.
+/// Returns the project's files, relative to `root`, sorted: those that git tracks or would track,
+/// or without git all files outside of `target`.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -45,7 +46,7 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// All files below `folder`, relative to `root`, without `target` and `.git`.
+/// Returns all files below `folder`, relative to `root`, without `target` and `.git`.
 fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -83,31 +84,31 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The minimum Rust version that the workspace's manifest states.
+/// Returns the minimum Rust version that the workspace's manifest states.
 pub fn minimum_version(root: &Path) -> Option<String> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).ok()?;
     values(&manifest, "[workspace.package]", "rust-version").into_iter().next()
 }
 
-/// The names of the example programs.
+/// Returns the names of the example programs.
 pub fn examples(root: &Path) -> Vec<String> {
     let manifest = fs::read_to_string(root.join("examples/Cargo.toml")).unwrap_or_default();
     values(&manifest, "[[example]]", "name")
 }
 
-/// The folders of the workspace's packages, relative to `root`.
+/// Returns the folders of the workspace's packages, relative to `root`.
 pub fn members(root: &Path) -> Vec<String> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     listed(&manifest, "members")
 }
 
-/// The name of the package in `folder`.
+/// Returns the name of the package in `folder`.
 pub fn package(folder: &Path) -> Option<String> {
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
     values(&manifest, "[package]", "name").into_iter().next()
 }
 
-/// The strings in the list `key`.
+/// Returns the strings in the list `key`.
 fn listed(manifest: &str, key: &str) -> Vec<String> {
     let is_key = |rest: &&str| rest.trim_start().starts_with('=');
     let list = manifest
@@ -120,7 +121,7 @@ fn listed(manifest: &str, key: &str) -> Vec<String> {
     strings.map(str::to_owned).collect()
 }
 
-/// The string values of `key` in every table that is opened by `header`.
+/// Returns the string values of `key` in every table that is opened by `header`.
 fn values(manifest: &str, header: &str, key: &str) -> Vec<String> {
     let mut inside = false;
     let mut found = Vec::new();

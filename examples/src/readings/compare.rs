@@ -33,7 +33,7 @@ pub struct Comparison {
     pub modes: [Runs; Mode::ALL.len()],
 }
 
-/// Runs every mode in every round. Unless the number of repetitions is fixed, it chooses the number
+/// Runs every mode in every round. Unless the number of repetitions is fixed, chooses the number
 /// that keeps one thread busy for `RUN_SECONDS`.
 pub fn all(
     input: &Input,

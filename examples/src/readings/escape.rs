@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
-/// Returns text with every character that does not print as itself written as an escape:
-/// `\u{1b}`, `\n`, and `\xff` for a byte that is not UTF-8. Text of more than `limit` characters
-/// is cut there and ends with `…`.
+/// Returns text in which an escape stands for every character that does not print as itself:
+/// `\u{1b}`, `\n`, and `\xff` for a byte that is not UTF-8. Text of more than `limit` characters is
+/// cut there and ends with `…`.
 pub fn escaped(text: &[u8], limit: usize) -> String {
     // The escape of one byte has at most four times its length. So the end of a very long text need
     // not be examined: the cut comes before it.

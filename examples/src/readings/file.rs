@@ -53,8 +53,8 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Returns the kind of a file that holds no CSV, and advice: a clause such as
-/// `this is a PDF file; ...`. It returns nothing for a file that looks like text.
+/// Returns a clause that names the kind of a file that holds no CSV, and gives advice: `this is a
+/// PDF file; ...`, for example. Returns `None` for a file that looks like text.
 ///
 /// The first bytes of a table can look like another format (a picture begins with `BM`), so this is
 /// called only for a file whose header has none of the needed columns.

@@ -15,7 +15,8 @@ static TIMES: DateTimePrinter = DateTimePrinter::new();
 pub enum TimeFault {
     /// The text is no time, or a time that does not exist or is out of range.
     Invalid,
-    /// The text is a date, perhaps with a time of day, and nothing says in which zone.
+    /// The text is a date, perhaps with a time of day, and neither the text nor the options name a
+    /// zone.
     NoZone,
 }
 
@@ -27,9 +28,9 @@ pub fn last_second() -> i64 {
 /// Parses a time such as `2013-01-01T06:00:00Z` as seconds since 1970 in UTC. A fraction of a
 /// second is dropped.
 ///
-/// `zone` applies to a time without a zone, such as `2013-01-01 06:00`, and a date alone is its
-/// midnight. A time that the zone skips is moved forward by the gap, and of a time that the zone
-/// repeats the first is meant.
+/// `zone` applies to a time without a zone, such as `2013-01-01 06:00`. A date alone means its
+/// midnight. A time that the zone skips is moved forward by the gap; of a time that the zone
+/// repeats, the first occurrence counts.
 ///
 /// # Errors
 ///
@@ -100,7 +101,8 @@ mod tests {
         let mut n = 1e-12_f64;
         while n < 1e22 {
             for n in [n, -n, n.floor(), n * 10.357019999999999, n / 3.0] {
-                // The two choose differently between texts of equal length and equal distance.
+                // The two formatters choose differently between texts of equal length and equal
+                // distance.
                 let (text, display) = (number(n), n.to_string());
                 assert!(
                     text == display || text.len() == display.len() && text.parse() == Ok(n),

@@ -1,8 +1,8 @@
 //! The input file, read as a whole and sorted by time: the source of the producer's records.
 //!
 //! A file lists one station after another, so the last row must be read before the first can enter
-//! the ring. Sorting parses only time and station of each row. The workers parse all fields, the
-//! time again among them.
+//! the ring. Sorting parses only the time and the station of each row. The workers then parse all
+//! fields, including the time once more.
 
 use std::collections::HashMap;
 use std::path::Path;

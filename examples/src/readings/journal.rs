@@ -54,7 +54,7 @@ impl Journal {
 
     /// Writes a row's readings.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
-        // As in the summary, an index is known or the next one.
+        // As in the summary, an index is either known or the next one.
         if row.fault().is_none() && row.station_index() == self.stations.len() {
             self.stations.push(field(row.station(), self.terminal));
         }

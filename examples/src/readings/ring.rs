@@ -49,8 +49,8 @@ pub fn run(
             side.read("journal", |row, _at| journal.write(row))
                 .read("summary", |row, _at| summary.add(row))
         })
-        // `run`, because `feed` would claim a slot before it takes a record. In the other modes,
-        // too, a row's latency contains the wait for room.
+        // This calls `run`, because `feed` would claim a slot before it takes a record. So a row's
+        // latency contains the wait for room, as in the other modes.
         .run(|producer| {
             for record in feed {
                 producer.publish(|row| row.fill(&record))?;

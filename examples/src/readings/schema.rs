@@ -9,8 +9,8 @@ use super::file;
 use super::format::{self, TimeFault};
 use super::split::Splitter;
 
-/// Texts of a missing value, in any case, besides an empty field. These are what R, spreadsheets,
-/// pandas and databases write.
+/// Texts of a missing value, in any case, besides an empty field. R, spreadsheets, pandas and
+/// databases write these texts.
 pub const MISSING: [&str; 4] = ["NA", "N/A", "NaN", "null"];
 
 /// Delimiters that are tried on the header, if the arguments name none.
@@ -52,15 +52,17 @@ pub enum Reading {
 impl Schema {
     /// Finds delimiter and columns in the header that `text` begins with.
     ///
-    /// Without a delimiter in the options, it is the first of comma, semicolon and tab with which
-    /// the header has all needed columns.
+    /// Without a delimiter in the options, the delimiter is the first of comma, semicolon and tab
+    /// with which the header has all needed columns.
     ///
     /// # Errors
     ///
-    /// The text has no needed column and belongs to a file of another kind, which the error names;
-    /// or a needed column is missing or there twice. With several delimiters to choose from, the
-    /// error is for the delimiter with which the header has most needed columns, otherwise most
-    /// columns.
+    /// - The text has no needed column and belongs to a file of another kind, which the error
+    ///   names.
+    /// - A needed column is missing or there twice.
+    ///
+    /// If there are several delimiters to choose from, the error is for the delimiter with which
+    /// the header has most needed columns, otherwise most columns.
     pub fn from_header(text: &[u8], options: &Options) -> Result<Self> {
         let mut best: Option<((usize, usize), anyhow::Error, u8)> = None;
         for delimiter in options.delimiter.map_or(DELIMITERS.to_vec(), |given| vec![given]) {

@@ -50,8 +50,8 @@ impl Splitter {
     pub fn split(&mut self, input: &[u8]) -> Split {
         let (mut read, mut written) = (0, 0);
         self.fields = 0;
-        // An end of the input without a line end: the reader gets one, which ends the record unless
-        // the reader is inside quotes.
+        // Where the input ends without a line end, the reader gets a line end, which ends the
+        // record unless the reader is inside quotes.
         let mut extra: &[u8] = b"\n";
         loop {
             let rest = if read < input.len() { &input[read..] } else { extra };
@@ -307,7 +307,7 @@ mod tests {
                 .quote_style(if always { csv::QuoteStyle::Always } else { csv::QuoteStyle::Necessary })
                 .flexible(true)
                 .from_writer(Vec::new());
-            // A byte order mark at the beginning would be the file's.
+            // A byte order mark at the beginning would count as the file's.
             rows.insert(0, vec!["header".to_owned()]);
             rows.iter().for_each(|row| writer.write_record(row).unwrap());
             let text = writer.into_inner().unwrap();
@@ -335,7 +335,8 @@ mod tests {
             prop_assert_eq!(found, written);
         }
 
-        /// Any bytes at all: no panic, and every byte that is no line end lies in one record.
+        /// Splitting any bytes causes no panic, and every byte that is no line end lies in one
+        /// record.
         #[test]
         fn records_cover_any_text(text in "[a\",\r\n]{0,40}") {
             let mut records = Records::new(text.as_bytes(), 0, b',');

@@ -82,7 +82,7 @@ impl Summary {
             self.add_bad_readings(row);
         }
         // Stations are numbered in the order of their first rows, and this stage sees every row. So
-        // an index is known or the next one.
+        // an index is either known or the next one.
         if row.station_index() == self.stations.len() {
             self.stations.push((row.station().to_owned(), Default::default()));
         }

@@ -18,8 +18,8 @@ use crate::stream::{self, Form};
 
 /// Events that the producer publishes together.
 const BATCH: u64 = 256;
-/// Messages between two acknowledgements of fast ingest, at most, and acknowledgements in flight:
-/// the greatest of the settings that the crate's own sweep tries.
+/// Maximum number of messages between two acknowledgements of fast ingest, and maximum number of
+/// acknowledgements in flight: the greatest settings that the crate's own sweep tries.
 const FAST: (u16, u16) = (10_000, 3);
 
 /// Writes `events` events through a sink to a new stream, and leaves the stream. With `fill`, the

@@ -33,7 +33,7 @@ impl Event {
         Event([seq; 8])
     }
 
-    /// Returns whether this is the event of a position, whole.
+    /// Returns whether this is the complete event of a position.
     #[inline(always)]
     pub fn is_at(&self, seq: u64) -> bool {
         self.0.iter().fold(0, |wrong, word| wrong | (word ^ seq)) == 0

@@ -50,7 +50,7 @@ pub fn sink(bench: &mut Bench) -> BenchResult<Latency> {
             .open(Encoding::<Event>::plain(TYPE.0, TYPE.1))?;
     let graph = Graph::new(RING, Event::default);
     let journal = graph.reader("journal");
-    // It parks at once, like the task that waits for a bare acknowledgement.
+    // The stage parks at once, like the task that waits for a bare acknowledgement.
     let behind = graph.reader("acknowledged").after(&journal).wait(Wait::Blocking);
     let ring = graph.build()?;
     let (mut tx, journal, mut behind) =

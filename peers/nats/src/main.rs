@@ -167,8 +167,8 @@ impl Measurement<'_> {
     }
 
     fn run(mut self, reps: usize) -> BenchResult<()> {
-        // Measured first, because memory that other contenders leave to the allocator would hide
-        // its growth.
+        // Outages are measured first, because memory that other contenders leave to the allocator
+        // would hide the growth of memory.
         for _ in 0..if self.is_asked(AWAY) { reps.div_ceil(3) } else { 0 } {
             self.contender(AWAY, SINK, away::measure)?;
             self.record.add(AWAY, PRODUCER, RATE, away::RATE as f64);

@@ -292,8 +292,8 @@ fn ours_with_producer(spec: Spec) -> (f64, Tally) {
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
         let ready = &ready;
-        // Moved into the thread, so that the handles lie on different stacks and share no cache
-        // line.
+        // The worker's handle is moved into the thread, so that the handles lie on different stacks
+        // and share no cache line.
         let worker = scope.spawn(move || {
             pin(1);
             ready.fetch_add(1, Ordering::Release);
@@ -308,7 +308,8 @@ fn ours_with_producer(spec: Spec) -> (f64, Tally) {
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
-            // In batches: the worker has older tasks to do meanwhile, so a batch delays no task.
+            // The producer publishes in batches: the worker has older tasks to do meanwhile, so a
+            // batch delays no task.
             let len = 64.min(events - next + 1);
             match tx.try_claim_n(len as usize) {
                 Ok(mut slots) => {

@@ -54,7 +54,7 @@ impl Arrows {
         arrows
     }
 
-    /// Adds the imports of a module. A re-export from within the module is none.
+    /// Adds the imports of a module. A re-export from within the module does not count.
     fn imports(&mut self, house: &House, module: usize) {
         for (import, reach) in &house.modules[module].imports {
             if import.name.is_none() {
@@ -98,13 +98,13 @@ impl Arrows {
         }
     }
 
-    /// The number of types whose inherent methods lie in several files, or in another file.
+    /// Returns the number of types whose inherent methods lie in several files, or in another file.
     pub fn scattered(&self) -> impl Iterator<Item = (&(usize, String), &BTreeSet<usize>)> {
         self.homes.iter().filter(|((home, _), files)| files.iter().any(|file| file != home))
     }
 }
 
-/// The names of a path.
+/// Returns the names of a path.
 pub fn segments(path: &syn::Path) -> Vec<String> {
     path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }
@@ -153,7 +153,8 @@ impl Paths {
     }
 }
 
-/// Whether a path that is not called may name an item: a lone lower-case name is a variable.
+/// Returns whether a path that is not called may name an item: a lone lower-case name is a
+/// variable.
 fn tells(path: &[String]) -> bool {
     path.len() > 1 || path[0].starts_with(char::is_uppercase)
 }
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use crate::house::tests::house;
 
-    /// The arrows as `from -> to: names`.
+    /// Returns the arrows as `from -> to: names`.
     fn arrows(files: &[(&str, &str)]) -> Vec<String> {
         let house = house(files);
         let file = |at: usize| house.files[at].display().to_string();
@@ -220,7 +221,7 @@ mod tests {
             .collect()
     }
 
-    /// The arrows from `a.rs` with this text to `b.rs`.
+    /// Returns the arrows from `a.rs` with this text to `b.rs`.
     fn from_a(text: &str) -> Vec<String> {
         let b =
             "pub struct B; pub fn look() {} pub const C: u8 = 1; pub mod inner { pub struct D; }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// A graph, as the successors of each node.
 pub type Graph = Vec<BTreeSet<usize>>;
 
-/// The groups of nodes that reach each other, each sorted; a node in no circle is a group of one.
-/// The groups that a group points at come before it.
+/// Returns the groups of nodes that reach each other, each sorted; a node in no circle is a group
+/// of one. The groups that a group points at come before it.
 pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     // Tarjan's algorithm.
     struct State<'g> {
@@ -46,12 +46,12 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     state.found
 }
 
-/// The groups of several nodes.
+/// Returns the groups of several nodes.
 pub fn circles(graph: &Graph) -> Vec<Vec<usize>> {
     groups(graph).into_iter().filter(|group| group.len() > 1).collect()
 }
 
-/// A shortest circle through nodes of `group`; the first node is not repeated at the end.
+/// Returns a shortest circle through nodes of `group`; the first node is not repeated at the end.
 pub fn shortest(graph: &Graph, group: &[usize]) -> Vec<usize> {
     let from = |start: usize| {
         let mut before = BTreeMap::from([(start, start)]);
@@ -77,7 +77,7 @@ pub fn shortest(graph: &Graph, group: &[usize]) -> Vec<usize> {
     group.iter().filter_map(|&start| from(start)).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The floor of each node, from 1: one above the highest group that its group points at.
+/// Returns the floor of each node, from 1: one above the highest group that its group points at.
 pub fn floors(graph: &Graph) -> Vec<usize> {
     let mut floors = vec![0; graph.len()];
     for group in groups(graph) {

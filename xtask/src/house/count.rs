@@ -37,7 +37,7 @@ const DEFINING: [&str; 7] = ["const", "fn", "mod", "static", "struct", "type", "
 /// The file of the library whose functions may be forwards to its parts.
 const FORWARDING: &str = "ring/control.rs";
 
-/// The numbers of `crates` as text.
+/// Returns the numbers of `crates` as text.
 pub fn draw(crates: &[Crate]) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -77,7 +77,7 @@ pub fn draw(crates: &[Crate]) -> String {
     text
 }
 
-/// The numbers of the library alone.
+/// Returns the numbers of the library alone.
 fn library_text(library: &Crate) -> String {
     let mut text = String::from("\nthe library: threads or processes? Lines that ask, and uses\n");
     let (mut lines, mut uses) = (0, 0);
@@ -96,9 +96,9 @@ fn library_text(library: &Crate) -> String {
     text
 }
 
-/// For each word of [`QUESTIONS`] the lines of the library's product code that ask it, and the
-/// uses. Imports, definitions and comments do not ask; neither do fields where they are declared
-/// or filled.
+/// Returns, for each word of [`QUESTIONS`], the lines of the library's product code that ask it,
+/// and the uses. Imports, definitions and comments do not count, nor do fields where they are
+/// declared or filled.
 fn questions(library: &Crate) -> Vec<(&'static str, (usize, usize))> {
     let mut uses = BTreeMap::<&str, Vec<(usize, usize)>>::new();
     for (file, source) in library.house.sources.iter().enumerate() {
@@ -149,7 +149,7 @@ fn asked(tokens: TokenStream, found: &mut Vec<(&'static str, usize)>) {
     }
 }
 
-/// The functions that do nothing but call one other function with their own parameters.
+/// Returns the functions that do nothing but call one other function with their own parameters.
 fn forwards(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for item in source.live().items {
@@ -171,7 +171,7 @@ fn forwards(source: &Source) -> Vec<String> {
     found
 }
 
-/// Whether an expression is a part of `self`.
+/// Returns whether an expression is a part of `self`.
 fn is_part(expression: &Expr) -> bool {
     match expression {
         Expr::Field(field) => {
@@ -182,7 +182,7 @@ fn is_part(expression: &Expr) -> bool {
     }
 }
 
-/// The number of the public aliases of types.
+/// Returns the number of the public aliases of types.
 fn aliases(krate: &Crate) -> usize {
     let items = krate.house.modules.iter().flat_map(|module| &module.items);
     let is_alias = |item: &&Item| matches!(item, Item::Type(item) if matches!(item.vis, syn::Visibility::Public(_)));

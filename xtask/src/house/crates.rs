@@ -29,26 +29,26 @@ impl Crate {
         folders(root).iter().map(|folder| Self::read(root, folder)).collect()
     }
 
-    /// Whether the crate is the library.
+    /// Returns whether the crate is the library.
     pub fn is_library(&self) -> bool {
         self.folder == layout::LIBRARY
     }
 
-    /// Whether users of the project call the crate's public functions.
+    /// Returns whether users of the project call the crate's public functions.
     pub fn is_for_users(&self) -> bool {
         self.folder.starts_with("crates/")
             && self.house.files.first().is_some_and(|root| root == Path::new(ROOTS[0]))
             && !layout::INTERNAL.contains(&self.folder.as_str())
     }
 
-    /// The path of a file of the crate, relative to the checkout's root.
+    /// Returns the path of a file of the crate, relative to the checkout's root.
     pub fn path(&self, file: usize) -> String {
         format!("{}/src/{}", self.folder, self.house.files[file].display())
     }
 }
 
-/// The folders of all crates: the members of the workspace, and the workspaces beside it that
-/// measure it.
+/// Returns the folders of all crates: the members of the workspace, and the workspaces beside it
+/// that measure it.
 fn folders(root: &Path) -> Vec<String> {
     let beside = layout::BESIDE.iter().map(|folder| (*folder).to_owned());
     let has_source = |folder: &String| {

@@ -15,7 +15,7 @@ use super::{
     rooms::{self, Rooms},
 };
 
-/// The map of a crate as text.
+/// Returns the map of a crate as text.
 pub fn draw(krate: &Crate) -> String {
     let Crate { house, arrows, .. } = krate;
     let files = rooms::graph(house, arrows);
@@ -54,7 +54,7 @@ pub fn draw(krate: &Crate) -> String {
     text
 }
 
-/// The counts, with their names.
+/// Returns the counts, with their names.
 fn counts(
     house: &House,
     arrows: &Arrows,
@@ -170,7 +170,7 @@ impl<'ast> Visit<'ast> for Longest {
     }
 }
 
-/// The largest of all modules, with its file.
+/// Returns the largest of all modules, with its file.
 fn longest(house: &House, of: impl Fn(&Longest) -> &(String, usize)) -> (String, usize) {
     let per_module = house.modules.iter().map(|module| {
         let mut longest = Longest::default();

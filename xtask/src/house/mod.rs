@@ -1,7 +1,7 @@
 //! The modules of a crate and the names that travel between its files.
 //!
-//! No library resolves names without a compiler, so this is hand-made: it follows `mod`, `use` and
-//! re-exports, and leaves methods alone, whose owners only types tell.
+//! No library resolves names without a compiler, so this is hand-made. It follows `mod`, `use` and
+//! re-exports. It leaves methods alone, because only types tell whose they are.
 
 pub mod arrows;
 pub mod circles;
@@ -29,7 +29,7 @@ use crate::{
 
 /// The conditions of code that no user compiles.
 pub const MODELS: &[&str] = &["test", "slipring_loom", "doctest"];
-/// The files that a crate's modules hang from; a crate has one of them.
+/// The files in which a crate's modules begin; a crate has one of these files.
 pub const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// A crate's modules, without its tests and models.
@@ -56,7 +56,7 @@ pub struct Module {
     pub parent: Option<usize>,
     /// The reach of its declaration.
     pub reach: Reach,
-    /// The attributes, both of its declaration and of its file.
+    /// The attributes of the module's declaration and of its file.
     pub attributes: Vec<Attribute>,
     /// The items, without modules.
     pub items: Vec<Item>,
@@ -193,7 +193,7 @@ impl House {
         Ok(at)
     }
 
-    /// The meanings of `path` in the module `from`; none for a name of another crate.
+    /// Returns the meanings of `path` in the module `from`; none for a name of another crate.
     pub fn resolve(&self, from: usize, path: &[String]) -> BTreeSet<Target> {
         self.follow(from, path, &mut BTreeSet::new())
     }
@@ -227,7 +227,7 @@ impl House {
         self.modules[module].parent.map(Target::Module).into_iter().collect()
     }
 
-    /// The meanings of one name in a module. `seen` ends circles of imports.
+    /// Returns the meanings of one name in a module. `seen` ends circles of imports.
     fn lookup(
         &self,
         at: usize,
@@ -261,7 +261,7 @@ impl House {
         found
     }
 
-    /// The meanings of a macro's path: macros are also in scope below their definition.
+    /// Returns the meanings of a macro's path: macros are also in scope below their definition.
     pub fn resolve_macro(&self, from: usize, path: &[String]) -> BTreeSet<Target> {
         let found = self.resolve(from, path);
         let (Some(name), true) = (path.last(), found.is_empty()) else { return found };
@@ -270,7 +270,7 @@ impl House {
         modules.into_iter().flatten().map(|&module| Target::Item(module, name.clone())).collect()
     }
 
-    /// The name of the module that begins in a file.
+    /// Returns the name of the module that begins in a file.
     pub fn stem(&self, file: usize) -> &str {
         let path = &self.files[file];
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -278,7 +278,7 @@ impl House {
         if stem == "mod" { folder.unwrap_or(stem) } else { stem }
     }
 
-    /// Whether `module` lies in `outer`, or is it.
+    /// Returns whether `module` lies in `outer`, or is it.
     pub fn is_within(&self, module: usize, outer: usize) -> bool {
         module == outer
             || self.modules[module].parent.is_some_and(|parent| self.is_within(parent, outer))
@@ -286,7 +286,7 @@ impl House {
 }
 
 impl Module {
-    /// The empty root.
+    /// Returns the empty root.
     fn root() -> Self {
         let (name, attributes, items, children, defined, imports) = Default::default();
         let (file, parent, reach) = (0, None, Reach::Public);
@@ -308,7 +308,7 @@ impl Module {
     }
 }
 
-/// The name that an item defines.
+/// Returns the name that an item defines.
 pub fn defined(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
@@ -337,13 +337,13 @@ fn macro_name(item: &Item) -> Option<String> {
 pub mod tests {
     use super::*;
 
-    /// The house of these files.
+    /// Returns the house of these files.
     pub fn house(files: &[(&str, &str)]) -> House {
         let texts = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned()));
         House::of(&texts.collect()).unwrap()
     }
 
-    /// The file that defines `path`, as the file `from` sees it.
+    /// Returns the file that defines `path`, as the file `from` sees it.
     fn home(house: &House, from: &str, path: &str) -> Vec<String> {
         let module = house
             .modules

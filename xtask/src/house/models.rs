@@ -54,7 +54,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
     }
 }
 
-/// Whether an item is a module that only tests or models compile.
+/// Returns whether an item is a module that only tests or models compile.
 fn is_tests(item: &Item) -> bool {
     matches!(item, Item::Mod(module) if source::is_gated(&module.attrs, MODELS))
 }

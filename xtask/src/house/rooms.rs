@@ -87,13 +87,13 @@ pub struct Upwards {
     pub to: usize,
 }
 
-/// The room of a file: its folder, or the file itself where it lies in none.
+/// Returns the room of a file: its folder, or the file itself where it lies in none.
 pub fn room(file: &Path) -> String {
     let first = file.components().next().map(|part| part.as_os_str().to_string_lossy());
     first.unwrap_or_default().trim_end_matches(".rs").to_owned()
 }
 
-/// The files of `house` that lie in no room.
+/// Returns the files of `house` that lie in no room.
 pub fn homeless(house: &House) -> Vec<usize> {
     let known = |file: &usize| {
         let room = room(&house.files[*file]);
@@ -102,7 +102,7 @@ pub fn homeless(house: &House) -> Vec<usize> {
     (0..house.files.len()).filter(|file| !known(file)).collect()
 }
 
-/// The arrows between rooms of the table that lead upwards or across.
+/// Returns the arrows between rooms of the table that lead upwards or across.
 pub fn upwards(house: &House, arrows: &Arrows) -> Vec<Upwards> {
     let allowed = |from: &str, to: &str| {
         from == to
@@ -120,7 +120,7 @@ pub fn upwards(house: &House, arrows: &Arrows) -> Vec<Upwards> {
         .collect()
 }
 
-/// The files as a graph.
+/// Returns the files as a graph.
 pub fn graph(house: &House, arrows: &Arrows) -> Graph {
     let mut graph = vec![BTreeSet::new(); house.files.len()];
     for &(from, to) in arrows.names.keys() {
@@ -176,7 +176,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// The rooms of `house`, whose files form `graph`.
+    /// Returns the rooms of `house`, whose files form `graph`.
     pub fn of(house: &House, graph: &Graph) -> Self {
         let of: Vec<String> = house.files.iter().map(|file| room(file)).collect();
         let names: Vec<String> = of.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
@@ -197,7 +197,7 @@ impl Rooms {
     }
 }
 
-/// A circle in words, with the names on each arrow.
+/// Returns a circle in words, with the names on each arrow.
 pub fn circle(house: &House, arrows: &Arrows, files: &[usize]) -> String {
     let mut text = format!("circle of {} files:", files.len());
     for (at, &from) in files.iter().enumerate() {
@@ -213,7 +213,7 @@ pub fn circle(house: &House, arrows: &Arrows, files: &[usize]) -> String {
     text
 }
 
-/// The names on one arrow.
+/// Returns the names on one arrow.
 pub fn names(arrows: &Arrows, from: usize, to: usize) -> String {
     let names = arrows.names.get(&(from, to)).into_iter().flatten();
     names.map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::{house::tests::house, layout};
 
-    /// The messages about a crate in `folder` with these files.
+    /// Returns the messages about a crate in `folder` with these files.
     fn errors(folder: &str, files: &[(&str, &str)]) -> Vec<String> {
         let house = house(files);
         let (folder, arrows) = (folder.to_owned(), Arrows::of(&house));

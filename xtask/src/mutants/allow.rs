@@ -50,13 +50,13 @@ fn entry(line: usize, text: &str) -> Option<Allowed> {
     Some(Allowed { line, reason, key: key.to_owned(), file, place, mutation: squeezed(&mutation) })
 }
 
-/// The mutation without spaces, with the arrow in its plain form.
+/// Returns the mutation without spaces, with the arrow in its plain form.
 fn squeezed(mutation: &str) -> String {
     mutation.replace('→', "->").split_whitespace().collect()
 }
 
 impl Allowed {
-    /// Whether this explains `mutant`.
+    /// Returns whether this explains `mutant`.
     pub fn fits(&self, mutant: &Mutant) -> bool {
         let here = if let Some(label) =
             self.place.strip_prefix("SYNC[").and_then(|rest| rest.strip_suffix(']'))

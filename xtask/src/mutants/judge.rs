@@ -54,12 +54,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a test failed.
+    /// Returns whether a test failed.
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed { .. })
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Killed { .. } => "killed",
@@ -81,7 +81,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Asked {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Models => "models",
@@ -90,7 +90,7 @@ impl Asked {
         }
     }
 
-    /// The filters of the tests. Twins expect a failure, so they cannot judge.
+    /// Returns the filters of the tests. Twins expect a failure, so they cannot judge.
     fn filters(self) -> &'static [&'static str] {
         match self {
             Self::Models => &[checks::MODELS, "--skip", "twin"],
@@ -98,7 +98,7 @@ impl Asked {
         }
     }
 
-    /// The environment variables of the tests.
+    /// Returns the environment variables of the tests.
     fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
             // Models do not assert a minimum of executions then.
@@ -107,7 +107,7 @@ impl Asked {
         }
     }
 
-    /// The number of tests that run at once. A race needs all cores.
+    /// Returns the number of tests that run at once. A race needs all cores.
     fn at_once(self) -> usize {
         match self {
             Self::Models => cores(),
@@ -185,7 +185,7 @@ impl Judge {
         Ok(judge)
     }
 
-    /// The number of tests.
+    /// Returns the number of tests.
     pub fn tests(&self) -> usize {
         self.tests.values().map(Vec::len).sum()
     }
@@ -318,7 +318,8 @@ impl Judge {
         Verdict::Killed { by }
     }
 
-    /// The machine code of a publication of the copy; `Err` has the messages of the compiler.
+    /// Returns the machine code of a publication of the copy; `Err` has the messages of the
+    /// compiler.
     fn code(&self) -> Result<String, String> {
         let folder = self.scratch.join("asm");
         assembly::forget(&folder).map_err(|error| error.to_string())?;
@@ -408,9 +409,9 @@ impl Judge {
     }
 }
 
-/// Runs a mutant's test within `limit`. If that was too short, the machine may be busier than at
-/// the start: `unchanged` returns how long the test takes without the mutant now, and the mutant
-/// gets another try if that asks for a longer limit.
+/// Runs a mutant's test within `limit`. If the test exceeds the limit, the machine may be busier
+/// than at the start. So `unchanged` returns how long the test takes now without the mutant, and
+/// the mutant gets another try if that time asks for a longer limit.
 fn within(
     limit: Duration,
     mutant: impl Fn(Duration) -> Ended,
@@ -456,7 +457,7 @@ fn in_turn(
     (failed.into_inner().expect("no test panics here"), late.into_inner())
 }
 
-/// The order in which tests judge a mutant of `file`.
+/// Returns the order in which tests judge a mutant of `file`.
 fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
     order.sort_by_key(|&at| {
@@ -465,7 +466,7 @@ fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
     order
 }
 
-/// The first error among the messages of the compiler.
+/// Returns the first error among the messages of the compiler.
 fn first_error(said: &str) -> String {
     said.lines().find(|line| line.starts_with("error")).unwrap_or("no message").to_owned()
 }

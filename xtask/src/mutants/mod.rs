@@ -131,8 +131,8 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
 }
 
 impl Judged<'_> {
-    /// Whether the mutant needs a test or an explanation. An exchange that the compiler refuses
-    /// needs neither.
+    /// Returns whether the mutant needs a test or an explanation. An exchange that the compiler
+    /// refuses needs neither.
     fn is_open(&self) -> bool {
         let refused =
             self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });
@@ -140,14 +140,14 @@ impl Judged<'_> {
     }
 }
 
-/// The place, the labels and the change of a mutant.
+/// Returns the place, the labels and the change of a mutant.
 fn described(mutant: &Mutant) -> String {
     let Mutant { file, line, function, labels, mutation, .. } = mutant;
     let labels: String = labels.iter().map(|label| format!(" SYNC[{label}]")).collect();
     format!("{}:{line} {function}{labels} {mutation}", file.display())
 }
 
-/// The explanations that fit no living mutant.
+/// Returns the explanations that fit no living mutant.
 fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for allowed in allowed {
@@ -167,7 +167,7 @@ fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String>
     warnings
 }
 
-/// The table, with totals.
+/// Returns the table, with totals.
 fn report(judged: &[Judged<'_>], warnings: &[String], tests: usize, took: Duration) -> String {
     let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
     let mut table = String::from("verdict         seconds  mutant\n");

@@ -1,12 +1,12 @@
 //! Finding two statements whose order an edge may rest on.
 //!
-//! Such a pair stands in one block. Each of the two *touches* shared state: it accesses an atomic,
-//! fences, calls an operation of a module of edges, or calls a function that wears a label. One of
-//! the two accesses, fences, or wears a label itself. Two relaxed accesses are no pair, because
-//! nothing orders them.
+//! The two statements of a pair stand in one block. Each of them *touches* shared state: it
+//! accesses an atomic, fences, calls an operation of a module of edges, or calls a function that
+//! wears a label. At least one of them accesses, fences, or wears a label itself. Two relaxed
+//! accesses are no pair, because nothing orders them.
 //!
-//! The first must be movable behind the second: it binds no name that the rest needs, and it leaves
-//! the block only at its end. The statements between them touch nothing.
+//! The first statement must be movable behind the second: it binds no name that the rest needs, and
+//! it leaves the block only at its end. The statements between them touch nothing.
 
 use std::{collections::HashSet, ops::Range, path::Path};
 
@@ -42,18 +42,19 @@ pub struct Pair {
     pub second: Range<usize>,
     /// Whether the later one is the value of its block.
     pub is_value: bool,
-    /// Whether one of the two has a fence for the compiler.
+    /// Whether one of the two statements has a fence for the compiler.
     pub is_compiled: bool,
-    /// The labels of the edges that the first one operates.
+    /// The labels of the edges that the first statement operates.
     pub labels: Vec<String>,
 }
 
 impl Pair {
-    /// The source from the first to the end of the second, with the first behind the second.
+    /// Returns the source from the first statement to the end of the second, with the two
+    /// exchanged.
     pub fn exchanged(&self, text: &str) -> String {
         let (first, second) = (&text[self.first.clone()], &text[self.second.clone()]);
         let between = &text[self.first.end..self.second.start];
-        // The text between keeps its lines, so that no comment swallows a statement.
+        // The text between the statements keeps its lines, so that no comment swallows a statement.
         if self.is_value {
             format!("{between}let exchanged = {second};\n{first}\nexchanged")
         } else {
@@ -117,7 +118,7 @@ impl Labelled {
         self.functions.extend(names.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
     }
 
-    /// Whether `module` is that of an edge.
+    /// Returns whether `module` is the module of an edge.
     pub fn is_edge(&self, module: &str) -> bool {
         self.edges.contains(module)
     }
@@ -144,14 +145,15 @@ impl<'ast> Visit<'ast> for Operations<'_> {
     }
 }
 
-/// The module and the bare name of a function of an edge: the module is inline or the whole file.
+/// Returns the module and the bare name of a function of an edge: the module is inline or the whole
+/// file.
 pub fn edge_of<'n>(file: &Path, name: &'n str) -> (String, &'n str) {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     name.rsplit_once("::")
         .map_or((stem.into_owned(), name), |(module, name)| (module.to_owned(), name))
 }
 
-/// All pairs in `live`, the syntax of `source` that tests do not own.
+/// Returns all pairs in `live`, the syntax of `source` that tests do not own.
 pub fn pairs(source: &Source, live: &syn::File, labelled: &Labelled) -> Vec<Pair> {
     let mut finder = Finder { source, labelled, depth: 0, found: Vec::new() };
     finder.visit_file(live);
@@ -240,7 +242,7 @@ impl Statement<'_> {
         source::range(self.syntax)
     }
 
-    /// Whether one of `names` stands in the statement.
+    /// Returns whether one of `names` stands in the statement.
     fn uses(&self, names: &[String]) -> bool {
         fn any(tokens: TokenStream, names: &[String]) -> bool {
             tokens.into_iter().any(|token| match token {
@@ -253,7 +255,7 @@ impl Statement<'_> {
     }
 }
 
-/// The statements of `block`, without definitions and without those under an attribute.
+/// Returns the statements of `block`, without definitions and without those under an attribute.
 fn statements(block: &syn::Block) -> Vec<Statement<'_>> {
     let last = block.stmts.len().saturating_sub(1);
     block
@@ -407,7 +409,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// Whether a call of this name is an access or a fence.
+/// Returns whether a call of this name is an access or a fence.
 fn orders(name: &str) -> bool {
     ACCESSES.contains(&name) || name.starts_with("fetch_") || FENCES.contains(&name)
 }
@@ -416,7 +418,7 @@ fn orders(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The exchanges in a function with this body.
+    /// Returns the exchanges in a function with this body.
     fn exchanged(body: &str) -> Vec<String> {
         let edges = "mod slot_seen { fn publish() {} fn look() { compiler_fence(SeqCst) } }";
         let edges = Source::parse(edges).unwrap();

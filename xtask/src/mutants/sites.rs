@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 
-/// Each ordering with its weaker ones; each of them is a mutant.
+/// Each ordering with the weaker ones; each weaker one makes a mutant.
 const WEAKER: [(&str, &[&str]); 3] =
     [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
 
@@ -79,18 +79,18 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Whether it exchanges two statements. The compiler may refuse such a mutant.
+    /// Returns whether the mutant exchanges two statements. The compiler may refuse such a mutant.
     pub fn exchanges(&self) -> bool {
         self.mutation == EXCHANGE
     }
 
-    /// The source with this one change.
+    /// Returns the source with this one change.
     pub fn apply(&self, text: &str) -> String {
         format!("{}{}{}", &text[..self.range.start], self.replacement, &text[self.range.end..])
     }
 }
 
-/// All mutants of the library whose source is `folder`, file by file.
+/// Returns all mutants of the library whose source is `folder`, file by file.
 pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
     let files: Vec<PathBuf> = workspace::files(folder)?
         .into_iter()
@@ -116,7 +116,7 @@ pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
     Ok(sources.iter().flat_map(|(file, source)| mutants(file, source, &labelled)).collect())
 }
 
-/// Where the module that `file` declares lies, without its extension.
+/// Returns the path, without its extension, of the module that `file` declares.
 fn submodule(file: &Path, module: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or(Path::new(""));
     let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -128,7 +128,7 @@ fn submodule(file: &Path, module: &Path) -> PathBuf {
     }
 }
 
-/// All mutants of one file. `labelled`: the names whose calls touch shared state.
+/// Returns all mutants of one file. `labelled`: the names whose calls touch shared state.
 pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant> {
     let functions = source.functions();
     let live = source.live();
@@ -168,7 +168,7 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     let mut sites = Sites { labelled, calls: Vec::new(), orderings: Vec::new() };
     sites.visit_file(&live);
     for Call { range, name, .. } in sites.calls(FenceKind::Barrier) {
-        // The caller learns that all threads have passed a barrier.
+        // Without the barrier, the caller still learns that all threads have passed one.
         add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Queue], &[]);
     }
     for (kind, asked) in [(FenceKind::CompilerFence, UNMODELLED), (FenceKind::Fence, usual)] {
@@ -239,7 +239,7 @@ impl<'ast> Visit<'ast> for Sites<'_> {
     }
 }
 
-/// The kind and the name of a call that only orders.
+/// Returns the kind and the name of a call that only orders.
 fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(FenceKind, String)> {
     let Expr::Path(function) = &*call.func else { return None };
     let mut segments = function.path.segments.iter().rev().map(|segment| segment.ident.to_string());
@@ -265,7 +265,8 @@ fn ordering_call(call: &syn::ExprCall, labelled: &Labelled) -> Option<(FenceKind
     Some((kind, format!("{name}({})", argument.unwrap_or_default())))
 }
 
-/// The labels that belong to `line`: on it, in its statement, or in the comment right above.
+/// Returns the labels that belong to `line`: on it, in its statement, or in the comment right
+/// above.
 fn labels(source: &Source, line: usize) -> Vec<String> {
     let code: Vec<&str> = source.code().lines().collect();
     let comments: Vec<&str> = source.comments().lines().collect();

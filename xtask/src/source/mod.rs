@@ -53,12 +53,12 @@ impl Source {
         Ok(Self { text, tokens, syntax, split: OnceCell::new() })
     }
 
-    /// The text with a blank for each byte of a comment.
+    /// Returns the text with a blank for each byte of a comment.
     pub fn code(&self) -> &str {
         &self.split().0
     }
 
-    /// The text with a blank for each byte outside of comments.
+    /// Returns the text with a blank for each byte outside of comments.
     pub fn comments(&self) -> &str {
         &self.split().1
     }
@@ -68,25 +68,25 @@ impl Source {
         self.split.get_or_init(|| split(&self.text, &self.tokens))
     }
 
-    /// The line of `offset`, counted from 1.
+    /// Returns the line of `offset`, counted from 1.
     pub fn line(&self, offset: usize) -> usize {
         self.text.as_bytes()[..offset].iter().filter(|&&b| b == b'\n').count() + 1
     }
 
-    /// The syntax tree without the code that only tests compile.
+    /// Returns the syntax tree without the code that only tests compile.
     pub fn live(&self) -> syn::File {
         stripped(&self.syntax, TESTS)
     }
 
-    /// The bodies of all functions.
+    /// Returns the bodies of all functions.
     pub fn functions(&self) -> Functions {
         let mut bodies = Bodies::default();
         bodies.visit_file(&self.syntax);
         Functions(bodies.found)
     }
 
-    /// The modules in files of their own that only tests compile: their names, or the files that
-    /// `#[path]` names.
+    /// Returns the modules in files of their own that only tests compile: their names, or the files
+    /// that `#[path]` names.
     pub fn test_modules(&self) -> Vec<PathBuf> {
         let modules = self.syntax.items.iter().filter_map(|item| match item {
             Item::Mod(module) if module.content.is_none() => Some(module),
@@ -98,7 +98,7 @@ impl Source {
             .collect()
     }
 
-    /// Whether only tests compile the whole file.
+    /// Returns whether only tests compile the whole file.
     pub fn is_test(&self) -> bool {
         is_gated(&self.syntax.attrs, TESTS)
     }
@@ -108,12 +108,12 @@ impl Source {
 pub struct Functions(Vec<Body>);
 
 impl Functions {
-    /// The bodies of all functions.
+    /// Returns the bodies of all functions.
     pub fn bodies(&self) -> impl Iterator<Item = &Body> {
         self.0.iter()
     }
 
-    /// The name of the innermost function around `offset`, or `-` outside of any.
+    /// Returns the name of the innermost function around `offset`, or `-` outside of any.
     pub fn around(&self, offset: usize) -> &str {
         self.0
             .iter()
@@ -180,7 +180,7 @@ impl<'ast> Visit<'ast> for Bodies {
     }
 }
 
-/// The last name in the path of a type; a reference counts as its target.
+/// Returns the last name in the path of a type; a reference counts as its target.
 pub fn type_name(of: &syn::Type) -> Option<String> {
     match of {
         syn::Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
@@ -191,12 +191,12 @@ pub fn type_name(of: &syn::Type) -> Option<String> {
     }
 }
 
-/// The bytes of a piece of syntax.
+/// Returns the bytes of a piece of syntax.
 pub fn range(of: &impl Spanned) -> Range<usize> {
     of.span().byte_range()
 }
 
-/// The file that `#[path = "..."]` names.
+/// Returns the file that `#[path = "..."]` names.
 pub fn path_of(attributes: &[syn::Attribute]) -> Option<PathBuf> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
         syn::Meta::NameValue(pair) if pair.path.is_ident("path") => {
@@ -206,7 +206,7 @@ pub fn path_of(attributes: &[syn::Attribute]) -> Option<PathBuf> {
     })
 }
 
-/// The value of a string literal.
+/// Returns the value of a string literal.
 pub fn string(value: &Expr) -> Option<String> {
     match value {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
@@ -223,7 +223,7 @@ pub struct Import {
     pub name: Option<String>,
 }
 
-/// The names that a `use` brings in.
+/// Returns the names that a `use` brings in.
 pub fn imports(item: &syn::ItemUse) -> Vec<Import> {
     fn flatten(tree: &syn::UseTree, path: &[String], found: &mut Vec<Import>) {
         let mut add = |ident: &syn::Ident, name: &syn::Ident| {
@@ -252,8 +252,8 @@ pub fn imports(item: &syn::ItemUse) -> Vec<Import> {
     found
 }
 
-/// The expressions in a macro's brackets: the right half of `twin!("name": right => wrong)`, or a
-/// list with commas. Empty where the macro takes something else.
+/// Returns the expressions in a macro's brackets: the right half of `twin!("name": right =>
+/// wrong)`, or a list with commas. Empty where the macro takes something else.
 pub fn arguments(mac: &Macro) -> Vec<Expr> {
     if is_named(&mac.path, "twin") {
         return mac.parse_body::<Twin>().map(|twin| vec![twin.right]).unwrap_or_default();
@@ -262,7 +262,7 @@ pub fn arguments(mac: &Macro) -> Vec<Expr> {
     list.map(|list| list.into_iter().collect()).unwrap_or_default()
 }
 
-/// Whether the last segment of `path` is `name`.
+/// Returns whether the last segment of `path` is `name`.
 pub fn is_named(path: &syn::Path, name: &str) -> bool {
     path.segments.last().is_some_and(|last| last.ident == name)
 }

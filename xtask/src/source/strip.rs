@@ -16,7 +16,7 @@ pub fn stripped(file: &syn::File, conditions: &[&str]) -> syn::File {
     file
 }
 
-/// Whether an attribute limits its item to one of `conditions`, as `cfg(test)` or
+/// Returns whether an attribute limits its item to one of `conditions`, as `cfg(test)` or
 /// `cfg(all(test, ...))` do for `test`.
 pub fn is_gated(attributes: &[Attribute], conditions: &[&str]) -> bool {
     attributes.iter().any(|attribute| {
@@ -25,7 +25,7 @@ pub fn is_gated(attributes: &[Attribute], conditions: &[&str]) -> bool {
     })
 }
 
-/// Whether `predicate` is false unless one of `conditions` holds.
+/// Returns whether `predicate` is false unless one of `conditions` holds.
 fn needs(predicate: &Meta, conditions: &[&str]) -> bool {
     match predicate {
         Meta::Path(path) => conditions.iter().any(|condition| path.is_ident(condition)),
@@ -112,7 +112,7 @@ impl VisitMut for Strip<'_> {
     }
 }
 
-/// The attributes of an item.
+/// Returns the attributes of an item.
 pub fn item_attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -134,7 +134,7 @@ pub fn item_attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The attributes of a statement.
+/// Returns the attributes of a statement.
 pub fn statement_attributes(statement: &Stmt) -> &[Attribute] {
     match statement {
         Stmt::Local(local) => &local.attrs,
@@ -144,7 +144,7 @@ pub fn statement_attributes(statement: &Stmt) -> &[Attribute] {
     }
 }
 
-/// The attributes of the kinds of expressions that stand as statements.
+/// Returns the attributes of the kinds of expressions that stand as statements.
 fn expression_attributes(expression: &Expr) -> &[Attribute] {
     match expression {
         Expr::Assign(inner) => &inner.attrs,

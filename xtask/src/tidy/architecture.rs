@@ -7,7 +7,8 @@
 //! in one row, and no arrow leads to a later row. The files that only name others (`lib`, `main`,
 //! `mod`) may be left out.
 //!
-//! Of the other crates the page may name files and rooms in backticks: these exist.
+//! The page may name files and rooms of the other crates in backticks. Such a file or room must
+//! exist.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,7 @@ struct Row {
 }
 
 impl Row {
-    /// The number of names that stand for `file`.
+    /// Returns the number of names that stand for `file`.
     fn holds(&self, file: &str) -> usize {
         let stands = |name: &&String| match name.strip_suffix('/') {
             Some(_) => file.starts_with(&format!("{}{name}", self.room)),
@@ -60,7 +61,7 @@ pub fn check(crates: &[Crate], text: &str, found: &mut Findings) {
     }
 }
 
-/// The rows of the table of the crate in `folder`.
+/// Returns the rows of the table of the crate in `folder`.
 fn table(text: &str, folder: &str) -> Option<Vec<Row>> {
     let heading = |line: &str| {
         line.starts_with('#') && line.split('`').nth(1).is_some_and(|name| name == folder)

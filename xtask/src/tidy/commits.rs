@@ -12,11 +12,11 @@ use crate::findings::Findings;
 const BASE: &str = "d194395b3a78521083d97dd28ffca180eb158d7c";
 /// The longest first line, in characters.
 const FIRST_LINE: usize = 72;
-/// The most files that a commit without a body changes. Of the hundred commits before [`BASE`],
-/// one changes more without a body.
+/// The largest number of files that a commit without a body may change. Of the hundred commits
+/// before [`BASE`], one changes more without a body.
 const FILES: usize = 8;
-/// The most lines that a commit without a body adds and removes. Of the hundred commits before
-/// [`BASE`], two change more without a body.
+/// The largest number of lines that a commit without a body may add and remove. Of the hundred
+/// commits before [`BASE`], two change more without a body.
 const LINES: usize = 200;
 /// The name of the list of known exceptions, in place of a crate's folder.
 pub const LIST: &str = "commits";
@@ -36,7 +36,7 @@ pub fn check(root: &Path, found: &mut Findings) {
     }
 }
 
-/// The messages and the counts of changed lines; `Err` says why there are none.
+/// Returns the messages and the counts of changed lines; `Err` says why there are none.
 fn log(root: &Path) -> Result<String, String> {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).current_dir(root).output();
@@ -55,7 +55,7 @@ fn log(root: &Path) -> Result<String, String> {
     git(&["log", "--no-merges", "--numstat", &format, &format!("{BASE}..HEAD")])
 }
 
-/// Checks one commit: its first line, its body, [`END`], and a line for each changed file.
+/// Checks one commit, given by its first line, its body, [`END`], and a line for each changed file.
 fn check_commit(commit: &str, found: &mut Findings) {
     let (message, files) = commit.split_once(END).unwrap_or((commit, ""));
     let (first, body) = message.split_once('\n').unwrap_or((message, ""));
@@ -72,8 +72,8 @@ fn check_commit(commit: &str, found: &mut Findings) {
     }
 }
 
-/// The number of lines that a file adds and removes; none for a record, or a file that programs
-/// write.
+/// Returns the number of lines that a file adds and removes; none for a record, or a file that
+/// programs write.
 fn changed(line: &str) -> Option<usize> {
     let mut cells = line.split('\t');
     let (added, removed, path) = (cells.next()?, cells.next()?, cells.next()?);

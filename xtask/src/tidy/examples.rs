@@ -60,7 +60,7 @@ impl Examples {
         examples
     }
 
-    /// The functions without an example.
+    /// Returns the functions without an example.
     fn without(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().filter(|(_, has)| !**has).map(|(name, _)| name.as_str())
     }
@@ -152,7 +152,7 @@ impl Docs {
         }
     }
 
-    /// The documentation that the `link` of the function `name` leads to.
+    /// Returns the documentation that the `link` of the function `name` leads to.
     fn linked(&self, name: &str, link: &str) -> Option<&str> {
         let owner = name.split_once("::").map(|(owner, _)| owner);
         let path: Vec<&str> = link
@@ -167,7 +167,7 @@ impl Docs {
     }
 }
 
-/// The items that users reach from the root of `house`.
+/// Returns the items that users reach from the root of `house`.
 fn public(house: &House) -> BTreeSet<Target> {
     let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut open = vec![0];
@@ -196,7 +196,7 @@ fn public(house: &House) -> BTreeSet<Target> {
     found
 }
 
-/// Whether the item is `pub`, and shown in the documentation.
+/// Returns whether the item is `pub`, and shown in the documentation.
 fn is_public(item: &Item) -> bool {
     let visibility = match item {
         Item::Enum(item) => &item.vis,
@@ -219,7 +219,7 @@ fn is_hidden(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The documentation in `attributes` of an item of the module `at`.
+/// Returns the documentation in `attributes` of an item of the module `at`.
 fn text(house: &House, at: usize, attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes {
@@ -242,7 +242,7 @@ fn text(house: &House, at: usize, attributes: &[Attribute]) -> String {
     text
 }
 
-/// Whether documentation has a code block that runs.
+/// Returns whether documentation has a code block that runs.
 pub fn runs(text: &str) -> bool {
     // The backticks of the open block, whether it runs, and whether it has a line of code.
     let mut open: Option<(usize, bool, bool)> = None;
@@ -266,7 +266,7 @@ pub fn runs(text: &str) -> bool {
     false
 }
 
-/// The path that the first `Example:` line links to.
+/// Returns the path that the first `Example:` line links to.
 fn link(text: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| line.starts_with(LINK))?;
     let (_, rest) = line.split_once('[')?;

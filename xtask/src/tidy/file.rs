@@ -14,17 +14,18 @@ pub struct File {
 }
 
 impl File {
-    /// The file of this text.
+    /// Returns the file of this text.
     pub fn new(path: PathBuf, text: String) -> Self {
         Self { path, text, source: OnceCell::new() }
     }
 
-    /// Whether the file is Rust by its name.
+    /// Returns whether the file is Rust by its name.
     pub fn is_rust(&self) -> bool {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }
 
-    /// The parsed file, or `None` if it is no Rust. A file that does not parse is an error, once.
+    /// Returns the parsed file, or `None` if it is no Rust. A file that does not parse is an error,
+    /// once.
     pub fn source(&self, found: &mut Findings) -> Option<&Source> {
         let mut parse = || match Source::parse(&*self.text) {
             Ok(source) => Some(source),

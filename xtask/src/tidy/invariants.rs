@@ -14,7 +14,8 @@ use crate::{
     source::{self, Source},
 };
 
-/// Finds modules with unsafe code that state no invariant, and citations of none.
+/// Finds modules with unsafe code that state no invariant, and cited invariants that no module
+/// states.
 pub fn check(krate: &Crate, found: &mut Findings) {
     let house = &krate.house;
     let all: Vec<BTreeSet<String>> = house.sources.iter().map(stated).collect();
@@ -40,7 +41,7 @@ pub fn check(krate: &Crate, found: &mut Findings) {
     }
 }
 
-/// The invariants that the documentation of a file states: `I1: ...` in a line of its own.
+/// Returns the invariants that the documentation of a file states: `I1: ...` in a line of its own.
 fn stated(source: &Source) -> BTreeSet<String> {
     let documentation = source.comments().lines().map(str::trim);
     let lines = documentation.filter(|line| line.starts_with("//!") || line.starts_with("///"));
@@ -51,7 +52,7 @@ fn stated(source: &Source) -> BTreeSet<String> {
     names.flatten().collect()
 }
 
-/// The names of invariants in a text: `I1`, `I2`, ...
+/// Returns the names of invariants in a text: `I1`, `I2`, ...
 fn invariants(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_name = |word: &&str| {
@@ -62,19 +63,19 @@ fn invariants(text: &str) -> BTreeSet<String> {
     words.filter(is_name).map(str::to_owned).collect()
 }
 
-/// Whether a comment names the module `stem` as a word.
+/// Returns whether a comment names the module `stem` as a word.
 fn names(comment: &str, stem: &str) -> bool {
     comment.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == stem)
 }
 
-/// The file of the module around the one in the file `at`.
+/// Returns the file of the module around the module in the file `at`.
 fn around(krate: &Crate, at: usize) -> Option<usize> {
     let modules = &krate.house.modules;
     let module = modules.iter().find(|module| module.file == at)?;
     Some(modules[module.parent?].file)
 }
 
-/// The `SAFETY` comments of a file outside of documentation, with their lines.
+/// Returns the `SAFETY` comments of a file outside of documentation, with their lines.
 fn safety(source: &Source) -> Vec<(usize, String)> {
     let mut found = Vec::<(usize, String)>::new();
     let mut is_open = false;

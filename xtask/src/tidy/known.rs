@@ -43,7 +43,8 @@ impl Known {
         Ok(known)
     }
 
-    /// Turns the breaches that no list has into errors, and those that a list has into notes.
+    /// Turns the breaches that no list has into errors, and the breaches that a list has into
+    /// notes.
     pub fn settle(&self, found: &mut Findings) {
         let breaches = std::mem::take(&mut found.breaches);
         let counts = count(&breaches);
@@ -108,7 +109,7 @@ impl Known {
     }
 }
 
-/// The lists that would name all of `breaches`, each behind its path.
+/// Returns the lists that would name all of `breaches`, each behind its path.
 pub fn lists(breaches: &[Breach]) -> String {
     let list = |(krate, counts): (&String, &Counts)| {
         format!("{}\n{}\n", file(krate).display(), print(counts))
@@ -116,7 +117,7 @@ pub fn lists(breaches: &[Breach]) -> String {
     count(breaches).iter().map(list).collect()
 }
 
-/// The list of the crate in the folder `krate`.
+/// Returns the list of the crate in the folder `krate`.
 fn file(krate: &str) -> PathBuf {
     let name = krate.strip_prefix("crates/").unwrap_or(krate).replace('/', "-");
     Path::new(FOLDER).join(format!("{name}.txt"))

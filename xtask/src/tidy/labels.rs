@@ -28,12 +28,12 @@ pub struct Edge {
     file: String,
     /// The functions, each with whether other code calls it.
     ends: Vec<(String, bool)>,
-    /// Whether a function both acquires and releases, and is both ends by itself.
+    /// Whether a function both acquires and releases, and so is both ends by itself.
     is_both: bool,
 }
 
-/// The edges of `house`: the inner modules of each module of edges. An inner module that has
-/// modules itself is no edge, but a group of edges.
+/// Returns the edges of `house`: the inner modules of each module of edges. An inner module that
+/// has modules itself is no edge, but a group of edges.
 pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
     let mut found = Vec::new();
     for (outer, _) in house.modules.iter().enumerate().filter(|(_, one)| one.name == layout::EDGES)
@@ -69,7 +69,7 @@ pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
     found
 }
 
-/// Whether a function modifies a word with `AcqRel`.
+/// Returns whether a function modifies a word with `AcqRel`.
 fn both_ends(item: &Item) -> bool {
     fn any(tokens: TokenStream) -> bool {
         tokens.into_iter().any(|token| match token {
@@ -150,7 +150,7 @@ pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
     }
 }
 
-/// The labels in a line of text: `SYNC[this]`.
+/// Returns the labels in a line of text: `SYNC[this]`.
 pub fn labels_in(line: &str) -> impl Iterator<Item = &str> {
     line.split("SYNC[").skip(1).filter_map(|rest| rest.split_once(']').map(|(label, _)| label))
 }
@@ -178,7 +178,7 @@ mod tests {
         assert!(found(quoted, "SYNC[b]").is_empty());
     }
 
-    /// The errors of a library with these edges, and this use of them.
+    /// Returns the errors of a library with these edges, and this use of them.
     fn of_edges(edges: &str, user: &str, protocol: &str) -> Vec<String> {
         let house = house::tests::house(&[
             ("lib.rs", "mod base; mod ring;"),

@@ -36,13 +36,13 @@ pub fn update(root: &Path) -> io::Result<()> {
     known.shrink(root, &found.breaches)
 }
 
-/// The lists that would name every breach in the project at `root`, each behind its path.
+/// Returns the lists that would name every breach in the project at `root`, each behind its path.
 pub fn breaches(root: &Path) -> io::Result<String> {
     let (found, _) = read_and_check(root)?;
     Ok(known::lists(&found.breaches))
 }
 
-/// Checks the project at `root`; the breaches are still to be compared with the lists.
+/// Checks the project at `root`. The caller compares the breaches with the lists.
 fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
     let files = read(root)?;
     let strays = text::Strays::of_this_machine(root);
@@ -87,7 +87,7 @@ fn read_and_check(root: &Path) -> io::Result<(Findings, known::Known)> {
     Ok((found, known))
 }
 
-/// The files of the project that are text.
+/// Returns the files of the project that are text.
 fn read(root: &Path) -> io::Result<Vec<File>> {
     let mut files = Vec::new();
     for path in workspace::files(root)? {

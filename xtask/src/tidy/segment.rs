@@ -36,7 +36,7 @@ type Field = (u64, String, String);
 /// Constants and structs by file, to look names up.
 struct World(BTreeMap<String, Code>);
 
-/// Finds tables of the page that are missing, or that say anything else than the code.
+/// Finds tables that the page lacks, and tables that differ from the code.
 pub fn check(files: &[File], found: &mut Findings) {
     let required = &layout::SEGMENT_TABLES;
     let world = World::read(files, required, found);
@@ -422,7 +422,7 @@ mod tests {
     const MARKERS: [&str; 3] =
         ["layout: a.rs Record", "constants: a.rs", "constants: a.rs LENGTH RUN"];
 
-    /// The errors of a page with three tables, in which `from` is replaced by `to`.
+    /// Returns the errors of a page with three tables, in which `from` is replaced by `to`.
     fn errors(from: &str, to: &str) -> String {
         let [record, all, some] = MARKERS.map(|marker| format!("<!-- {marker} -->"));
         let text = format!(
@@ -496,7 +496,7 @@ mod tests {
         assert!(world.layout("a.rs", "Other").unwrap_err().contains("no struct"));
     }
 
-    /// No row of the project's own page can be left out, and none of its numbers be another one.
+    /// The check finds each missing row of the project's own page, and each number that differs.
     #[test]
     fn each_number_of_the_page_is_checked() {
         let files = tidy::read(&workspace::root()).unwrap();

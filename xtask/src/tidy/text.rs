@@ -43,7 +43,8 @@ pub fn beginnings(krate: &Crate, found: &mut Findings) {
     }
 }
 
-/// Where comments and Markdown wrap, in columns. `cargo fmt` wraps code there, and no comments.
+/// Width at which comments and Markdown wrap, in columns. `cargo fmt` wraps code there, but no
+/// comments.
 const COLUMNS: usize = 100;
 
 /// Finds comments and Markdown that are too wide. Blocks of code, tables, drawings and words that
@@ -78,7 +79,7 @@ pub fn columns(file: &File, found: &mut Findings) {
 pub struct Strays(Vec<(String, &'static str)>);
 
 impl Strays {
-    /// The words that are always wrong, and the places where this machine keeps its copy.
+    /// Returns the words that are always wrong, and the places where this machine keeps its copy.
     pub fn of_this_machine(root: &Path) -> Self {
         let mut strays = Self::always();
         let here = "a file of the project names no place of one copy";

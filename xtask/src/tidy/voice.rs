@@ -13,7 +13,8 @@ use crate::findings::Findings;
 const BEGINNINGS: [&str; 2] = ["What ", "Whose "];
 /// The phrases, wherever they stand.
 const PHRASES: [&str; 5] = ["what of ", "the look before", "is to be ", "is to go ", "is to come "];
-/// A name that leads back to something; a word may follow where it counts ("that one thread").
+/// The phrase that refers back to a noun. It may precede a noun in which "one" is a number ("that
+/// one thread").
 const THAT_ONE: &str = "that one";
 
 /// Finds the dialect in the comments of `file`, which belongs to the innermost of the crates in
@@ -37,12 +38,12 @@ pub fn check(file: &File, folders: &[&str], found: &mut Findings) {
     }
 }
 
-/// The text of a line that is a comment.
+/// Returns the text of a line that is a comment.
 fn comment(line: &str) -> Option<&str> {
     Some(line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']).trim())
 }
 
-/// The phrases of the dialect in a line of a comment behind the line `before`.
+/// Returns the phrases of the dialect in a line of a comment behind the line `before`.
 fn dialect(before: &str, line: &str) -> Vec<&'static str> {
     let text = line.trim_start_matches(['-', '*', '|', ' ']);
     let is_new = before.ends_with(['.', ':', '|']) || text.len() < line.len();

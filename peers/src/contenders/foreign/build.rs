@@ -51,8 +51,8 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `build` unless the output is of the same digest. The stamp of an older build is removed
-/// first, so that a failed build leaves none.
+/// Runs `build` unless the output has this digest. The stamp of an older build is removed first, so
+/// that a failed build leaves none.
 pub fn unless_current(
     output: &Path,
     digest: &str,

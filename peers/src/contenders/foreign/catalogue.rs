@@ -1,6 +1,6 @@
 //! The contenders in other languages, by the kind of work that they do.
 //!
-//! Each has a name in its program, and a name in tables, to which the language is added.
+//! Each contender has a name in its program, and a name in tables, to which the language is added.
 
 use super::java::library_version;
 use super::request::{Form, Work};

@@ -5,11 +5,13 @@
 //! request it uses no processor time. If something is missing for a program, its contenders are
 //! left out.
 //!
-//! The threads of these contenders are pinned like all others: a core each, or all on the first two
-//! cores. Two things differ from the contenders in Rust. Each program measures the producer's or
-//! the handler's work by itself, because the same steps may take another time there. In Java at
-//! least 10,000 events of a stream precede the timed ones, so that both sides run compiled code; in
-//! an open loop these follow the same schedule.
+//! The threads of these contenders are pinned like all others: each to a core of its own, or all to
+//! the first two cores. Two things differ from the contenders in Rust:
+//!
+//! - Each program measures the producer's or the handler's work by itself, because the same steps
+//!   may take another time there.
+//! - In Java, at least 10,000 events of a stream precede the timed ones, so that both sides run
+//!   compiled code. In an open loop, these first events follow the same schedule.
 
 mod build;
 mod catalogue;

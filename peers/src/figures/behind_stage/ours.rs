@@ -51,7 +51,8 @@ pub fn second<L: GraphLayout>(capacity: usize, events: u64, every: u64, steps: u
         timing.produce(steps, |event| {
             tx.publish(|slot| *slot = event).expect("the ring is open");
             unhandled += 1;
-            // The clock starts at the first event, and the last events must not be left over.
+            // The first event is handled at once, because it starts the clock; the last events are
+            // handled even if there are fewer than `every`.
             if unhandled == every || event == events || event == 1 {
                 let done = first
                     .poll(every as usize, |event, _| sees_first.see(event))

@@ -1,8 +1,8 @@
 //! Timing and checks of a run, and the amounts, the same for every shape and every contender.
 //!
 //! Starting a thread takes as long as handing over thousands of events. So each producer first
-//! sends one event, and the clock starts when every stage has seen these. It stops when the last
-//! stage sees the last event.
+//! sends one event, and the clock starts when every stage has seen these first events. It stops
+//! when the last stage sees the last event.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -19,7 +19,7 @@ use super::run::{Folder, Roles};
 use super::task::{Role, RoleResult, Task, Work, now};
 use crate::measure::Values;
 
-/// Time for which iceoryx2's publisher waits, which has no bound of its own.
+/// Time limit for the wait of iceoryx2's publisher, which has no limit of its own.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two tries of a successor to take the place.
 const RETRY: Duration = Duration::from_micros(100);

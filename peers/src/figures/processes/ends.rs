@@ -26,7 +26,7 @@ pub type Megabyte = Words<131_072>;
 pub trait Link<E: Event> {
     type Tx;
     type Rx;
-    /// Whether the writer's end is dropped behind the last event, which ends the reader's stream.
+    /// Whether the writer's end is dropped after the last event, which ends the reader's stream.
     const CLOSES: bool = false;
     /// Makes the ring `name` of a run, in the measuring process.
     fn make(task: &Task, name: &str) -> RoleResult<()>;
@@ -62,7 +62,7 @@ pub trait Link<E: Event> {
 pub struct Ends {
     /// Makes the rings of a run, in the measuring process.
     pub make: fn(&Task) -> RoleResult<()>,
-    /// Makes what the roles need beside that, if they are threads of this process.
+    /// Completes the setup for roles that are threads of this process.
     pub prepare: fn(&Task) -> RoleResult<()>,
     /// Plays a role.
     pub play: fn(&Task) -> RoleResult<Values>,
@@ -124,7 +124,8 @@ fn open<E: Event, L: Link<E>>(control: &Control, rx: Option<&mut L::Rx>) {
     meet(control, 4);
 }
 
-/// Waits until processes have called this `count` times, with the caller.
+/// Waits until all processes together, the caller included, have called this function `count`
+/// times.
 pub fn meet(control: &Control, count: u64) {
     control.arrived().fetch_add(1, AcqRel);
     while control.arrived().load(Acquire) < count {
@@ -196,7 +197,7 @@ fn send_share<E: Event, L: Link<E>>(
     Ok(if second == 0 { vec![time] } else { Values::new() })
 }
 
-/// Receives the events of a fan-in. Each writer's come in order.
+/// Receives the events of a fan-in. The events of each writer come in order.
 fn receive_shares<E: Event, L: Link<E>>(
     spec: StreamSpec,
     mut rx: L::Rx,

@@ -1,10 +1,13 @@
 //! Processes beside threads, pipes, sockets, iceoryx2, Aeron and hand-made limits in a shared
 //! mapping.
 //!
-//! A run starts this program once for each role: writer and reader, on a core each as threads are.
-//! For measurements of threads, one process plays the same roles by the same code, on a thread
-//! each. All pages are touched and a lap of the ring is untimed. The reader checks order and sum. A
-//! stream ends when the writer sees in shared memory that the reader has finished.
+//! A run starts this program once for each role, writer and reader, and gives each process a core
+//! of its own, as threads have. For measurements of threads, one process plays the same roles by
+//! the same code, each on a thread.
+//!
+//! Before the timed events, all pages are touched, and a lap of the ring passes untimed. The reader
+//! checks order and sum. A stream ends when the writer sees in shared memory that the reader has
+//! finished.
 
 mod death;
 mod ends;
@@ -58,8 +61,8 @@ fn play(task: &Task) -> RoleResult<Values> {
 /// Size of the stack on which rings are made: slots of a megabyte pass over it.
 const STACK: usize = 64 << 20;
 
-/// Plays all roles of a run, on a thread each. A role that fails ends the process, and so the
-/// others.
+/// Plays all roles of a run, each on a thread. A role that fails ends the process, and so all other
+/// roles.
 fn play_threads(task: &Task) -> RoleResult<Values> {
     let ends = links::ends(&task.link, task.bytes).ok_or("no such link")?;
     thread::scope(|scope| {
@@ -342,7 +345,8 @@ fn death() -> Figure {
     figure("a killed reader, until the writer's call returns", "ns", contenders.into())
 }
 
-/// Returns the name of a contender whose call has only the end that the figure gives it.
+/// Returns the name of a contender whose call would wait on: the figure gives the call up after
+/// `patience`.
 fn given_up(patience: Duration) -> String {
     format!("iceoryx2, given up after {} s", patience.as_secs())
 }

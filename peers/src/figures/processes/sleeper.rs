@@ -103,7 +103,7 @@ fn sleep(task: &Task, fate: Fate, control: &Control) -> RoleResult<Values> {
     }
     drop(rx);
     control.left().store(1, Release);
-    // The measuring process takes an end before the stream for a failure.
+    // The measuring process would take an end before the stream for a failure.
     while control.begin().load(Acquire) == 0 {
         thread::sleep(Duration::from_micros(100));
     }

@@ -117,7 +117,7 @@ impl Percentiles {
 }
 
 impl Curve {
-    /// Returns the points nearest behind the percentiles of tables.
+    /// Returns the first point at or behind each percentile of the tables.
     fn marked(&self) -> Vec<(f64, Spread)> {
         let found = QUANTILES
             .iter()

@@ -233,7 +233,7 @@ impl Link<u64> for Notified {
     }
 }
 
-/// Makes a publisher that gives a sample up when the subscriber's buffer stays full for so long.
+/// Makes a publisher that gives a sample up when the subscriber's buffer stays full for `patience`.
 pub fn impatient(task: &Task, patience: Duration) -> RoleResult<Port<Publisher<Service, u64, ()>>> {
     let node = node(task)?;
     let service = declare::<u64>(&node, "there", task.work.ring())?.open_or_create()?;

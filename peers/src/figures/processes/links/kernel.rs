@@ -58,7 +58,8 @@ impl Bytes for Socket {
         loop {
             match UnixStream::connect(path) {
                 Ok(stream) => return Ok(stream),
-                // The reader does not listen yet. A reader that died ends the run.
+                // The reader does not listen yet, so the writer tries again. If the reader has
+                // died, the run ends.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -116,7 +117,7 @@ impl<E: Event, B: Bytes> Link<E> for B {
         tx.to.write_all(events.as_bytes()).expect("the other end is open");
     }
     fn stream(rx: &mut Self::Rx, events: u64, check: &mut Check) {
-        // Bytes of an event that is not whole yet stay in front.
+        // The bytes of an incomplete event stay at the front of the buffer.
         let mut have = 0;
         while check.seen() < events {
             let got = rx.from.read(&mut rx.events.as_mut_bytes()[have..]);

@@ -70,14 +70,14 @@ impl<E: Event> RingEnd<E> {
             unsafe { (*self.slot(seq).1.get()).fill(number) }
         }
     }
-    /// Calls `f` with the events that are there, up to an eighth of the ring, and releases them.
-    /// Returns their number.
+    /// Calls `f` with the available events, up to an eighth of the ring, and releases them. Returns
+    /// their number.
     #[inline(always)]
     fn poll(&mut self, mut f: impl FnMut(&E)) -> u64 {
         let begin = self.next;
         while self.next - begin <= self.capacity / 8 {
             let slot = self.slot(self.next);
-            // The stamp is the end of a run. An older lap's is smaller.
+            // The stamp is the end of a run. A stamp of an older lap is smaller.
             let end = slot.0.load(Acquire);
             if end <= self.next {
                 break;
