@@ -1,9 +1,10 @@
-//! A build that takes more memory than the system has left is refused before it allocates, and it
-//! allocates as much as the need that it states.
+//! The library refuses a build that takes more memory than the system has left, before the build
+//! allocates. A build that goes on allocates as much as the need that it states.
 //!
-//! The system says that it has little because a file of the test lies over `/proc/meminfo`, in a
-//! child with mounts of its own. So no test takes much memory, also if the refusal is broken. The
-//! file has a single test, because another one in the process would allocate meanwhile.
+//! In a child process with mounts of its own, a file of the test lies over `/proc/meminfo`, so that
+//! the system seems to have little memory. So no test takes much memory, even if the refusal is
+//! broken. The file has a single test, because another test in the process would allocate
+//! meanwhile.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
@@ -18,7 +19,7 @@ use slipring::{BuildError, Error, ErrorKind, Graph, Marks, MemoryLimit, MemorySh
 
 struct Counting;
 
-/// Bytes that were allocated since the last look, freed ones included.
+/// Bytes that were allocated since the last reading, freed ones included.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: each call is forwarded to the system allocator.
@@ -97,7 +98,7 @@ fn shortage(name: &str, built: Result<(), Error>) -> MemoryShortage {
     }
 }
 
-/// Runs where the system gives the answer of the file at `MEMINFO`.
+/// Runs in the child process, where the system's answer is the file at `MEMINFO`.
 fn child() {
     let says = |kib: u64| {
         fs::write(std::env::var(MEMINFO).unwrap(), format!("MemAvailable: {kib} kB\n")).unwrap();

@@ -1,4 +1,5 @@
-//! Panics of user drops do not leave a call that returns an error, and do not abort.
+//! If a drop of the user's panics, the panic does not leave a call that returns an error, and does
+//! not abort the process.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Cases where several features meet. Each of them once was a defect.
+//! Cases where several features meet. Each of these cases once was a defect.
 
 mod common;
 

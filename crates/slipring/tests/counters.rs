@@ -195,8 +195,8 @@ fn stages_that_share_threads_count_their_turns() {
     assert!(text.contains("`sleeps` ran 0.0") && text.contains(" turns on "), "{text}");
 }
 
-/// Stages that share threads, and the producer, wait for a stage on a thread of its own: the report
-/// says so of each of them.
+/// Stages that share threads, and the producer, wait for a stage on a thread of its own. The report
+/// says for each of them that it waited for that stage.
 #[test]
 fn a_report_says_who_waited_for_whom_on_shared_threads() {
     let _watched = crate::common::watched();

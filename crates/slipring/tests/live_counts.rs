@@ -92,7 +92,7 @@ macro_rules! publishes {
             let before = counts(&monitor, PRODUCER);
             assert!(before.0 <= events && events - before.0 < 1024, "{path}: {before:?}");
             assert!(before.1 <= batches && batches - before.1 < 1024, "{path}: {before:?}");
-            // The events are exact once a stage has handled them.
+            // The counts of events are exact once a stage has handled the events.
             while end.poll(usize::MAX, |_, _| ()).unwrap() != 0 {}
             assert_eq!(counts(&monitor, PRODUCER).0, events, "{path}");
         }
@@ -314,7 +314,8 @@ fn an_idle_handle_is_counted_whatever_it_reads_by() {
         .unwrap());
 }
 
-/// Threads that wait flush at the clock's first reading; strategies that never sleep do, too.
+/// A waiting thread flushes its counts at the clock's first reading, and so does a strategy that
+/// never sleeps.
 #[test]
 fn a_thread_that_waits_is_counted() {
     let _watched = crate::common::watched();

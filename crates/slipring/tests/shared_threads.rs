@@ -238,8 +238,8 @@ fn shard_keys() -> [u64; 2] {
     [0, 1].map(|shard| owners.iter().find(|owner| owner.0 == shard).unwrap().1)
 }
 
-/// A handler that publishes into its own ring: where the ring is full, its thread runs the stages
-/// behind, or is told that it waits for itself.
+/// A handler publishes into its own ring. If the ring is full, its thread runs the stages behind,
+/// or gets the error that it waits for itself.
 #[test]
 fn a_handler_that_waits_for_room_runs_other_stages() {
     let _watched = common::watched();
@@ -316,7 +316,7 @@ fn strategies_of_stages_that_share_threads_must_be_the_same() {
     );
 }
 
-/// A handler that counts, and tells at `idle` how many events it has handled.
+/// A handler that counts events, and reports at `idle` how many it has handled.
 struct Flushes<'a>(u64, &'a AtomicU64);
 
 impl ReadHandler<u64> for Flushes<'_> {
@@ -360,7 +360,7 @@ fn idle_is_called_behind_the_last_event() {
     }
 }
 
-/// A handler whose `idle` publishes into its own full ring is told that it waits for itself.
+/// A handler whose `idle` publishes into its own full ring gets the error that it waits for itself.
 #[test]
 fn an_idle_handler_that_waits_for_itself_is_told() {
     let _watched = common::watched();
@@ -467,7 +467,7 @@ fn a_fair_choice_finds_the_only_stage_that_is_ready() {
             .spawn_shared()
             .unwrap();
         *own.lock().unwrap() = Some(tx.clone());
-        // The ring is full when the last event has its echoes published.
+        // The ring is full when the echoes of the last event are published.
         tx.publish_all(0..64, |slot, i| *slot = if i == 63 { 20 } else { 0 }).unwrap();
         drop(tx); // The echo drops the other handle.
         assert_eq!(pipeline.join().unwrap().stage("behind").unwrap().events, 84);

@@ -349,7 +349,7 @@ fn beside_another_task(results: &Cell<u32>, first: impl Future<Output = ()>) -> 
 /// More results than one row may have, and fewer than [`SLOTS`].
 const READY: u32 = 2000;
 const SLOTS: usize = 2048;
-/// The most results in a row, and the fewest: a row of slow results ends early.
+/// The fewest and the most results in a row; a row of slow results ends early.
 const ROW: std::ops::RangeInclusive<u32> = 15..=511;
 
 fn ends_its_rows(seen: &[u32]) {

@@ -31,7 +31,7 @@ const TAKE: usize = 6;
 /// The stage behind the pool.
 const END: usize = 1;
 
-/// A segment with a pool of `workers`, and perhaps a stage behind it. No handle sleeps.
+/// Makes a segment with a pool of `workers`, and perhaps a stage behind it. No handle sleeps.
 fn segment(capacity: usize, workers: usize, end: bool, producers: usize) -> Arc<Segment> {
     waiting(capacity, workers, end, producers, Wait::BusySpin)
 }
@@ -61,7 +61,8 @@ fn waiting(
 }
 
 impl Segment {
-    /// Takes a free seat of the pool, or one whose worker left a chunk. `None`: all have owners.
+    /// Takes a free seat of the pool, or a seat whose worker left a chunk. Returns `None` if all
+    /// seats have owners.
     fn worker(&self, number: u32) -> Option<Worker> {
         let ring = self.attach(number);
         let seats = || ring.seats_of(0);
@@ -297,11 +298,12 @@ fn loom_twin_cell_alone() {
     caught("chunks::loom_a_worker_dies_when_its_chunks_head_is_lapped", "cell-alone", LOST);
 }
 
-/// A worker loses the race for two events to a worker that takes only the first. It dies before, or
-/// while it takes the second. The next worker takes its place.
+/// A worker loses the race for two events to a worker that takes only the first. It dies before it
+/// takes the second event, or while it does. The next worker takes its place.
 #[test]
 fn loom_a_worker_dies_after_a_lost_race() {
-    // Before the swap of the cell; before the idle bound; between begin and end of the next chunk.
+    // The worker dies before the swap of the cell, before the idle bound, or between the begin and
+    // the end of the next chunk.
     for stores in [4, 5, 8] {
         explore_unfenced(100, Some(1), move || {
             let segment = segment(2, 2, false, 1);

@@ -3,8 +3,8 @@
 //!
 //! Each model has two producers' seats and up to three threads, on rings of 1 to 4 slots. A process
 //! that dies and the processes that recover it run on one thread, one after the other, where only
-//! other parties race with them. Of a producer that dies, each event is its number times 100, plus
-//! the count of its events.
+//! other parties race with them. Each event of a producer that dies is `100 * number + count`, with
+//! the producer's number and the count of its events.
 
 use loom::thread;
 
@@ -25,7 +25,8 @@ const HELD_UP: Caught = Caught::Message("the stream is held up");
 
 type Raw = RawProducer<u64, InSegment<Interleaved>, Apart>;
 
-/// The events that a producer has published, and may have published when it died.
+/// The events that a producer has published, and the events that it may have published when it
+/// died.
 #[derive(Default)]
 struct Sent {
     sure: u64,
@@ -316,7 +317,8 @@ fn loom_two_processes_recover_a_producer() {
     });
 }
 
-/// A producer died, and its seat was taken. Its successor's claim stays, while the seat is settled.
+/// A producer died. A process recovers its seat while a successor takes the seat and claims; the
+/// recovery leaves the successor's claim alone.
 #[test]
 fn loom_a_seat_is_taken_during_a_recovery() {
     explore_unfenced(15, None, || {

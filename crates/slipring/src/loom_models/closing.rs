@@ -67,7 +67,8 @@ fn loom_a_ring_closes_while_a_producer_claims() {
     });
 }
 
-/// A stage looks for the end while a producer publishes, hears of the end, and intends no more.
+/// A stage looks for the end while a producer publishes. The producer hears of the end, and then
+/// stores no further intent.
 #[test]
 fn loom_a_producer_publishes_while_a_stage_looks_for_the_end() {
     explore(200, Some(3), || {
@@ -170,7 +171,8 @@ fn loom_the_last_producer_dies_while_it_leaves() {
                 });
                 segment.bytes.unlock(1);
                 segment.recover(4, 1);
-                // The first store settles the claim, and the second one says that it leaves.
+                // The producer's first store settles its claim, and the second one says that the
+                // producer leaves.
                 let ended = reader.try_batch(1).map(drop);
                 let closed = matches!(ended, Err(BatchError::Wait(WaitError::Closed)));
                 assert_eq!(closed, stores > 1, "the end of the last producer");
@@ -298,7 +300,8 @@ fn loom_a_stage_goes_on_among_tombstones() {
             if live { _ = claim.publish() } else { drop(claim) }
         }
         let mut first = segment.reader(5, 0);
-        // The stage holds both runs, and releases the first event. The boundary is behind all.
+        // The stage holds both runs, and releases the first event. The boundary lies behind both
+        // runs.
         first.try_batch(8).unwrap().hold();
         first.try_batch(8).unwrap().hold();
         first.release_until(1);
@@ -327,8 +330,8 @@ fn run_and_leave(segment: &Arc<Segment>, len: usize) -> impl FnOnce() + Send + '
     }
 }
 
-/// A stage waits behind a part of a run, in a closing ring with a first tap. The frontier that it
-/// goes by lies inside of the run.
+/// A stage waits behind a part of a run, in a closing ring with a first tap. The frontier that
+/// limits the stage lies inside of the run.
 #[test]
 fn loom_a_stage_waits_inside_of_a_run_of_a_closing_ring() {
     explore(300, Some(2), || {

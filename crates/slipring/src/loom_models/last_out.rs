@@ -1,5 +1,5 @@
-//! Models of the end of a ring whose producers leave and die: the last one that leaves closes, and
-//! the last one that dies, if that was declared.
+//! Models of the end of a ring whose producers leave and die. The last producer that leaves closes
+//! the ring; the last producer that dies closes it, too, if the ring declares that.
 //!
 //! The models have one or two producers, one stage, and up to three threads, on rings of 1 to 4
 //! slots. A process that dies and the process that recovers it run on one thread, because the
@@ -67,8 +67,8 @@ fn loom_a_producer_leaves_while_a_dead_one_is_recovered() {
     }
 }
 
-/// A producer has died, and another one died while it left as the last one. Two processes recover
-/// one of them each.
+/// A producer has died, and another one died while it left as the last producer. Two processes
+/// recover the dead ones, one each.
 #[test]
 fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     explore(100, Some(3), || {
@@ -93,8 +93,9 @@ fn loom_a_dead_leaver_is_recovered_beside_a_dead_producer() {
     });
 }
 
-/// The last producer dies after `stores` stores of leaving, while a stage waits for it that hears
-/// of deaths. If the producer had begun to leave, the stream ends, and the stage hears of no death.
+/// The last producer dies after `stores` stores of leaving, while a stage that hears of deaths
+/// waits for it. If the producer had begun to leave, the stream ends, and no call of the stage
+/// returns `PeerDead`.
 #[test]
 fn loom_the_death_of_a_leaver_is_not_told() {
     for stores in 0..5 {
@@ -120,8 +121,8 @@ fn loom_the_death_of_a_leaver_is_not_told() {
     }
 }
 
-/// One producer leaves, and the other dies after `stores` stores of a publication, where a death
-/// closes. Whichever comes first, the ring closes behind the published events.
+/// One producer leaves, and the other dies after `stores` stores of a publication, in a ring that a
+/// producer's death closes. Whichever comes first, the ring closes behind the published events.
 #[test]
 fn loom_the_last_producer_dies_and_closes() {
     for stores in 0..6 {
@@ -152,9 +153,9 @@ fn loom_the_last_producer_dies_and_closes() {
     }
 }
 
-/// A single producer dies after `stores` stores, where a death closes. A process recovers it, and
-/// dies after `recovered` stores. The next one repeats the recovery, while another one looks for
-/// the producer's place. The stage reads meanwhile.
+/// A single producer dies after `stores` stores, in a ring that its death closes. A process
+/// recovers it, and dies after `recovered` stores. The next process repeats the recovery, while
+/// another one looks for the producer's place. The stage reads meanwhile.
 fn a_single_producer_dies(stores: usize, recovered: usize, runs: &'static [usize]) {
     explore(12, Some(2), move || {
         let segment = Segment::produced(4, (1, OnDeath::Close), Wait::BusySpin);

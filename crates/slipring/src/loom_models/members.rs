@@ -46,7 +46,8 @@ impl Segment {
         self.attach(number).subscribe(0, start).expect("a free seat")
     }
 
-    /// Settles all that the process `dead` left, as a process does that holds the proof.
+    /// Settles every seat that the process `dead` left, as a process with the proof of the death
+    /// does.
     fn settle_member(&self, by: u32, dead: u32) {
         let ring = self.attach(by);
         (0..ring.seats()).for_each(|seat| ring.settle_seat(seat, dead));
@@ -274,8 +275,8 @@ fn loom_twin_dead_member_unnotified() {
     );
 }
 
-/// A stage behind the tap dies after `stores` stores, which may be an announcement. The next of its
-/// name changes the event, while a process joins.
+/// A stage behind the tap dies after `stores` stores, which may be an announcement. Its successor
+/// changes the event, while a process joins.
 fn a_passer_dies(stores: usize, least: usize) {
     explore(least, Some(3), move || {
         let segment = tapped(2, 1, &[Access::Write], Wait::BusySpin);

@@ -229,8 +229,8 @@ fn loom_twin_mirror_closed_seen_relaxed() {
     );
 }
 
-/// Shows two things after a completed put: the call `latest` finds a value, and so does an observer
-/// that begins at the oldest value.
+/// Shows that after a completed put the call `latest` finds a value, and that an observer that
+/// begins at the oldest value finds one, too.
 #[test]
 fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {

@@ -84,7 +84,8 @@ impl Segment {
         Segment::with(capacity, stages, (1, OnDeath::Tell), wait)
     }
 
-    /// A segment with two producers, whose deaths are settled and not told.
+    /// Makes a segment with two producers. The stages settle what a dead producer left, and no call
+    /// returns `PeerDead`.
     pub(super) fn shared(
         capacity: usize,
         stages: &[(Access, &[usize])],
@@ -118,7 +119,7 @@ impl Segment {
         Segment::declared(declaration, wait)
     }
 
-    /// A segment of one stage with producers whose deaths have an effect.
+    /// Makes a segment of one stage with producers whose deaths have an effect.
     pub(super) fn produced(
         capacity: usize,
         producers: (usize, OnDeath),
@@ -127,8 +128,8 @@ impl Segment {
         Segment::with(capacity, &[(Access::Read, &[], OnDeath::Wait)], producers, wait)
     }
 
-    /// A segment with two producers, whose deaths are settled and not told, and stages of any
-    /// delivery that read.
+    /// Makes a segment with two producers, as [`Segment::shared`] does, and stages of any delivery
+    /// that read.
     pub(super) fn shared_among(
         capacity: usize,
         stages: &[(StageDelivery, &[usize])],
@@ -156,7 +157,7 @@ impl Segment {
         })
     }
 
-    /// A segment whose processes never sleep, and so issue no fence.
+    /// Makes a segment whose processes never sleep, and so issue no fence.
     pub(super) fn unfenced(capacity: usize, stages: &[(Access, &[usize])]) -> Arc<Segment> {
         let stages: Vec<Stage> =
             stages.iter().map(|&(access, after)| (access, after, OnDeath::Wait)).collect();
@@ -171,7 +172,7 @@ impl Segment {
         self.attach_with(number, UNTIMED * 2)
     }
 
-    /// Takes the seat of a party for `number`. `None`: it has an owner.
+    /// Takes the seat of a party for `number`. Returns `None` if the seat has an owner.
     fn seated(&self, number: u32, party: usize) -> Option<SegmentRing<u64>> {
         let ring = self.attach(number);
         ring.seat(ring.seats_of(party).start).take(number).is_ok().then_some(ring)
@@ -183,7 +184,7 @@ impl Segment {
         unsafe { ring.producer() }
     }
 
-    /// Makes a producer that asks for deaths between any two polls of a wait.
+    /// Makes a producer that checks for dead processes between any two polls of a wait.
     pub(super) fn hasty_producer(&self, number: u32, party: usize) -> SegmentProducer<u64> {
         let ring = self.attach_with(number, Duration::ZERO);
         ring.seat(ring.seats_of(party).start).take(number).expect("a free seat");
@@ -191,7 +192,7 @@ impl Segment {
         unsafe { ring.producer() }
     }
 
-    /// Makes the producer of one of several seats. `None`: the seat has an owner.
+    /// Makes the producer of one of several seats. Returns `None` if the seat has an owner.
     pub(super) fn try_shared_producer(
         &self,
         number: u32,
@@ -235,7 +236,7 @@ impl Segment {
         unsafe { ring.reader(stage) }
     }
 
-    /// Makes a reader that asks for deaths between any two polls of a wait.
+    /// Makes a reader that checks for dead processes between any two polls of a wait.
     pub(super) fn hasty_reader(&self, number: u32, stage: usize) -> SegmentReader<u64> {
         let ring = self.attach_with(number, Duration::ZERO);
         ring.seat(stage).take(number).expect("a free seat");

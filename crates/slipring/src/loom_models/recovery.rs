@@ -47,8 +47,8 @@ fn loom_twin_seat_freed_relaxed() {
     caught("recovery::loom_a_seat_changes_its_owner", "seat-freed-relaxed", Caught::Race);
 }
 
-/// Takes the seat of a stage as a process does that finds it taken: recovers the owner if it is
-/// dead. The recoverer dies after `stores` stores.
+/// Takes the seat of a stage. If the seat has an owner, recovers that owner first, provided that it
+/// is dead. The recoverer dies after `stores` stores.
 fn take_over(segment: &Segment, number: u32, stores: usize) -> Option<SegmentWriter<u64>> {
     let ring = segment.attach(number);
     for _ in 0..2 {
@@ -175,7 +175,8 @@ fn loom_twin_failed_seen_relaxed() {
     caught("recovery::loom_a_failed_bit_is_seen_elsewhere", "failed-seen-relaxed", NO_REASON);
 }
 
-/// The stage for which the producer waits dies. The producer's wait ends as it was declared.
+/// The stage for which the producer waits dies. The producer's wait ends as the segment declares
+/// it.
 #[test]
 fn loom_a_producer_learns_of_a_death() {
     for on_death in [OnDeath::Tell, OnDeath::Fail] {
@@ -203,7 +204,7 @@ fn loom_a_producer_learns_of_a_death() {
 }
 
 /// The stage for which the producer waits leaves, and another process takes its seat. The producer
-/// takes no process for dead.
+/// does not take the process that left for dead.
 #[test]
 fn loom_a_process_that_leaves_is_not_dead() {
     explore(400, Some(3), || {

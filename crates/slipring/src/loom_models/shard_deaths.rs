@@ -28,7 +28,7 @@ fn event_of(shard: u32, seq: u64) -> u64 {
     (0..).map(|n| n << 8 | seq).find(of).expect("an event of each shard")
 }
 
-/// A segment of two slots: shards that write, and a stage behind them.
+/// Makes a segment of two slots, with shards that write, and a stage behind them.
 fn segment() -> Arc<Segment> {
     let stage = |name: &str, writes, delivery, after| {
         let (name, on_death) = (name.into(), OnDeath::Wait);
@@ -93,7 +93,7 @@ fn publish(tx: &mut SegmentProducer<u64>, events: &[u64]) -> usize {
     published
 }
 
-/// The first shard dies after `stores` stores. `shards` are those of the events.
+/// The first shard dies after `stores` stores. `shards` has the shard of each event.
 fn a_shard_dies(stores: usize, shards: [u32; 3], least: usize) {
     explore_unfenced(least, Some(3), move || {
         let events = [0, 1, 2].map(|seq| event_of(shards[seq], seq as u64));

@@ -1,5 +1,5 @@
 //! Models of a stage that writes and dies in the middle of a change of two words. Its successor
-//! repairs what may be half-written, or passes it over. A model's segment is that of
+//! repairs the event that may be half-written, or passes it over. A model's segment is that of
 //! [`processes`](super::processes).
 //!
 //! The models have three threads, of which one only waits, on rings of two slots.
@@ -47,8 +47,8 @@ fn read(reader: &mut SegmentReader<u64>, seen: &mut Vec<u64>) {
     }
 }
 
-/// A writer dies after `stores` stores, while a stage behind reads. Its successor passes over what
-/// may be half-written, or repairs it.
+/// A writer dies after `stores` stores, while a stage behind reads. Its successor passes over the
+/// event that may be half-written, or repairs it.
 fn a_writer_dies(stores: usize, passes: bool, least: usize) {
     explore_unfenced(least, None, move || {
         let segment = Segment::unfenced(2, &[(Access::Write, &[]), (Access::Read, &[0])]);

@@ -443,8 +443,8 @@ twins! {
 // Models of data edges (release stores with acquire loads) through a tap.
 
 /// Shows that a member directly behind the producer sees the content of published events. A
-/// producer issues a fence only when it checks the tap's members before it fills a slot again. That
-/// of this model fills each slot at most once, so it issues none.
+/// producer issues a fence only when it checks the tap's members before it fills a slot again. The
+/// producer of this model fills each slot at most once, so it issues none.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {

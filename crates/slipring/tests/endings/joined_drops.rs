@@ -138,7 +138,8 @@ fn a_drop_that_joins_tells_of_failures_and_halts() {
     });
 }
 
-/// A join tells its caller, so the drop tells nothing. A panic of `tell` is contained.
+/// A join returns the outcome to its caller, so the drop does not report it again. A panic of
+/// `tell` is contained.
 #[test]
 fn a_drop_that_joins_tells_once_and_survives_what_it_tells() {
     let _watched = crate::common::watched();
@@ -201,7 +202,7 @@ fn a_drop_that_joins_does_not_wait_for_readers_of_the_programs_own() {
     });
 }
 
-/// Of several stages on one thread, the one is named that has not ended.
+/// If several stages run on one thread, the error names the stage that has not ended.
 #[test]
 fn a_join_that_gives_up_names_the_stage_that_runs() {
     let _watched = crate::common::watched();

@@ -1,5 +1,6 @@
 //! The sequential oracle: a vector of cells, a position per stage, and a set of positions per pool.
-//! It is given each operation, and asserts its result. Positions are counted from the ring's first.
+//! A test applies each operation to the oracle, which asserts the operation's result. Positions are
+//! counted from the ring's first.
 
 use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 

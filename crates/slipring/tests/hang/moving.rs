@@ -1,5 +1,5 @@
 //! Waits for something that changes while they last: other producers take the slot that a handler
-//! waits for, so that the handler then waits for one that it holds itself.
+//! waits for, so that the handler then waits for a slot that it holds itself.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ enum Threads {
     Shared(usize),
 }
 
-/// Returns the error that the publications of the stage `a` get while the program's own thread
+/// Returns the error that the publications of the stage `a` get. Meanwhile the program's own thread
 /// publishes as well, as fast as it can.
 fn beside_another_producer(publication: Publication, threads: Threads, wait: Wait) -> WaitError {
     let own = Mutex::new(None::<SharedProducer<u64>>);
@@ -149,7 +149,8 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
             while behind.try_batch(4).map_or(0, |batch| batch.len()) < 4 {
                 std::thread::yield_now();
             }
-            // At once: the handler publishes as soon as it sees the first of them.
+            // All four are published at once, because the handler publishes as soon as it sees the
+            // first of them.
             tx.claim_n(4).unwrap().publish();
             while !waits.load(Ordering::Acquire) {
                 std::thread::yield_now();
@@ -194,8 +195,8 @@ impl ReadHandler<u64> for Idler<'_> {
     }
 }
 
-/// When the wait begins, no producer has claimed the awaited event. Once one has, the handler's own
-/// stage holds it.
+/// When the wait begins, no producer has claimed the awaited event. Once a producer has claimed it,
+/// the handler's own stage holds it.
 #[test]
 fn an_idle_handler_hears_of_an_event_that_it_holds_itself() {
     let _watched = crate::common::watched();
@@ -271,8 +272,8 @@ fn a_worker_that_waits_for_the_end_inside_a_colleagues_handler_gets_an_error() {
     }
 }
 
-/// A wait that times out names the stage that holds the ring by then, not the one that did when the
-/// wait began.
+/// A wait that times out names the stage that holds the ring by then, not the stage that did so
+/// when the wait began.
 #[test]
 fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
     let _watched = crate::common::watched();
@@ -296,8 +297,9 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(100));
-        // The other producer's slot is taken from under it, or it publishes and leaves one for the
-        // ring to wait for: `b` holds the next slot, and `a` no longer any.
+        // `a` now frees the one slot that `b` had released. Either this thread's publication takes
+        // that slot, or the other producer's does, and the thread that comes second has to wait. In
+        // both cases `b` holds the next slot, and `a` holds none.
         assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
         let mine = tx.try_publish(|_| ());
         match waiting.join().unwrap() {

@@ -208,7 +208,7 @@ fn every_strategy_hears_of_a_failure() {
     }
 }
 
-/// A request that a stage has skipped is answered by none, and the graph goes on.
+/// A request whose answering stage skips it gets no answer, and the graph goes on.
 #[test]
 fn a_skip_ends_the_wait_and_not_the_graph() {
     let _watched = crate::common::watched();

@@ -166,7 +166,7 @@ fn a_tap_without_members_does_not_gate() {
     drop(ring.tap(tap));
 }
 
-/// Each member gates the producer, and no longer after it has left.
+/// Each member gates the producer until the member leaves.
 #[test]
 fn the_slowest_member_holds_the_producer_until_it_leaves() {
     let _watched = crate::common::watched();

@@ -1,4 +1,4 @@
-//! One thread takes the value; others may look whether it is there.
+//! One thread takes the value; other threads may check whether it has come.
 fn main() {
     let (promise, mut answer) = slipring::promise();
     promise.fulfil(String::from("one")).unwrap();

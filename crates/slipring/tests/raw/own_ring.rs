@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use slipring::{ClaimError, ErrorKind, Graph, StartAt, Wait, WaitError};
 
-/// Runs a chain whose stage publishes into its own ring until that is full; returns the chain's
-/// error and that of the publication.
+/// Runs a chain whose stage publishes into its own ring until the ring is full. Returns the error
+/// of the chain and the error of the publication.
 fn publish_into_own_ring(
     shards: bool,
     pool: bool,

@@ -1,10 +1,10 @@
-//! Chunks that workers have left, by a death or otherwise: processes recover them and workers adopt
-//! them, and some of these die, too.
+//! Models of chunks that workers have left, because they died or dropped their handles. Processes
+//! recover such chunks, workers adopt them, and some of these processes and workers die, too.
 
 use super::*;
 
-/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next one begins
-/// again. Two workers look for the chunk, of which one has come since.
+/// A worker dies with a chunk. Its recoverer dies after `stores` stores, and the next recoverer
+/// begins again. Two workers look for the chunk; one of them has come since the death.
 #[test]
 fn loom_a_recoverer_dies() {
     for stores in [0, 1, 2] {
@@ -66,7 +66,8 @@ fn loom_a_recovery_is_repeated_late() {
     });
 }
 
-/// The same, step by step: the new owner has stored its bound, and has not swapped the cell yet.
+/// A late recovery, step by step: the new owner has stored its bound, and has not swapped the cell
+/// yet.
 #[test]
 fn loom_a_late_recovery_leaves_the_new_owner_alone() {
     for stores in 0..TAKE + 2 {
@@ -140,7 +141,7 @@ fn loom_twin_orphan_unreleased_of_cells() {
     caught("chunks::left::loom_a_worker_leaves_its_chunk", "orphan-unreleased", Caught::Race);
 }
 
-/// A worker leaves in the middle of a chunk, and dies at each step of that.
+/// A worker leaves in the middle of a chunk, and dies at each step of leaving.
 #[test]
 fn loom_a_worker_leaves_its_chunk() {
     for stores in [0, 1, 2, usize::MAX] {
@@ -158,7 +159,7 @@ fn loom_a_worker_leaves_its_chunk() {
                 handled.0[batch.first_seq() as usize].fetch_add(1, Ordering::Relaxed);
                 batch.release_front(1);
                 drop(batch);
-                // A death in the drop leaves nothing that is dropped twice.
+                // A worker that dies in its drop drops nothing twice.
                 let mut one = Some(one);
                 lives(stores, || drop(one.take()));
                 segment.settle(2);
