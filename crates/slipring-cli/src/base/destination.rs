@@ -42,14 +42,14 @@ enum Identity {
 /// The channel by which the content reaches the file.
 #[derive(Debug)]
 enum Channel {
-    /// Through this process's standard output, which is the same file.
+    /// The file is this process's standard output, and the content goes through that stream.
     Stdout,
-    /// Through this process's standard error, which is the same file.
+    /// The file is this process's standard error, and the content goes through that stream.
     #[cfg_attr(not(unix), expect(dead_code, reason = "no file is known to be the same there"))]
     Stderr,
-    /// Through this descriptor of a pipe or device.
+    /// The file is a pipe or device, and the content goes through this descriptor.
     Stream(File),
-    /// To a regular file. A new file has no descriptor yet; a deleted file has no path.
+    /// The file is a regular one. A new file has no descriptor yet; a deleted file has no path.
     Regular { path: Option<PathBuf>, existing: Option<File> },
 }
 

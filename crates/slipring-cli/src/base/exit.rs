@@ -63,7 +63,7 @@ pub fn refused(error: &clap::Error) -> Error {
     usage(format!("{message}; see `{help}`"))
 }
 
-/// Joins errors in one line, with the highest of their exit codes. Without errors there is none.
+/// Joins errors in one line, with the highest of their exit codes. Without errors, succeeds.
 pub fn join(errors: Vec<Error>) -> Result<(), Error> {
     let Some(code) = errors.iter().map(code).max() else { return Ok(()) };
     match <[Error; 1]>::try_from(errors) {

@@ -1,5 +1,5 @@
 //! Models of pools between processes: chunks that workers take by cells, and deaths of workers.
-//! `left.rs` has the chunks that a worker has left. A model's segment is that of
+//! `left.rs` has the chunks that a worker has left. Each model uses the segment of
 //! [`processes`](super::processes).
 //!
 //! The models have up to three threads, a pool of two or three workers, mostly a stage behind it,

@@ -1,5 +1,5 @@
 //! Models of taps between processes: members that die while they join, read or leave, and processes
-//! that recover them. A model's segment is that of [`processes`](super::processes).
+//! that recover them. Each model uses the segment of [`processes`](super::processes).
 //!
 //! The models have up to three threads, on rings of one or two slots.
 

@@ -1,5 +1,5 @@
 //! Models of a stage that writes and dies in the middle of a change of two words. Its successor
-//! repairs the event that may be half-written, or passes it over. A model's segment is that of
+//! repairs the event that may be half-written, or passes it over. Each model uses the segment of
 //! [`processes`](super::processes).
 //!
 //! The models have three threads, of which one only waits, on rings of two slots.

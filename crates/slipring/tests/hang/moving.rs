@@ -297,9 +297,9 @@ fn a_claim_that_times_out_names_the_stage_that_is_behind_now() {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_millis(100));
-        // `a` now frees the one slot that `b` had released. Either this thread's publication takes
-        // that slot, or the other producer's does, and the thread that comes second has to wait. In
-        // both cases `b` holds the next slot, and `a` holds none.
+        // `a` now frees the one slot that `b` has released. Either this thread's publication or the
+        // other producer's takes that slot, and the second of the two finds the ring full. In both
+        // cases `b` holds the next slot, and `a` holds none.
         assert_eq!(first.poll(4, |_, _| ()).unwrap(), 4);
         let mine = tx.try_publish(|_| ());
         match waiting.join().unwrap() {

@@ -1,8 +1,8 @@
 //! A bounded blocking queue: a circular array, one lock, and two conditions.
 //!
-//! It is built like Java's `ArrayBlockingQueue`, the usual rival of rings in publications. Each
-//! operation takes the one lock, moves one item, and wakes at most one waiting thread. There are no
-//! batches, no spinning, and no atomics of its own.
+//! The queue is built like Java's `ArrayBlockingQueue`, the usual rival of rings in publications.
+//! Each operation takes the one lock, moves one item, and wakes at most one waiting thread. The
+//! queue has no batches and no atomics, and does not spin.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -60,8 +60,8 @@ impl<T> BlockingQueue<T> {
         items.append(item);
         let wakes = take_one(&mut items.takers);
         drop(items);
-        // After the unlock, so that the woken thread finds the lock free. In Java a signal under
-        // the lock has the same effect: it moves the thread to the queue of the lock.
+        // The wake comes after the unlock, so that the woken thread finds the lock free. In Java a
+        // signal under the lock has the same effect: it moves the thread to the queue of the lock.
         if wakes {
             self.not_empty.notify_one();
         }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use slipring::{Graph, Producer, Reader, Wait};
 use slipring_machine::{Clock, allowed_cpus, pin};
 
-/// Trips before the measured ones, in which the threads start and the caches fill.
+/// Trips before the measured trips, in which the threads start and the caches fill.
 const WARM_UP: u64 = 100;
 /// Number of polls between two checks whether the other thread has ended.
 const POLLS: u32 = 1024;
@@ -50,8 +50,8 @@ pub fn by_atomics(pair: Pair, trips: u64) -> Result<Vec<u64>> {
 
 /// Measures round trips by two rings.
 pub fn by_rings(pair: Pair, trips: u64) -> Result<Vec<u64>> {
-    // Built before the threads are bound, because the library counts the CPUs that it may use.
-    // A thread that shares its CPU yields after each poll, as with words.
+    // The rings are built before the threads are bound, because the library counts the CPUs that it
+    // may use. A thread that shares its CPU yields after each poll, as with words.
     let wait = if pair.is_shared() { Wait::Yielding { spins: 0 } } else { Wait::BusySpin };
     let ((to_far, at_far), (to_near, at_near)) = (ring(&wait)?, ring(&wait)?);
     between(pair, trips, Rings(to_far, at_near), Rings(to_near, at_far))
@@ -78,7 +78,7 @@ fn between(pair: Pair, trips: u64, near: impl Ends, far: impl Ends) -> Result<Ve
         let answered = answering.join().map_err(|_| anyhow!("the answering thread panicked"));
         match (asked.and_then(|asked| asked), answered.and_then(|answered| answered)) {
             (Ok(times), Ok(())) => Ok(times),
-            // The first thread that failed has ended the other one, whose error only says so.
+            // The first thread that failed has ended the other thread, whose error says only that.
             (Err(error), Err(_)) if !error.is::<Ended>() => Err(error),
             (_, Err(error)) | (Err(error), _) => Err(error),
         }
@@ -171,7 +171,8 @@ impl Ends for Words<'_> {
 
     fn receive(&mut self) -> Result<u64> {
         loop {
-            // Read before the polls, so that they still find a number that was sent before the end.
+            // The flag is read before the polls, so that they still find a number that was sent
+            // before the end.
             let ended = self.receives.ended.0.load(Ordering::Acquire);
             for _ in 0..POLLS {
                 let number = self.receives.word.load(Ordering::Acquire);

@@ -17,7 +17,7 @@ use super::figures::Figures;
 use super::placement::Placement;
 use super::reader::{self, Cold, READY, Task, Times};
 
-/// Blocks that both ends exchange before the measured ones.
+/// Blocks that both ends exchange before the measured blocks.
 const WARM_UP: usize = 3;
 
 /// One thing that is measured: a way, on two cores, with blocks of one size.
@@ -80,8 +80,8 @@ impl Setup {
             let mut cold = Cold::new(task.cold);
             for number in 0..task.blocks {
                 let at = writer.write(&mut |block| reader::fill(block, number))?;
-                // With one thread, the caches are made cold between writing and reading, which is
-                // no part of the exchange.
+                // With one thread, the caches are made cold between writing and reading. That is no
+                // part of the exchange.
                 cold.work();
                 written.push(if task.cold.is_some() { now() } else { at });
                 reader::read_one(&mut *reader, number, task.words, &mut times)?;

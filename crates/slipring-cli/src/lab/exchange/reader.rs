@@ -94,8 +94,8 @@ pub fn read_one(
     Ok(())
 }
 
-/// Fills a block with ones; the first word holds the block's number plus one, so that the reader
-/// takes no old block for a new one.
+/// Fills a block with ones. The first word holds the block's number plus one, so that the reader
+/// does not take an old block for a new one.
 pub fn fill(block: &mut [u64], number: usize) {
     block.fill(1);
     block[0] = number as u64 + 1;
