@@ -193,8 +193,8 @@ mod linux {
                         }
                     }
                     number => {
-                        // Cleared before the poll in the next round: the other order could lose a
-                        // signal.
+                        // The descriptor is cleared before the poll in the next round: the other
+                        // order could lose a signal.
                         let source = &mut sources[number as usize];
                         source.wakes += u64::from(source.ready.clear()?);
                         source.poll = source.open;

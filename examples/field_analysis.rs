@@ -110,7 +110,7 @@ mod linux {
                 bail!("step {seq} is against theory: {measures:?}");
             }
             pause(Duration::from_millis(args.hold), &interrupted);
-            // After a kill before this line, the block comes again.
+            // If the process is killed before this line, the block comes again.
             batch.release();
             count += 1;
             worst = worst.max(error.abs());

@@ -131,7 +131,8 @@ fn a_bad_field_spoils_its_reading_only() {
     );
 }
 
-/// The same rows as R, pandas and spreadsheets of several countries write them.
+/// The same rows give one journal in every form in which R, pandas and spreadsheets of several
+/// countries write them.
 #[test]
 fn dialects_of_csv_give_the_same_journal() {
     let header = HEADER.trim_end();

@@ -141,7 +141,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     bar.finish_and_clear();
 
-    // Saved before the tables are printed. Values that cannot be saved are printed.
+    // The values are saved before the tables are printed. Values that cannot be saved are printed.
     let values = report::json(&series)?;
     let saved = json.map_or(Ok(()), |json| json.save(&values));
     let smoke = if args.smoke { "; smoke run: the figures mean nothing" } else { "" };

@@ -32,7 +32,8 @@ const ANSWERS: [&str; 7] = [
     "ns ",
 ];
 
-/// Held by a test whose runs build the contenders: two builds at once would share their output.
+/// A test whose runs build the contenders holds this lock: two builds at once would share their
+/// output.
 static BUILDS: Mutex<()> = Mutex::new(());
 
 fn peers() -> Command {

@@ -1,6 +1,7 @@
 //! The workspace's root, its files, and a few facts from its manifests.
 //!
-//! Hand-made: `cargo metadata` would build an index of all dependencies for six lines of manifests.
+//! This is hand-made: `cargo metadata` would build an index of all dependencies for six lines of
+//! manifests.
 
 use std::{
     env, fs, io,

@@ -89,7 +89,7 @@ fn run() -> Result<ExitCode> {
                 let written = answer.print().and_then(|()| io::stdout().flush());
                 console::stdout_result(written).map(|()| ExitCode::SUCCESS)
             }
-            // Without a command, the help is what says what to do.
+            // Without a command, the program prints its help, which says what to do.
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 console::print_error(&answer.render().to_string());
                 Ok(ExitCode::from(exit::USAGE))

@@ -380,7 +380,8 @@ fn a_killed_run_leaves_the_old_file_and_no_temporary_file() {
         .arg(&new)
         .spawn()
         .unwrap();
-    // Usually long enough for the measurement to begin; the test also holds before that.
+    // The pause is usually long enough for the measurement to begin; the test also holds before
+    // that.
     thread::sleep(Duration::from_millis(300));
     child.kill().unwrap();
     child.wait().unwrap();

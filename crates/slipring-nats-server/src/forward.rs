@@ -22,7 +22,7 @@ use crate::{
 const CHUNK: usize = 64 * 1024;
 /// Bytes in a queue past which its reader waits.
 const QUEUE: u64 = 4 << 20;
-/// The same while the direction is held.
+/// Bytes in a queue past which its reader waits while the direction is held.
 const HELD: u64 = 256 << 20;
 
 /// Starts the threads of a connection.

@@ -23,9 +23,9 @@ const PORTS: usize = 5;
 
 /// A running server, or a killed one that can be started again.
 ///
-/// Dropping it kills the process and deletes the folder, unless [`Options`] say otherwise. If the
-/// test process is killed itself, a shell that waits for its end kills the server; the folder is
-/// left.
+/// Dropping the handle kills the process and deletes the folder, unless [`Options`] say otherwise.
+/// If the test process itself is killed, a shell that waits for the test process's end kills the
+/// server; the folder is left.
 ///
 /// ```no_run
 /// use slipring_nats_server::{Client, Options, Server};

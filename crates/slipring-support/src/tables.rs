@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-/// Width from which on cells are broken into lines; words would be broken in narrower ones.
+/// Least width at which cells are broken into lines; narrower cells would break words.
 const NARROWEST: usize = 24;
 
 /// Renders a Markdown table whose first column names the rows. The other columns are aligned to the
@@ -19,7 +19,7 @@ pub fn markdown(header: &[String], rows: &[Vec<String>], width: Option<usize>) -
             let line = table.lines().next().unwrap_or_default();
             width.is_none_or(|width| line.chars().count() <= width)
         };
-        // At least one column, even where it does not fit.
+        // A table has at least one column beside the names, even where that does not fit.
         let (end, mut table) = (begin + 1..=header.len())
             .rev()
             .map(|end| (end, columns(header, rows, begin, end)))

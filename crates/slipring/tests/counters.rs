@@ -146,7 +146,7 @@ fn a_pool_behind_many_producers_samples_latencies() {
         .read_pool("pool", 2, |_| |_, _| ())
         .run_shared(|p| {
             let mut other = p.clone();
-            // Enough events that workers lose races for the last available one.
+            // There are enough events that workers lose races for the last available one.
             for i in 0..if cfg!(miri) { 100 } else { 5_000 } {
                 p.publish(|slot| *slot = i)?;
                 other.publish(|slot| *slot = i)?;

@@ -14,7 +14,7 @@ use slipring::{BatchError, ConflateError, Graph, Mirror, StartAt, Wait};
 struct Counting;
 
 const CAPACITY: u64 = 1024;
-/// Number of events: a million counted ones, and the uncounted first and last.
+/// Number of events: a million counted events, and the uncounted first and last events.
 const EVENTS: u64 = 1_000_000 + 3 * CAPACITY;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);

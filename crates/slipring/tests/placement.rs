@@ -349,7 +349,7 @@ fn an_error_that_panics_in_its_text_and_its_drop_is_contained() {
     assert!(problem(&error).contains("the text of the placement's error panicked"), "{error}");
 }
 
-/// A machine of any number of cores has threads that outnumber those of the placement.
+/// On a machine of any number of cores, the graph's threads outnumber the cores of the placement.
 #[test]
 fn waits_and_warnings_count_the_cores_of_the_placement() {
     let _watched = crate::common::watched();

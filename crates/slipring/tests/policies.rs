@@ -19,8 +19,8 @@ fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()
 }
 
 /// Runs a stage that fails at each event of `fails` the given number of times, in batches of at
-/// most `batch` events. Returns the events that it saw, those that the stage behind it saw, and the
-/// outcome.
+/// most `batch` events. Returns the events that the stage saw, the events that the stage behind it
+/// saw, and the outcome.
 fn run_with_retries(
     fails: &[(u64, u32)],
     batch: usize,

@@ -153,7 +153,7 @@ fn a_producer_that_waits_for_room_runs_stages() {
     }
 }
 
-/// A handler that blocks keeps one thread; the other stages run on the others.
+/// A handler that blocks keeps one thread; the other stages run on the other threads.
 #[test]
 fn a_stage_that_blocks_does_not_hold_up_the_others() {
     let _watched = common::watched();
@@ -265,7 +265,7 @@ fn a_handler_that_waits_for_room_runs_other_stages() {
             }
             drop(tx);
             own.lock().unwrap().take();
-            // The stage ends well, or was told that only its own thread could make the room.
+            // The stage ends well, or gets the error that only its own thread could make the room.
             if let Err(error) = pipeline.join() {
                 assert_eq!(error.stage(), Some("echo"), "{error}");
             }
@@ -278,7 +278,8 @@ fn failures_follow_their_policies() {
     let _watched = common::watched();
     common::quiet();
     for threads in [1, 2, 3] {
-        // A retry repeats as many events as the stage holds, so the handler counts those that fail.
+        // A retry repeats as many events as the stage holds, so the handler counts the events that
+        // fail.
         let (mut seen, mut failed) = (Vec::new(), None);
         let done = ring(16, || 0u64)
             .threads(threads)
@@ -557,7 +558,7 @@ fn a_handlers_call_with_a_deadline_runs_slow_stages() {
             .run(|tx| {
                 for _ in 0..3 {
                     tx.publish(|_| ())?;
-                    // The calling thread runs no stage meanwhile.
+                    // Meanwhile the calling thread runs no stage.
                     is_done.recv_timeout(Duration::from_secs(60)).expect("the handler ends");
                 }
                 Ok(())

@@ -193,8 +193,8 @@ fn chain(
     chain
 }
 
-/// Runs one producer: claims of 1 to 3 slots, some of them dropped or forgotten. Returns the number
-/// of published events, and the sum of their offsets.
+/// Runs one producer, which makes claims of 1 to 3 slots, some of them dropped or forgotten.
+/// Returns the number of published events, and the sum of their offsets.
 fn produce(
     tx: &mut SharedProducer<Ev>,
     mut dice: Dice,

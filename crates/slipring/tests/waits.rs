@@ -82,7 +82,7 @@ fn ping_pong(
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
     let until = Instant::now() + time;
-    // From 0 to twice the time of a wake-up, mostly near it.
+    // Gaps last from 0 to twice the time of a wake-up, mostly near that time.
     let gap = move |random: &mut fastrand::Rng| match random.u32(..4) {
         0 => Duration::ZERO,
         1 => wake.mul_f64(2.0 * random.f64()),

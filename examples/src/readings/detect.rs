@@ -94,8 +94,8 @@ impl Spread {
 /// The readings of the last 14 days of one dimension of one station.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// Times of the older half, the oldest last, each with the spread of its reading and all newer
-    /// ones of this half.
+    /// Times of the older half, the oldest last. Beside each time stands the spread of its reading
+    /// and all newer readings of this half.
     older: Vec<(i64, Spread)>,
     /// Times and readings of the newer half, in order.
     newer: Vec<(i64, f64)>,

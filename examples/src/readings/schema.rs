@@ -62,7 +62,7 @@ impl Schema {
     /// - A needed column is missing or there twice.
     ///
     /// If there are several delimiters to choose from, the error is for the delimiter with which
-    /// the header has most needed columns, otherwise most columns.
+    /// the header has the most needed columns; among equals, the most columns.
     pub fn from_header(text: &[u8], options: &Options) -> Result<Self> {
         let mut best: Option<((usize, usize), anyhow::Error, u8)> = None;
         for delimiter in options.delimiter.map_or(DELIMITERS.to_vec(), |given| vec![given]) {

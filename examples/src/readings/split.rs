@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn many_quotes_that_are_never_closed_end_the_search() {
-        // Read from the beginning of any line, the last quote of the text is open.
+        // If a reader begins at any line, the last quote of the text is open.
         let text = "\"x,y\"z,\"w\n".repeat(MAX_UNCLOSED as usize);
         let mut records = Records::new(text.as_bytes(), 0, b',');
         for line in 1..=u64::from(MAX_UNCLOSED) {

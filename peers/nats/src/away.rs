@@ -26,8 +26,8 @@ const CAUGHT_UP: u64 = RATE / 20;
 /// Time limit of the whole.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Kills the server under load, and starts it again. The rate is that of acknowledged events, from
-/// the first acknowledgement until the sink has caught up.
+/// Kills the server under load, and starts it again. The rate counts acknowledged events, from the
+/// first acknowledgement until the sink has caught up.
 pub fn measure(bench: &mut Bench) -> BenchResult<Vec<(&'static str, f64)>> {
     let (name, away) = (bench.name(), bench.amounts.away);
     let sink = Sink::to(bench.at(), &name)

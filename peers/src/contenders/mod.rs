@@ -31,7 +31,7 @@ pub struct StreamSpec {
 }
 
 impl StreamSpec {
-    /// Returns the number of events in the lap before the timed ones: whole batches.
+    /// Returns the number of events in the lap before the timed events: whole batches.
     fn warm_up(&self) -> u64 {
         (self.ring as u64).next_multiple_of(self.batch)
     }
@@ -48,7 +48,7 @@ pub struct Sides<S, C, R> {
     pub send: S,
     /// Runs after the last event.
     pub close: C,
-    /// Receives and checks so many events.
+    /// Receives and checks this number of events.
     pub receive: R,
 }
 

@@ -140,9 +140,9 @@ enum Ended {
 /// The limit of a test.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// On the time that the test takes.
+    /// The limit is on the time that the test takes.
     Total(Duration),
-    /// On the time without progress.
+    /// The limit is on the time without progress.
     Quiet(Duration),
 }
 

@@ -1,9 +1,10 @@
 //! Ordering mutation: each run weakens one Acquire, Release or fence of the library, or exchanges
 //! two statements, and runs the tests that could notice.
 //!
-//! Hand-made: no mutation tool knows the orderings of atomics. The models judge a mutant; where no
-//! model sees the change, other tests do ([`sites::Asked`]). A mutant that no test kills is an edge
-//! that no test checks, and needs an explanation in `crates/slipring/mutants.allow` ([`allow`]).
+//! The run is hand-made: no mutation tool knows the orderings of atomics. The models judge a
+//! mutant; where no model sees the change, other tests do ([`sites::Asked`]). A mutant that no test
+//! kills shows an edge that no test checks, and needs an explanation in
+//! `crates/slipring/mutants.allow` ([`allow`]).
 
 pub mod allow;
 mod judge;

@@ -95,7 +95,7 @@ impl Strays {
     }
 
     fn always() -> Self {
-        // Written in halves, or this file would find itself.
+        // The text is written in halves, or the check would find it in this file.
         let private = "a path of one machine";
         let halves = [
             ("/ho", "me/", private),

@@ -74,7 +74,7 @@ pub fn parse(text: &str) -> Result<Record> {
         ),
         _ => bail!("is damaged: it has no valid version; measure again"),
     }
-    // Parsed from the text, not from the value, so that the error names the line.
+    // The record is parsed from the text, not from the value, so that the error names the line.
     let record: Record = serde_json::from_str(text).context("is damaged: measure again")?;
     check(&record)?;
     Ok(record)
@@ -110,7 +110,8 @@ fn check(record: &Record) -> Result<()> {
                     known == (&of.unit, of.better),
                     "is damaged: `{name}` has two units of `{metric}`"
                 );
-                // Far enough from the largest number that no sum or scale of a plot overflows.
+                // 1e100 is far enough from the largest number that no sum or scale of a plot
+                // overflows.
                 let all = of.values.iter();
                 ensure!(
                     all.clone().all(|value| value.abs() < 1e100),

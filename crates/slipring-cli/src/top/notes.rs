@@ -303,7 +303,7 @@ impl About<'_> {
                     HumanCount(stage.lag),
                     again(),
                     match stage.on_death {
-                        // Only the death of producers closes.
+                        // Only the death of a producer can close a ring.
                         OnDeath::Wait | OnDeath::Close => "",
                         OnDeath::Tell => "; the parties that wait are told",
                         OnDeath::Fail => "; the ring fails when a party waits for it",

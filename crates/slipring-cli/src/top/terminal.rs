@@ -89,7 +89,8 @@ impl Restore {
 
 /// A terminal that shows the screen, until the value is dropped (I1).
 pub(super) struct Screen {
-    /// Never dropped, because its drop would print an error to a terminal that has gone.
+    /// The value is never dropped, because its drop would print an error to a terminal that has
+    /// gone.
     drawn: ManuallyDrop<Terminal<TermionBackend<Stdout>>>,
     /// Size for which the cells were drawn.
     area: Rect,

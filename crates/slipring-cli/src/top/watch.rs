@@ -29,7 +29,7 @@ impl<'a> Watch<'a> {
         Watch { segment, interval, left, name: String::new(), history: History::default() }
     }
 
-    /// Looks at the segment. The error is that of a first look (I2 of `top`).
+    /// Looks at the segment. If the first look fails, its error ends the command (I2 of `top`).
     pub fn look(&mut self) -> Result<Look, SegmentError> {
         let result = words::inspect(self.segment);
         self.left -= 1;

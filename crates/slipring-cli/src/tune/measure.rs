@@ -52,7 +52,8 @@ struct Event<const WORDS: usize> {
 /// Sizes of events that can be measured, in bytes.
 pub const SIZES: [usize; 9] = [8, 16, 32, 64, 128, 256, 512, 1024, 4096];
 
-/// Returns the measured size for events of so many bytes: the next larger one.
+/// Returns the size at which events of `bytes` bytes are measured: that size or the next larger one
+/// of [`SIZES`].
 pub fn measured_size(bytes: usize) -> Option<usize> {
     SIZES.into_iter().find(|size| *size >= bytes)
 }

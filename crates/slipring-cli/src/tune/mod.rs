@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<()> {
     let [mut best, mut usual] =
         [&chosen, &default].map(|of| Measured { candidate: of.clone(), outcomes: Vec::new() });
     for round in 0..final_rounds {
-        // In turns: the order changes from round to round.
+        // The two candidates take turns: the order changes from round to round.
         for which in [round % 2, (round + 1) % 2] {
             let measured = if which == 0 { &mut best } else { &mut usual };
             measured.outcomes.push(run(&measured.candidate, rounds + round)?);

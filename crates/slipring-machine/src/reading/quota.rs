@@ -31,7 +31,7 @@ pub fn read(files: &Files<'_>) -> Result<Option<Quota>, MachineError> {
             }
         }
     }
-    // Exact, where a division would round: a/b < c/d if a*d < c*b.
+    // The products are exact, where a division would round: a/b < c/d if a*d < c*b.
     let product =
         |one: &Quota, other: &Quota| u128::from(one.time_us) * u128::from(other.period_us);
     Ok(quotas.into_iter().min_by(|one, other| product(one, other).cmp(&product(other, one))))

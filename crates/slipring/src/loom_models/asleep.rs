@@ -1,5 +1,6 @@
-//! Compares the parties (stages and producers) that a deadlock leaves asleep with those that a test
-//! names. The test passes only if the model ends in a deadlock, and exactly these are asleep.
+//! Compares the parties (stages and producers) that a deadlock leaves asleep with the parties that
+//! a test names. The test passes only if the model ends in a deadlock, and exactly the named
+//! parties are asleep.
 
 use std::panic;
 use std::sync::Once;

@@ -56,8 +56,8 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Of two producers, the one that drops its handle last closes the ring. It stores the ring's final
-/// position, which is behind all events of both.
+/// The producer that drops its handle last, of two, closes the ring. It stores the ring's final
+/// position, which is behind all events of both producers.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {

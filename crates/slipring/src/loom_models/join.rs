@@ -351,8 +351,8 @@ fn loom_a_worker_joins_where_one_left() {
             .unwrap();
         };
         // The reader `end` polls after the thread of the worker `third` has ended, so it sees the
-        // accesses of `third`. By joining, `third` must acquire those of the worker `second`, with
-        // which the reads of `end` could race otherwise.
+        // accesses of `third`. By joining, `third` must acquire the accesses of the worker
+        // `second`; otherwise the reads of `end` could race with these.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

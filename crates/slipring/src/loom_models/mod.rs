@@ -22,8 +22,8 @@
 //!   Each twin fails under its model's limit, too.
 //! - **Data edges.** A data edge is a release store with the acquire loads that read its value. Its
 //!   model runs under [`explore_unfenced`], which asserts that at most one thread issues `SeqCst`
-//!   fences; those of data edges through a tap (`tap.rs`) run under `explore`. PROTOCOL.md explains
-//!   this ("Unfenced models").
+//!   fences. The models of data edges through a tap (`tap.rs`) run under `explore`. PROTOCOL.md
+//!   explains this ("Unfenced models").
 //! - **Start.** The first event's position is 2^64 - 1 and the second event's position is 0, unless
 //!   a model sets another start.
 //! - **Twins.** Each edge has a *twin*: its model with one step weakened, which must fail in the
@@ -203,7 +203,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let child = Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "--nocapture", "--test-threads=1", &format!("{here}::{model}")])
         .env(TWIN, twin)
-        // Not a duration: a busy machine takes longer, and would catch fewer.
+        // The limit is not a duration: a busy machine takes longer, and would catch fewer twins.
         .env("LOOM_MAX_PERMUTATIONS", TWIN_EXECUTIONS.to_string())
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())

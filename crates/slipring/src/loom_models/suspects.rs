@@ -2,7 +2,7 @@
 //! repairs the event that may be half-written, or passes it over. Each model uses the segment of
 //! [`processes`](super::processes).
 //!
-//! The models have three threads, of which one only waits, on rings of two slots.
+//! The models have three threads, one of which only waits, on rings of two slots.
 
 use loom::thread;
 

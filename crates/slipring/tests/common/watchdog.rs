@@ -52,8 +52,8 @@ pub fn watched() -> Watched {
             state.started.wait();
             let waited = state.changed.wait_timeout_while(over, limit, |over| !*over);
             if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
-                // Directly to stderr, because the test harness holds back printed text until the
-                // test ends.
+                // The text goes directly to stderr, because the test harness holds back printed
+                // text until the test ends.
                 let _ = writeln!(
                     std::io::stderr(),
                     "\ntest {name} ({at}) hangs: it did not end within {limit:?}"

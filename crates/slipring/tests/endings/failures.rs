@@ -71,7 +71,8 @@ fn an_error_carries_the_users_own_error() {
     assert_eq!(error.report().unwrap().stage("r").unwrap().events, 5);
     // The message contains the user's error, so `source` returns none.
     assert!(text.contains("oops 5") && std::error::Error::source(&error).is_none(), "{text}");
-    // Boxed, as `main` returns it, and through `?` in another chain's producer.
+    // The error can be boxed, as `main` returns it, and passes through `?` in another chain's
+    // producer.
     let boxed: Box<dyn std::error::Error + Send + Sync> = error.into();
     assert!(boxed.downcast_ref::<Error>().is_some());
     let outer = slipring::ring(8, || 0u64)

@@ -1,4 +1,4 @@
-//! Graphs as plain data, and a check of them that is independent of the library; the event, whose
+//! Graphs as plain data, with a check that is independent of the library, and the event, whose
 //! trail shows its writers.
 
 use std::fmt;

@@ -273,7 +273,7 @@ pub fn factory(scenario: &Arc<Scenario>) -> impl FnMut() -> Ev + use<> {
 pub fn hook(scenario: &Arc<Scenario>) -> impl Fn(&str) + Send + Sync + use<> {
     let s = scenario.clone();
     move |name| {
-        // On one thread only: two would race for the first failure.
+        // The hook fails on one thread only: two threads would race for the first failure.
         let names = match s.case.front {
             Front::OneThread => ["together"; 2],
             front if front.shares_threads() => ["stages-0"; 2],

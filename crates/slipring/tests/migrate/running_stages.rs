@@ -56,7 +56,7 @@ fn a_batch_is_released_early() {
     assert_eq!((batch.first_seq(), batch.len(), batch[0]), (3, 1, 3));
     batch.release();
     assert_eq!(tx.remaining(), 4);
-    // The same in a loop of the stage's own on a chain's thread.
+    // The same holds in a loop of the stage's own on a chain's thread.
     let mut seen = Vec::new();
     let done = chain(8).read_by("own", |rx| {
         while let Ok(mut batch) = rx.batch(4) {
@@ -75,7 +75,7 @@ fn a_batch_is_released_late() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
-    // Held: for example written to a journal, and not yet synced.
+    // The batch is held, for example because it is written to a journal, and not yet synced.
     rx.try_batch(3).unwrap().hold();
     assert_eq!((rx.next_seq(), tx.remaining()), (3, 0));
     rx.release_until(2);

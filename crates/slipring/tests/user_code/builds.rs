@@ -57,7 +57,7 @@ fn a_member_that_joined_during_a_failed_build_is_halted() {
     });
 }
 
-/// A strategy that panics in the named method; a build calls each of them.
+/// A strategy that panics in the named method; a build calls each method.
 #[derive(Debug)]
 struct PanicsAt(&'static str);
 

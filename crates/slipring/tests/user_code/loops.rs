@@ -110,7 +110,7 @@ fn a_failure_in_a_loop_follows_the_policy_of_the_loops_own_stage() {
                 .on_error(skip)
                 .on_panic(skip)
                 .read_by("own", move |rx| {
-                    // Its stage number is that of `lenient` in this chain.
+                    // The reader's stage number is the number of `lenient` in this chain.
                     sender.send(replace(rx, another_ring().1)).unwrap();
                     assert!(!panics, "swapped {PURPOSE}");
                     Err(Oops(3))

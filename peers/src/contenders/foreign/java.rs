@@ -121,7 +121,7 @@ pub fn build(jdks: &[Jdk]) -> Result<PathBuf, String> {
             target.push(&output);
             build::run(command.arg(target))
         };
-        // Offline first: it is quick, and the libraries are usually there.
+        // Maven first works offline: that is quick, and the libraries are usually there.
         let built = package(true).or_else(|_| package(false));
         built.map(drop).map_err(|errors| {
             let line = telling_line(&errors, "ERROR");

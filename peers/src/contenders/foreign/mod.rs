@@ -109,7 +109,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the JDKs, those in `homes` if there are any. Starts and builds nothing.
+    /// Finds the JDKs: the ones in `homes`, if there are any. Starts and builds nothing.
     pub fn find(homes: &[PathBuf], size: Size) -> Self {
         let jdks = java::find(homes);
         // The shortest name that no other of the JDKs has.

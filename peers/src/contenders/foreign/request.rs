@@ -18,9 +18,10 @@ use crate::measure::{Size, Values};
 pub enum Work {
     /// A stream from a producer on core 0 to a consumer on core 1.
     Stream(StreamSpec),
-    /// The same with a handler that works, behind a producer that does not.
+    /// A stream whose handler works, behind a producer that does not.
     Busy { ring: usize, events: u64, steps: u32 },
-    /// The same with events at random times, by the rule and the checks of [`Arrivals`].
+    /// A stream whose handler works and whose events come at random times, by the rule and the
+    /// checks of [`Arrivals`].
     Open { ring: usize, arrivals: Arrivals, steps: u32 },
     /// Round trips through two rings of 1,024 events.
     RoundTrip { rounds: usize },

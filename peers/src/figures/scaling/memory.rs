@@ -150,7 +150,7 @@ fn in_place<E: Event>(spec: StreamSpec) -> f64 {
         return;
     };
     let receive = move |events, check: &mut Check| {
-        // Released in parts, so that the producer can go on meanwhile.
+        // The events are released in parts, so that the producer can go on meanwhile.
         let part = spec.ring as u64 / 8;
         drain(events, |max| {
             <Rtrb as Queue<E>>::receive_batch(&mut rx, max.min(part), |event| {

@@ -104,7 +104,7 @@ fn is_shared(threads: usize, cores: usize) -> bool {
 
 /// Returns the number of threads of the pool, its retriever and the producer.
 pub fn pool_threads(threads: usize, cores: usize) -> usize {
-    // On one core the library starts a thread beside the producer's.
+    // On one core, the library starts one thread in addition to the producer's.
     if is_shared(threads, cores) { cores.clamp(2, threads + 1) } else { threads + 2 }
 }
 

@@ -67,7 +67,7 @@ impl Contender {
     fn threads(self, consumers: usize, cores: usize) -> usize {
         match self {
             Contender::Sequential => 1,
-            // On one core the library starts a thread beside the producer's.
+            // On one core, the library starts one thread in addition to the producer's.
             Contender::SharedPool => cores.clamp(2, consumers.max(2)),
             _ => consumers + 1,
         }

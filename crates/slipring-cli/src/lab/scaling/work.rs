@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 /// Number of integers that are sorted at once.
 const INTEGERS: u32 = 100;
 
-/// Does the work on an event: sorts so many arrays of 100 consecutive integers, each filled afresh
+/// Does the work on an event: sorts `sorts` arrays of 100 consecutive integers, each filled afresh
 /// in descending order. Returns a value that only sorted arrays yield.
 pub fn sort(event: u64, sorts: u32) -> u64 {
     (0..sorts).fold(0, |sum: u64, which| {
@@ -44,8 +44,8 @@ fn expected(event: u64, sorts: u32) -> u64 {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Tally {
-    // Atomic because a pool's handlers share the list of tallies; only one consumer writes each, so
-    // a load and a store suffice.
+    // The word is atomic because a pool's handlers share the list of tallies. Only one consumer
+    // writes each tally, so a load and a store suffice.
     events: AtomicU64,
     /// Sum of the values that the sorts returned.
     sum: AtomicU64,

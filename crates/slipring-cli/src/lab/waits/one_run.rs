@@ -135,7 +135,8 @@ pub fn run_once(setup: &Setup) -> Result<StrategyRun> {
             None => key,
         });
     }
-    // Built before any thread is pinned, because the library counts the cores that it may use.
+    // The ring is built before any thread is pinned, because the library counts the cores that it
+    // may use.
     let ring = graph.build()?;
     let producer = ring.producer();
     let mut before: Vec<Reader<Event>> = keys.into_iter().map(|key| ring.reader(key)).collect();
