@@ -304,7 +304,7 @@ fn told(error: Option<WaitError>) {
     let _ = error.map(|error| error.to_string());
 }
 
-/// A moment that is soon over.
+/// Returns a moment that is soon over.
 fn soon() -> Instant {
     Instant::now() + Duration::from_micros(20)
 }

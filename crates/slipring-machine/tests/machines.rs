@@ -532,7 +532,7 @@ fn a_desktop_with_two_complexes() {
         counts: [16, 8, 1, 16],
         allowed: "0-15",
         shared: &[(3, "0-3,8-11"), (3, "4-7,12-15")],
-        // Its system has no folder of nodes.
+        // The machine's system has no folder of nodes.
         nodes: &[("0-15", &[])],
         kinds: &[],
         quota: None,

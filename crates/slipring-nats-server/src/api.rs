@@ -36,7 +36,7 @@ impl Stored {
 pub enum Purge {
     /// All messages.
     All,
-    /// All messages but so many of the last.
+    /// All messages except this number of the last ones.
     Keep(u64),
     /// All messages before this sequence number.
     Below(u64),

@@ -31,7 +31,7 @@ impl Ends {
         client
     }
 
-    /// A connection from a client to the server.
+    /// Makes a connection from a client to the server.
     fn pair(&self) -> (TcpStream, TcpStream) {
         let client = self.connect();
         let (server, _) = self.listener.accept().unwrap();

@@ -25,7 +25,7 @@ fn zero_threads_are_an_error_that_says_what_to_do() {
     let error = chain.feed(0..1, |slot, i| *slot = i).unwrap_err();
     assert!(error.is_build(), "{error}");
     assert!(error.to_string().contains("state at least 1, or `Threads::Auto`"), "{error}");
-    // One thread runs all stages, whatever is stated.
+    // One thread runs all stages, whatever number the chain states.
     let chain = ring(8, || 0u64).threads(0).read("r", |_, _| ());
     chain.run_inline(|p| Ok(p.publish(|_| ()).map(drop)?)).unwrap();
 }

@@ -111,7 +111,7 @@ fn a_refused_strategy_whose_drop_panics_does_not_abort() {
     let _watched = crate::common::watched();
     survives("a_refused_strategy_whose_drop_panics_does_not_abort", || {
         let graph = Graph::new(8, || 0u64);
-        // Its name keeps the panic out of the output.
+        // The stage's name keeps the panic out of the output.
         let key = graph.reader(&format!("refused {PURPOSE}"));
         let _ring = graph.build().expect("a graph");
         let panic = catch_unwind(AssertUnwindSafe(|| key.wait(touchy_wait())))
@@ -135,7 +135,7 @@ fn a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort() {
     survives("a_handler_for_a_foreign_key_whose_drop_panics_does_not_abort", || {
         let foreign = || {
             let graph = Graph::new(8, || 0u64);
-            // Its name keeps the panic out of the output.
+            // The stage's name keeps the panic out of the output.
             let (one, pool) =
                 (graph.reader(PURPOSE), graph.pool_reader(&format!("pool {PURPOSE}"), 1));
             (one, pool, graph.build().expect("a graph"))

@@ -282,7 +282,7 @@ fn a_worker_with_an_adopted_chunk_that_publishes_gets_an_error() {
             let mut other: PoolReader<u64> = workers.remove(0);
             let mut tx = Some(tx);
             let handled = other.for_each(|_, _| {
-                // First in the adopted chunk, then in its own.
+                // The first event lies in the adopted chunk, the second in the worker's own.
                 seen += 1;
                 if let Some(tx) = tx.as_mut().filter(|_| seen <= 2) {
                     while errors.len() < seen {

@@ -471,7 +471,7 @@ fn two_spinning_stages_on_one_core_are_warned_of_once() {
                         one.set(core);
                         rustix::thread::sched_setaffinity(None, &one).unwrap();
                     }
-                    // Long enough for both threads to run on the core.
+                    // The time is long enough for both threads to run on the core.
                     assert!(matches!(
                         rx.batch_by(1, Instant::now() + Duration::from_millis(100)),
                         Err(BatchError::TimedOut(_))

@@ -45,7 +45,7 @@ pub enum Reading {
     Value(f64),
     /// No value.
     Missing,
-    /// Neither a number nor missing.
+    /// The field is neither a number nor missing.
     Bad,
 }
 
@@ -183,7 +183,7 @@ mod tests {
             let found = Schema::from_header(quoted.as_bytes(), &Options::default()).unwrap();
             assert_eq!(found.delimiter(), delimiter as u8);
         }
-        // Other delimiters in a name change nothing.
+        // Other delimiters in a name have no effect.
         let header = format!("\"a,b\";{}", HEADER.replace(',', ";"));
         let found = Schema::from_header(header.as_bytes(), &Options::default()).unwrap();
         assert_eq!(found.delimiter(), b';');

@@ -62,7 +62,7 @@ pub fn counting(bench: &mut Bench) -> BenchResult<Cost> {
     if count == events { Ok(cost) } else { Err(format!("{count} events were counted").into()) }
 }
 
-/// Number of events of a run.
+/// Returns the number of events of a run.
 fn events(bench: &Bench) -> u64 {
     bench.amounts.paced.as_nanos() as u64 / BURST.1 * BURST.0
 }

@@ -36,7 +36,7 @@ impl Latency {
     }
 }
 
-/// Number of events of a run.
+/// Returns the number of events of a run.
 fn events(bench: &Bench) -> u64 {
     bench.amounts.paced.as_nanos() as u64 / EVERY
 }

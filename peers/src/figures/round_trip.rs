@@ -40,7 +40,7 @@ const POLLING: [(ContenderKind, &str, RoundTrip); 15] = {
     ]
 };
 
-/// The wait strategies that spin first, with which a thread waits by `batch`.
+/// Returns the wait strategies that spin first, with which a thread waits by `batch`.
 fn waits() -> [(&'static str, Wait); 4] {
     [
         ("slipring, busy spin", Wait::BusySpin),

@@ -200,7 +200,7 @@ fn places(machine: &Machine) -> Vec<Spot> {
     std::iter::once(system).chain(places.into_iter().map(|(_, spot)| spot)).collect()
 }
 
-/// The CPUs of producer and stage at a placement.
+/// Returns the CPUs of producer and stage at a placement.
 fn assigned(machine: &Machine, placement: &Placement) -> Option<Vec<usize>> {
     let threads = [slipring::PRODUCER, "stage"];
     let assignment = machine.assign(placement, &threads).ok()?;

@@ -158,7 +158,7 @@ fn chance(one: &[f64], other: &[f64]) -> f64 {
     far.map(|(_, ways)| ways).sum::<f64>() / ways.iter().sum::<f64>()
 }
 
-/// Twice the ranks of the values of both series, so that mean ranks are whole.
+/// Returns twice the ranks of the values of both series, so that mean ranks are whole.
 fn doubled_ranks(one: &[f64], other: &[f64]) -> Vec<usize> {
     let all = || one.iter().chain(other);
     let rank = |value: &f64| {

@@ -149,7 +149,7 @@ fn by_metrics(panel: &Panel<'_>, metrics: &[&str]) -> (Vec<String>, Vec<Vec<Stri
     (header, rows.collect())
 }
 
-/// One parameter down and one across.
+/// Returns a table with one parameter down and one across.
 fn by_pair(
     panel: &Panel<'_>,
     row: &str,

@@ -79,7 +79,7 @@ fn remove_stale() -> Result<ExitCode> {
                 console::print(&format!("removed {}{state}\n", path.display()))?;
                 removed = true;
             }
-            // It was stale a moment ago.
+            // The segment was stale a moment ago.
             Err(error) if state.is_none() && is_beaten(&error) => {}
             Err(error) if matches!(error.problem(), Problem::Missing) => {}
             Err(error) => code = failed(&error),

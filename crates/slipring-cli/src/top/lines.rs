@@ -44,7 +44,7 @@ pub fn block(look: &Look) -> String {
     let start = format!("{} {}", time(look.time), value(&look.segment));
     let mut text = String::new();
     match &look.result {
-        // One line, whatever the system's message is.
+        // The error takes one line, whatever the system's message is.
         Err(error) => _ = writeln!(text, "{start} error={:?}", error.replace('\n', " ")),
         Ok(view) => {
             let _ = writeln!(text, "{start} {}", ring(view));

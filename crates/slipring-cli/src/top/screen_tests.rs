@@ -21,7 +21,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// A ring of eight slots: `parse`, a pool `upper` of three, a tap `viewers`, and `store`.
+    /// Makes a ring of eight slots: `parse`, a pool `upper` of three, a tap `viewers`, and `store`.
     fn new(test: &str, first: u64) -> Ring {
         let name = format!("test-screen-{test}-{}", std::process::id());
         let segment = Segment::<u64>::create(&name).capacity(8).first_seq(first).reader("parse");
@@ -76,7 +76,7 @@ fn shown(look: Look) -> Shown {
     Shown::new(look, Duration::from_secs(1)).colored(true)
 }
 
-/// A ring whose tap has a slow reader, and whose pool has a chunk.
+/// Makes a ring whose tap has a slow reader, and whose pool has a chunk.
 fn busy(test: &str) -> (Ring, Look) {
     let ring = Ring::new(test, 0);
     let mut tx = ring.me.producer().unwrap();
@@ -111,7 +111,7 @@ fn a_wide_screen_shows_every_column_and_place() {
         .collect();
     let pid = format!("({})", std::process::id());
     assert_eq!(rows[0][..3], ["producer", "8", "0"]);
-    // One event in two seconds.
+    // The stage handled one event in two seconds.
     assert_eq!(rows[1][..5], ["parse", "7", "1", "12", "%"]);
     assert_eq!(rows[1][5], "0.5", "{rows:?}");
     assert_eq!(rows[2][..3], ["upper", "0", "8"]);
@@ -255,7 +255,7 @@ fn rates_and_shares_are_those_of_the_time_between_looks() {
         assert_eq!(view.parties[1].wait_share, Some(0.0), "it has events to handle");
         parse.poll(4, |_, _| ()).unwrap();
         assert_eq!(look(2.5).parties[1].rate, Some(1.0));
-        // From here on it has nothing to do.
+        // From here on the stage has nothing to do.
         for seconds in [3.5, 4.0] {
             let party = &look(seconds).parties[1];
             assert_eq!((party.rate, party.wait_share), (Some(0.0), Some(1.0)));

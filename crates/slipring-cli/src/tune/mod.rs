@@ -111,7 +111,7 @@ impl Args {
     }
 }
 
-/// Number of runs of each alternative, and of the final comparison.
+/// Returns the numbers of runs of each alternative, and of the final comparison.
 fn rounds(size: Size) -> (u32, u32) {
     (size.pick(1, 3, 5), size.pick(2, 7, 11))
 }

@@ -194,7 +194,7 @@ fn row(choice: &Choice) -> Vec<String> {
     row
 }
 
-/// A median, and half the width of its spread.
+/// Formats a median, and half the width of its spread.
 fn shown(spread: Spread, scale: f64) -> String {
     let half = (spread.high - spread.low) / 2.0 / scale;
     format!("{} ±{}", significant(spread.median / scale), significant(half))

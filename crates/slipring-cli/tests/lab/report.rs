@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A record that the program has measured.
+/// Returns a record that the program has measured.
 fn measured() -> Value {
     static RECORD: OnceLock<Value> = OnceLock::new();
     let measure = || {

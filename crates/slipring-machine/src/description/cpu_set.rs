@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A set of CPUs, by the numbers that the system gives them.
 ///
-/// Its text is the system's list of ranges. In records it is that text, too.
+/// The text of a set is the system's list of ranges, in records as well.
 ///
 /// ```
 /// use slipring_machine::CpuSet;

@@ -26,7 +26,7 @@ use super::parts::{Cache, CacheHolds, Core, CoreKind, Memory, Node, Package, Quo
 /// Without a cache folder there are no caches, and without `/proc` a process may use all CPUs that
 /// are online. A file that this process may not read counts as missing.
 ///
-/// On systems other than Linux, [`Machine::this`] has a number of cores and no more.
+/// On systems other than Linux, [`Machine::this`] describes only the number of cores.
 ///
 /// In records (`serde`), the keys are the names of the methods below and of the public fields, and
 /// sets of CPUs are texts such as `0-3,8`. Later versions may add keys, and keep these.

@@ -13,7 +13,7 @@ use crate::printing::summary::plural;
 
 /// The CPUs of a graph's threads. [`Machine::assign`] finds them.
 ///
-/// Its text is a small table.
+/// The text of an assignment is a small table.
 ///
 /// ```
 /// use slipring_machine::{Machine, Placement, Snapshot};

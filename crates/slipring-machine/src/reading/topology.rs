@@ -138,7 +138,7 @@ pub fn cores(
         let cpus = siblings(files, first)?.intersection(online).difference(&seen);
         seen.extend(&cpus);
         let path = format!("{CPUS}/cpu{first}/topology/physical_package_id");
-        // Some systems say -1 where they do not know.
+        // Some systems say -1 where they do not know the package.
         let package = files.number::<i64>(&path)?.and_then(|id| usize::try_from(id).ok());
         if let Some(package) = package {
             packages.entry(package).or_default().extend(&cpus);
@@ -180,7 +180,7 @@ pub fn caches(files: &Files<'_>, online: &CpuSet) -> Result<Vec<Cache>, MachineE
             let found = cache(files, &format!("{folder}/index{index}"), cpu)?;
             let Some(mut cache) = found else { continue };
             cache.cpus = cache.cpus.intersection(online);
-            // Each CPU of a cache lists it.
+            // Each CPU of a cache lists the cache.
             if cache.cpus.first() == Some(cpu) && !caches.contains(&cache) {
                 caches.push(cache);
             }

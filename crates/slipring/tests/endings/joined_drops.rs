@@ -193,7 +193,7 @@ fn a_drop_that_joins_does_not_wait_for_readers_of_the_programs_own() {
         handlers.read_with(slow, Slow(seen.clone()));
         let (mut tx, pipeline) = handlers.spawn().unwrap();
         tx.publish_all(0..30, |slot, i| *slot = i).unwrap();
-        // No limit: the scenario ends because the drop does.
+        // There is no limit: the scenario ends because the drop does.
         drop(pipeline.join_on_drop(Duration::MAX, tell));
         assert_eq!(seen.events.load(SeqCst), 30);
         let told = told.recv().unwrap().unwrap_err();

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use common::LIMIT;
 
-/// A deadline that no passing test reaches.
+/// Returns a deadline that no passing test reaches.
 fn far_deadline() -> Instant {
     Instant::now() + LIMIT
 }

@@ -121,8 +121,8 @@ fn a_factory_that_panics_drops_its_events_although_their_drops_panic() {
     );
 }
 
-/// Several events whose drops panic are dropped with the last handle: no abort, and at most one
-/// panic.
+/// Several events whose drops panic are dropped with the last handle. The program does not abort,
+/// and at most one panic comes.
 #[test]
 fn events_that_panic_on_drop_do_not_abort() {
     let _watched = crate::common::watched();

@@ -155,7 +155,7 @@ fn slots_are_taken_away(publication: Publication, shared: Option<usize>, wait: W
             while !waits.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            // Long enough for the handler to wait.
+            // The sleep is long enough for the handler to begin its wait.
             std::thread::sleep(Duration::from_millis(20));
             for _ in 0..4 {
                 assert_eq!(behind.poll(1, |_, _| ()).unwrap(), 1);
@@ -218,7 +218,7 @@ fn an_idle_handler_hears_of_an_event_that_it_holds_itself() {
                     while !waits.load(Ordering::Acquire) {
                         std::thread::yield_now();
                     }
-                    // Long enough for the handler to wait.
+                    // The sleep is long enough for the handler to begin its wait.
                     std::thread::sleep(Duration::from_millis(20));
                     tx.publish(|_| ())?;
                     while told.lock().unwrap().is_none() {

@@ -10,7 +10,7 @@ mod traffic;
 
 use std::time::{Duration, Instant};
 
-/// A deadline that no passing test reaches.
+/// Returns a deadline that no passing test reaches.
 fn far_deadline() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }

@@ -13,7 +13,7 @@ use slipring::{
 use crate::common::LIMIT;
 use crate::{chain, graph, pair, until};
 
-/// A deadline of a few milliseconds, for calls that must time out.
+/// Returns a deadline of a few milliseconds, for calls that must time out.
 fn short_deadline() -> Instant {
     Instant::now() + Duration::from_millis(5)
 }

@@ -18,7 +18,7 @@ fn raw_positions_are_claimed_filled_and_done() {
             assert!(matches!(rx.next(), Err(BatchError::Unavailable)));
             assert_eq!(tx.next_n(4).unwrap(), u64::MAX - 1);
             assert_eq!(tx.available(), 4);
-            // One claim at a time, and access only inside of it.
+            // A producer has one claim at a time, and accesses only the claim's slots.
             assert!(matches!(tx.next(), Err(ClaimError::Held { first, len: 4 }) if first == u64::MAX - 1));
             for (i, seq) in [u64::MAX - 1, u64::MAX, 0, 1].into_iter().enumerate() {
                 *tx.at_mut(seq).unwrap() = i as u64;

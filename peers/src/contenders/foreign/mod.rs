@@ -205,7 +205,7 @@ impl Programs {
             wanted.into_iter().map(|index| &*self.programs[index]).collect();
         let mut skipped = Vec::new();
         let mut skip = |language: &str, reason: &str| {
-            // One line, whatever a tool says.
+            // The reason takes one line, whatever a tool says.
             let reason = reason.replace('\n', " ");
             let line = format!("skipping contenders in {language}: {reason}");
             if !skipped.contains(&line) {

@@ -53,7 +53,7 @@ pub enum Form {
     Multicast,
     /// Two parallel stages, and a stage behind both.
     Diamond,
-    /// So many producers and one stage.
+    /// This number of producers, and one stage.
     FanIn(usize),
 }
 

@@ -85,7 +85,7 @@ fn publisher<L: Layout>(mut tx: Producer<u64, L>) -> impl FnMut(u64) + Send {
     }
 }
 
-/// A consumer that slipring's own loop drives.
+/// Runs a consumer that slipring's own loop drives.
 fn driven<S: Stream, L: Layout>(
     stream: S,
     (tx, mut rx): (Producer<u64, L>, Reader<u64, L>),
@@ -95,17 +95,17 @@ fn driven<S: Stream, L: Layout>(
     })
 }
 
-/// The library's loop, spinning.
+/// Runs the library's loop, which spins.
 fn for_each<S: Stream, L: GraphLayout>(stream: S) -> Values {
     driven(stream, L::unicast(stream.ring()))
 }
 
-/// The library's loop, with the default wait strategy.
+/// Runs the library's loop with the default wait strategy.
 fn for_each_default<S: Stream>(stream: S) -> Values {
     driven(stream, slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound"))
 }
 
-/// The library's loop, with the wait strategy that sleeps after 200 polls.
+/// Runs the library's loop with the wait strategy that sleeps after 200 polls.
 fn for_each_blocking<S: Stream>(stream: S) -> Values {
     let graph = Graph::new(stream.ring(), || 0u64).wait(Wait::Blocking);
     let key = graph.reader("reader");
@@ -113,7 +113,7 @@ fn for_each_blocking<S: Stream>(stream: S) -> Values {
     driven(stream, (ring.producer(), ring.reader(key)))
 }
 
-/// A loop of the user's own that polls.
+/// Runs a loop of the user's own that polls.
 fn poll<S: Stream, L: GraphLayout>(stream: S) -> Values {
     let (tx, mut rx) = L::unicast::<u64>(stream.ring());
     run(stream, publisher(tx), move |consumer| {
@@ -126,7 +126,7 @@ fn poll<S: Stream, L: GraphLayout>(stream: S) -> Values {
     })
 }
 
-/// A loop of the user's own that takes batches of at most a quarter of the ring.
+/// Runs a loop of the user's own that takes batches of at most a quarter of the ring.
 fn batches<S: Stream, L: GraphLayout>(stream: S) -> Values {
     let (tx, mut rx) = L::unicast::<u64>(stream.ring());
     run(stream, publisher(tx), move |consumer| {
@@ -142,7 +142,7 @@ fn batches<S: Stream, L: GraphLayout>(stream: S) -> Values {
     })
 }
 
-/// A loop of the user's own that takes such batches, and waits by the default strategy.
+/// Does the same as `batches`, and waits by the default strategy.
 fn batches_default<S: Stream>(stream: S) -> Values {
     let (tx, mut rx) = slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound");
     run(stream, publisher(tx), move |consumer| {
@@ -154,7 +154,7 @@ fn batches_default<S: Stream>(stream: S) -> Values {
     })
 }
 
-/// A consumer that the `disruptor` crate drives on a thread of its own.
+/// Runs a consumer that the `disruptor` crate drives on a thread of its own.
 fn disruptor_thread<S: Stream>(stream: S) -> Values {
     let ended: Arc<OnceLock<Values>> = Arc::default();
     let end = ended.clone();
@@ -181,7 +181,7 @@ fn disruptor_thread<S: Stream>(stream: S) -> Values {
     ended.get().expect("the consumer saw the last event").clone()
 }
 
-/// A loop of the user's own that polls a ring of the `disruptor` crate.
+/// Runs a loop of the user's own that polls a ring of the `disruptor` crate.
 fn disruptor_poller<S: Stream>(stream: S) -> Values {
     let (mut rx, builder) =
         build_single_producer(stream.ring(), || 0u64, BusySpin).new_event_poller();
@@ -197,7 +197,7 @@ fn disruptor_poller<S: Stream>(stream: S) -> Values {
     })
 }
 
-/// A loop that receives from a queue one by one.
+/// Runs a loop that receives from a queue one by one.
 fn queue<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     let (mut tx, mut rx) = Q::new(stream.ring());
     let send = move |number| queues::send::<u64, Q>(&mut tx, number);
@@ -208,7 +208,7 @@ fn queue<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     })
 }
 
-/// A loop that takes batches of at most a quarter of the queue, by the queue's own batch call.
+/// Runs a loop that takes batches of at most a quarter of the queue, by the queue's own batch call.
 fn queue_batches<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
     let (mut tx, mut rx) = Q::new(stream.ring());
     let send = move |number| queues::send::<u64, Q>(&mut tx, number);

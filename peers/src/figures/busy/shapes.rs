@@ -163,7 +163,7 @@ impl Pipeline {
         timing.result()
     }
 
-    /// Two queues in a row, by `push` and `pop`, which wait.
+    /// Runs two queues in a row, by `push` and `pop`, which wait.
     fn queues<Q: Queue<u64> + 'static>(
         self,
         push: impl Fn(&mut Q::Tx, u64) + Copy + Send,

@@ -95,7 +95,7 @@ fn play_one(task: &Task) -> RoleResult<Values> {
     (ends.ok_or_else(|| format!("no link {} for {} bytes", task.link, task.bytes))?.play)(task)
 }
 
-/// The notice of a segment that states none, in milliseconds.
+/// Time within which a segment without a stated notice notices a dead process, in milliseconds.
 const NOTICE_MS: u64 = 20;
 
 /// Runs one contender once, in a process for each role.

@@ -106,7 +106,7 @@ pub struct Task {
     /// Bytes of an event.
     pub bytes: usize,
     pub work: Work,
-    /// slipring's notice of a death, in milliseconds.
+    /// Time within which slipring notices a dead process, in milliseconds.
     pub notice_ms: u64,
     /// Folder of the run, in shared memory.
     pub folder: PathBuf,

@@ -138,7 +138,7 @@ impl Chart {
         (frame.bottom + 46.0, body)
     }
 
-    /// A row for each value and contender.
+    /// Draws a row for each value and contender.
     fn dots(&self, scale: &Scale) -> (f64, Markup) {
         let is_single = self.lines.len() == 1;
         let name = |value: &Value, line: &Line| {

@@ -244,7 +244,7 @@ fn a_damaged_record_is_refused_or_drawn() {
     assert!(refused > 50 && drawn > 50, "{refused} {drawn}");
 }
 
-/// Relative luminance by the accessibility guidelines (WCAG 2).
+/// Returns the relative luminance by the accessibility guidelines (WCAG 2).
 fn luminance(colour: &str) -> f64 {
     let digits = colour.trim().trim_start_matches('#');
     let digits: String = match digits.len() {

@@ -103,8 +103,8 @@ impl Contender {
         if !shape.has_latency() {
             return Ok(outcome);
         }
-        // It depends on the shape, not on the contender's threads, so that all contenders meet one
-        // load.
+        // The way to rest depends on the shape, not on the contender's threads, so that all
+        // contenders meet one load.
         let rest = if shape.threads() <= cores { Rest::Spin } else { Rest::Sleep };
         let measured = self.run(shape, &Load::paced(amount.paced, GAP, rest))?;
         if let Some(latencies) = &measured.latencies {

@@ -95,27 +95,27 @@ impl Shape {
     }
 }
 
-/// The step of the pipeline's first stage.
+/// Does the step of the pipeline's first stage.
 pub fn step_one(value: u64) -> u64 {
     value.wrapping_add(0x5851_f42d_4c95_7f2d)
 }
 
-/// The step of the pipeline's second stage.
+/// Does the step of the pipeline's second stage.
 pub fn step_two(result: u64) -> u64 {
     result.rotate_left(23) ^ 0x1405_7b7e_f767_814f
 }
 
-/// The step of the diamond's one side.
+/// Does the step of the diamond's one side.
 pub fn left(value: u64) -> u64 {
     value.wrapping_mul(3)
 }
 
-/// The step of the diamond's other side.
+/// Does the step of the diamond's other side.
 pub fn right(value: u64) -> u64 {
     value.rotate_left(32)
 }
 
-/// The step of the diamond's last stage.
+/// Does the step of the diamond's last stage.
 pub fn join(left: u64, right: u64) -> u64 {
     left ^ right
 }
@@ -162,7 +162,7 @@ impl ByProducer {
 #[repr(align(128))]
 pub struct Middle(pub Tally);
 
-/// The tally of a stage that none follows, and the latencies of a paced load, on cache lines of
+/// The tally of a stage that no stage follows, and the latencies of a paced load, on cache lines of
 /// their own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -299,7 +299,7 @@ impl Meter {
         let mut latencies: Option<Histogram<u64>> = None;
         for (_, one) in ends.into_iter().filter_map(|last| last.paced) {
             match &mut latencies {
-                // Both have the same bounds.
+                // Both histograms have the same bounds.
                 Some(all) => all.add(one).expect("equal histograms"),
                 None => latencies = Some(one),
             }

@@ -36,7 +36,8 @@ impl Plan {
     }
 
     /// Measures one arrival pattern after the other, and calls `each` with the results of each.
-    /// `false`: the user has ended the measurement, and the pattern of that moment is left out.
+    /// `false`: the user has ended the measurement, and the pattern that was not complete is left
+    /// out.
     pub fn run(
         &self,
         measured: &mut Measured,
