@@ -73,7 +73,7 @@ fn places_tell_who_is_there_and_how_far() {
     let dead = ["store", "1", "3", "holder", "(pid", &pid, "dead", "1"];
     assert_eq!(place(&part(&name), "store"), dead);
 
-    // The next one recovers the dead one.
+    // The next process recovers the dead one.
     let mut second = Process::start(&name, "reader", "store");
     let lines = part(&name);
     assert_eq!(place(&lines, "store")[1..3], ["2", "2"], "{lines:#?}");

@@ -16,7 +16,7 @@ pub trait Queue<E: Event> {
     type Tx: Send;
     /// The receiving end.
     type Rx: Send;
-    /// Makes a queue for so many events.
+    /// Makes a queue for `capacity` events.
     fn new(capacity: usize) -> (Self::Tx, Self::Rx);
     /// Sends an event, unless the queue is full.
     fn try_send(tx: &mut Self::Tx, event: E) -> bool;
@@ -81,7 +81,7 @@ pub fn stream<E: Event, Q: Queue<E>>(spec: StreamSpec) -> f64 {
     run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// Receives so many events, and spins while the queue is empty.
+/// Receives `events` events, and spins while the queue is empty.
 #[inline(always)]
 pub fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
     let mut seen = 0;

@@ -41,7 +41,7 @@ pub enum Task {
     Sorted,
     /// A sort of 100 integers in random order, made from the number.
     Sort,
-    /// Does so many steps of work.
+    /// Does this number of steps of work.
     Steps(u32),
     /// So many steps, and a hundred times as many for every hundredth event.
     Skewed(u32),
@@ -432,7 +432,7 @@ pub fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally)
     })
 }
 
-/// Waits until so many threads have started.
+/// Waits until this number of threads has started.
 fn started(ready: &AtomicU64, threads: u64) {
     while ready.load(Ordering::Acquire) < threads {
         thread::yield_now();

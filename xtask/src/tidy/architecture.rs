@@ -1,11 +1,14 @@
 //! The tables of rooms in `ARCHITECTURE.md`, held against the crates.
 //!
 //! A table stands below a heading with the folder of its crate in backticks, and its rows go from
-//! the ground up: `| room | holds | files |`. A room is a folder of the crate's source, or `.` for
-//! the files beside the folders, and may have several rows. The files are names without `.rs`; a
-//! name that ends with `/` is a folder with all that lies below it. Each file of the crate stands
-//! in one row, and no arrow leads to a later row. The files that only name others (`lib`, `main`,
-//! `mod`) may be left out.
+//! the ground up: `| room | holds | files |`.
+//!
+//! - A room is a folder of the crate's source, or `.` for the files beside the folders. It may have
+//!   several rows.
+//! - The files are names without `.rs`; a name that ends with `/` is a folder with all that lies
+//!   below it.
+//! - Each file of the crate stands in one row, and no arrow leads to a later row. The files that
+//!   only name others (`lib`, `main`, `mod`) may be left out.
 //!
 //! The page may name files and rooms of the other crates in backticks. Such a file or room must
 //! exist.

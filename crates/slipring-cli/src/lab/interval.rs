@@ -30,7 +30,7 @@ impl Interval {
     }
 }
 
-/// Returns the 97.5 % quantile of Student's t distribution with so many degrees of freedom.
+/// Returns the 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom.
 fn quantile(freedom: usize) -> f64 {
     if let Some(t) = T.get(freedom.wrapping_sub(1)) {
         return *t;

@@ -113,8 +113,8 @@ fn compare_at(level: f64, one: &[f64], other: &[f64], floor: f64) -> Option<Verd
     Some(if differs { Verdict::Differs(ratio) } else { Verdict::WithinNoise })
 }
 
-/// Returns the least probability that the rank test can give for so many values: the probability of
-/// the two arrangements in which all values of one series lie above the other.
+/// Returns the least probability that the rank test can give for `one` and `other` values: the
+/// probability of the two arrangements in which all values of one series lie above the other.
 fn least_chance(one: usize, other: usize) -> f64 {
     let arrangements = (1..=one).map(|i| (other + i) as f64 / i as f64).product::<f64>();
     2.0 / arrangements

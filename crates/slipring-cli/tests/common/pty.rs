@@ -27,7 +27,7 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// Starts a program in a terminal of so many columns and rows.
+    /// Starts a program in a terminal with this number of columns and rows.
     pub fn start(mut command: Command, columns: u16, rows: u16) -> Pty {
         // Without this flag, a child of another test would keep the terminal open.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;

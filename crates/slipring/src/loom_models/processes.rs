@@ -84,8 +84,8 @@ impl Segment {
         Segment::with(capacity, stages, (1, OnDeath::Tell), wait)
     }
 
-    /// Makes a segment with two producers. The stages settle what a dead producer left, and no call
-    /// returns `PeerDead`.
+    /// Makes a segment with two producers. Stages recover the claims of a dead producer, and no
+    /// call returns `PeerDead`.
     pub(super) fn shared(
         capacity: usize,
         stages: &[(Access, &[usize])],

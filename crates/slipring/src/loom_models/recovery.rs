@@ -1,5 +1,5 @@
 //! Models of rings between processes: seats that change their owner, the recovery of dead
-//! processes, and how the living learn of deaths and failures. Each model uses the segment of
+//! processes, and how living processes learn of deaths and failures. Each model uses the segment of
 //! [`processes`](super::processes).
 //!
 //! The models have up to three threads, on rings of one slot.

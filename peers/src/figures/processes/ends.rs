@@ -47,11 +47,11 @@ pub trait Link<E: Event> {
     fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
         (first..first + len).for_each(|number| Self::send(tx, number));
     }
-    /// Receives a stream of so many events.
+    /// Receives a stream of `events` events.
     fn stream(rx: &mut Self::Rx, events: u64, check: &mut Check);
     /// Waits for one event and returns its number.
     fn receive(rx: &mut Self::Rx) -> u64;
-    /// Calls `answer` with so many events, one after another.
+    /// Calls `answer` with this number of events, one after another.
     fn each(rx: &mut Self::Rx, events: usize, mut answer: impl FnMut(u64)) {
         (0..events).for_each(|_| answer(Self::receive(rx)));
     }
@@ -139,7 +139,7 @@ fn close<E: Event, L: Link<E>>(tx: L::Tx) -> Option<L::Tx> {
     (!L::CLOSES).then_some(tx)
 }
 
-/// Spins until the reader has finished so many events.
+/// Spins until the reader has finished `events` events.
 fn await_done(control: &Control, events: u64) {
     while control.done().load(Acquire) < events {
         spin_loop();

@@ -90,7 +90,7 @@ impl Contender {
 }
 
 impl Setup {
-    /// Returns the number of threads that work at the same time, on so many cores.
+    /// Returns the number of threads that work at the same time, on `cores` cores.
     pub fn threads(&self, cores: usize) -> usize {
         let all = self.workers + 2 + usize::from(self.shape.has_journal());
         match self.contender {

@@ -112,7 +112,7 @@ impl Arrival {
         }
     }
 
-    /// Returns the number of stages in a row, each on its own thread, on a machine of so many
+    /// Returns the number of stages in a row, each on its own thread, on a machine of `cores`
     /// cores.
     pub fn stages(self, cores: usize) -> usize {
         if self == Self::Oversubscribed { 3 * cores } else { 1 }

@@ -26,7 +26,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Wakes a thread so many times.
+    /// Wakes a thread `times` times.
     pub fn measure(times: u32, pair: Option<CorePair>) -> Result<Self> {
         let clock = Clock::start();
         // Clock time of the latest waking call; 0 after the sleeper has taken it.

@@ -7,7 +7,7 @@ mod raw;
 
 use super::ends::{Ends, Kilobyte, Megabyte};
 
-/// Returns the functions of the link `name` for events of so many bytes.
+/// Returns the functions of the link `name` for events of `bytes` bytes.
 pub fn ends(name: &str, bytes: usize) -> Option<Ends> {
     /// Links for events of each size, and links for words only.
     macro_rules! table {
