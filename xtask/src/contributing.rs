@@ -28,7 +28,7 @@ const BUILD: &str = "test -p slipring --all-features --test counters --no-run";
 
 /// The place of a block's lines.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+enum CodePlace {
     /// Behind the last line.
     End,
     /// In front of this line.
@@ -41,7 +41,7 @@ enum Place {
 #[derive(Debug, PartialEq, Eq)]
 struct Block {
     file: String,
-    place: Place,
+    place: CodePlace,
     lines: String,
 }
 
@@ -104,11 +104,11 @@ fn block(lines: &[&str]) -> Option<Block> {
     let (first, rest) = lines.split_first()?;
     let (place, rest) = rest.split_first()?;
     let place = if *place == "@@ at the end" {
-        Place::End
+        CodePlace::End
     } else if let Some(line) = place.strip_prefix("@@ before ") {
-        Place::Before(line.to_owned())
+        CodePlace::Before(line.to_owned())
     } else {
-        Place::InsteadOf(place.strip_prefix('-')?.to_owned())
+        CodePlace::InsteadOf(place.strip_prefix('-')?.to_owned())
     };
     let added = rest.iter().map(|line| Some(format!("{}\n", line.strip_prefix('+')?)));
     let file = first.strip_prefix("+++ ")?.to_owned();
@@ -125,7 +125,7 @@ fn apply(folder: &Path, block: &Block) -> Result<(), Trouble> {
 
 /// Returns the text of a file with a block applied.
 fn changed(text: &str, Block { file, place, lines }: &Block) -> Result<String, String> {
-    let (Place::Before(line) | Place::InsteadOf(line)) = place else {
+    let (CodePlace::Before(line) | CodePlace::InsteadOf(line)) = place else {
         return Ok(format!("{text}{lines}"));
     };
     let whole = format!("\n{line}\n");
@@ -133,7 +133,7 @@ fn changed(text: &str, Block { file, place, lines }: &Block) -> Result<String, S
         let count = text.matches(&whole).count();
         return Err(format!("{PAGE}: {file} has the line `{line}` {count} times, and not once"));
     };
-    let kept = if matches!(place, Place::Before(_)) { &whole[1..] } else { "" };
+    let kept = if matches!(place, CodePlace::Before(_)) { &whole[1..] } else { "" };
     Ok(format!("{before}\n{lines}{kept}{behind}"))
 }
 
@@ -173,7 +173,7 @@ mod tests {
             changed(&text, block).unwrap();
         }
         assert_eq!(blocks[1].file, blocks[2].file);
-        let Place::InsteadOf(line) = &blocks[2].place else { panic!("no line is broken") };
+        let CodePlace::InsteadOf(line) = &blocks[2].place else { panic!("no line is broken") };
         assert!(blocks[1].lines.contains(&format!("{line}\n")));
     }
 }

@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn neighbours_do_not_know_each_other() {
         let across = [
-            ("lib.rs", "mod wait; mod errors; pub struct Top;"),
-            ("wait.rs", "use crate::errors::E;"),
-            ("errors.rs", "use crate::Top; pub struct E;"),
+            ("lib.rs", "mod producer; mod consumer; pub struct Top;"),
+            ("producer.rs", "use crate::consumer::C;"),
+            ("consumer.rs", "use crate::Top; pub struct C;"),
         ];
         let found = errors(layout::LIBRARY, &across);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].starts_with("wait.rs imports errors.rs upwards"));
-        assert_eq!(found[1], "errors.rs imports lib.rs upwards: Top");
+        assert!(found[0].starts_with("producer.rs imports consumer.rs upwards"));
+        assert_eq!(found[1], "consumer.rs imports lib.rs upwards: Top");
     }
 
     #[test]
