@@ -80,27 +80,29 @@
 //!   over the slots of a dropped claim. A dropped batch is delivered again. The page
 //!   [failing](guide::failing) lists the result of each failure, and of each dropped handle, claim
 //!   or batch. The library cannot see that a handle is forgotten (`std::mem::forget`).
-//! - **Waiting ends.** A handler that would wait for its own thread gets
+//! - **Waiting ends.** If a handler's call would wait for its own thread, the call returns
 //!   [`WaitError::WaitsForItself`] instead. The page
 //!   [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the library
-//!   does not detect. A graph's deadline ends every call that waits for events or slots, also a
-//!   call that would never return.
+//!   does not detect. A graph's deadline ends every call that waits for events or slots, including
+//!   a call that would otherwise never return.
 //! - **No allocation.** After the build the library allocates no memory for events or stages,
-//!   except one box for each new handle whose wait strategy learns. Only requests allocate: the
-//!   promise of each answer, the waker of a thread that sleeps for it, and notes of skipped events.
+//!   except one box for each new handle whose wait strategy learns. Only requests allocate: they
+//!   need the promise of each answer, the waker of a thread that sleeps until the answer comes, and
+//!   notes of skipped events.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
 //! # Cost
-//! A slot takes the size of the event and eight bytes, rounded up to the alignment; with the
-//! contiguous layout and one producer, that of the event alone. Printing a [`Ring`] shows it, in
-//! bytes.
+//! A slot takes the size of the event plus eight bytes, rounded up to the alignment. With the
+//! contiguous layout and one producer, it takes the size of the event alone. Printing a [`Ring`]
+//! shows the slot size, in bytes.
 //!
 //! Publishing an event costs a claim, one load from a cache line that seldom changes, and one
 //! store. A sole producer claims by an addition, each of several producers by a compare-and-swap.
-//! With a wait strategy that parks, a publication also loads one word of a wait queue, and issues a
-//! full fence as long as waiters now and then sleep. The page [performance](guide::performance)
-//! shows measured times, and names the folders of their raw values.
+//! If the wait strategy parks, a publication also loads one word of a wait queue. While waiters
+//! sleep now and then, the publication issues a full fence, too. The page
+//! [performance](guide::performance) shows measured times, and names the folders that hold the raw
+//! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod adapters;

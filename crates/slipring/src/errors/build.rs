@@ -6,8 +6,8 @@ use std::fmt;
 use crate::base::available_memory::MemoryShortage;
 use crate::base::name::PRODUCER;
 
-/// Largest number of workers, shards or readers that one stage has room for: 65,536. It bounds the
-/// memory of a build whose number was stated too large by mistake.
+/// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
+/// bounds the memory that a build takes if the user states too large a number by mistake.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// The reason why a graph could not be built.
@@ -27,8 +27,9 @@ pub enum BuildError {
         /// Number of slots that the user asked for.
         asked: usize,
     },
-    /// There is no memory for the slots, for a table with one entry per slot, or for the shared
-    /// cache lines. Each worker, shard, reader and stage takes one to three lines of 128 bytes.
+    /// The build found no memory for the slots, for a table with one entry per slot, or for the
+    /// shared cache lines. Each worker, shard, reader and stage takes one to three lines of 128
+    /// bytes.
     Memory {
         /// Number of items that the build asked for: slots, entries of a table, or cache lines.
         capacity: usize,
@@ -105,12 +106,14 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// The placement of the graph's threads is impossible on this machine, or its code failed.
+    /// The placement of the graph's threads is impossible on this machine, or the placement's code
+    /// failed.
     Placement {
         /// The placement's own message: the impossible wish, and why it is impossible.
         problem: String,
     },
-    /// A declaration stands where it cannot apply, or contradicts another declaration.
+    /// A declaration cannot apply at the place where it was made, or it contradicts another
+    /// declaration.
     Declaration {
         /// A sentence that names the declaration and says how to correct the mistake.
         problem: String,

@@ -38,8 +38,8 @@ pub enum ClaimError {
     /// Another producer claimed at the same moment. The producer's next call may succeed at once.
     Contended,
     /// The ring stayed full until the deadline of the call, or the timeout of the waiting strategy.
-    /// The field names the stage that is furthest behind; [`PRODUCER`](crate::PRODUCER): other
-    /// producers took each free slot.
+    /// The field names the stage that is furthest behind. The name is [`PRODUCER`](crate::PRODUCER)
+    /// if other producers took each free slot.
     TimedOut(Name),
     /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`
     /// slots.
@@ -50,7 +50,7 @@ pub enum ClaimError {
         capacity: usize,
     },
     /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published, so a wait
-    /// for another one might never end.
+    /// for another claim might never end.
     Held {
         /// The first position that the handle has claimed and not published.
         first: u64,
@@ -125,8 +125,8 @@ impl From<WaitError> for ClaimError {
 }
 
 /// The error of a call on a position that a raw handle does not hold. A producer holds the
-/// positions that it has claimed and not published, a consumer those that it was lent and has not
-/// released.
+/// positions that it has claimed and not published. A consumer holds the positions that a call lent
+/// it and that it has not released.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ impl StdError for NotHeld {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// No event is available: the next one is not published, or the stages before this stage have
+    /// No event is available: the next event is not published, or the stages before this stage have
     /// not released it.
     Unavailable,
     /// The next event is published, but a stage before this stage has not released it. Only
@@ -231,7 +231,7 @@ impl From<WaitError> for BatchError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BindError {
-    /// Name of the thread whose place was asked for.
+    /// Name of the thread whose place the caller asked for.
     pub thread: String,
     /// The placement's own message.
     pub problem: String,

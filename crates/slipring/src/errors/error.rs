@@ -7,8 +7,8 @@ use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
 
-/// The error of building or running a graph. That of a run carries the first failure: the stage,
-/// the event, and the user's own error.
+/// The error of building or running a graph. The error of a run carries the first failure: the
+/// stage, the event, and the user's own error.
 ///
 /// ```
 /// use slipring::ErrorKind;
@@ -42,8 +42,8 @@ pub enum ErrorKind {
     Build(BuildError),
     /// A stage or a producer failed while the graph ran.
     Failed(Failure),
-    /// The drop of an event panicked with this message, after the graph had ended without a
-    /// failure.
+    /// After the graph had ended without a failure, the drop of an event panicked with this
+    /// message.
     EventDrop(String),
 }
 

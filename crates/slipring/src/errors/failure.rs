@@ -38,7 +38,7 @@ pub enum Cause {
     /// The process that ran the stage or producer has died. Only rings between processes have this
     /// cause.
     Died {
-        /// The dead process's id; 0: it is not known.
+        /// The dead process's id, or 0 if the id is not known.
         pid: u32,
     },
     /// Another process recorded the failure, in these words. Only rings between processes have this
@@ -96,8 +96,8 @@ impl Failure {
         }
     }
 
-    /// Returns the `source()` of the failure's cause, instead of the cause itself, whose message is
-    /// part of the failure's already.
+    /// Returns the `source()` of the failure's cause. Does not return the cause itself, because the
+    /// failure's message already contains the cause's message.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),

@@ -9,9 +9,10 @@ use super::wait::WaitError;
 /// The reason why a call of [`Awaited`](crate::Awaited) returned no value.
 ///
 /// After [`AwaitError::Broken`] and [`AwaitError::Taken`] each later call returns the same error.
-/// After [`AwaitError::TimedOut`] a later call may succeed. Only an answer to a request
-/// ([`Producer::ask`](crate::Producer::ask)) has the other errors. A later call may succeed after
-/// them, too, if a stage has taken the promise out of its event and fulfils it then.
+/// After [`AwaitError::TimedOut`] a later call may succeed. Only a call for the answer to a request
+/// ([`Producer::ask`](crate::Producer::ask)) returns the other errors. After these errors, too, a
+/// later call may succeed: a stage may have taken the promise out of its event, and may fulfil it
+/// later.
 ///
 /// Two errors are equal if they are of one kind, and name the same stage and position if the graph
 /// has failed.
@@ -37,7 +38,7 @@ pub enum AwaitError {
     ///
     /// - [`WaitError::Failed`] and [`WaitError::Halted`]: the graph has failed or was halted.
     /// - [`WaitError::Closed`]: the ring was closed, and every stage has passed the request.
-    /// - [`WaitError::WaitsForItself`]: only a stage could answer that waits for the calling
+    /// - [`WaitError::WaitsForItself`]: the only stage that could answer waits for the calling
     ///   thread's own handler. The graph continues.
     Wait(WaitError),
     /// A stage has failed at the request and, by its policy, skipped it
@@ -114,7 +115,7 @@ impl StdError for AwaitError {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Abandoned<T>(
-    /// The value, as it was given.
+    /// The value, as it was passed to the call.
     pub T,
 );
 

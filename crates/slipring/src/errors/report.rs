@@ -54,8 +54,8 @@ pub struct StageReport {
     /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
     /// Position before which the stage has released all events. For a single producer, the position
-    /// before which all events are known to be published; for many, before which all slots are
-    /// claimed.
+    /// before which all events are known to be published. For many producers, the position before
+    /// which all slots are claimed.
     pub seq: u64,
     /// Number of events that the stage is behind the producers, or behind the furthest stage if
     /// [`Report::published_seq`] is `None`.
@@ -77,14 +77,15 @@ pub struct StageReport {
     /// For the producers, number of events dropped, or replaced by newer events, because the ring
     /// was full. A call drops events only if the call's documentation mentions the drops.
     pub dropped: u64,
-    /// Number of waits, by threads, tasks and [armed wakers](crate::Waitable::arm). Until the next
-    /// batch or publication, a task that polls again waits on.
+    /// Number of waits by threads, tasks and [armed wakers](crate::Waitable::arm). A task that
+    /// polls again before the next batch or publication continues its wait, so that wait counts
+    /// once.
     pub waits: u64,
     /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
     /// sleep.
     pub wakes: u64,
-    /// Time that the stage's threads spent waiting, summed over the stage's handles, without the
-    /// first polls of each wait (about a microsecond). The waits of tasks are not timed.
+    /// Time that the stage's threads spent waiting, summed over the stage's handles. The time of
+    /// each wait's first polls (about a microsecond) is left out. The waits of tasks are not timed.
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
@@ -106,7 +107,7 @@ impl Report {
         &self.stages
     }
 
-    /// Returns the counts of the stage with this name; `None`: no stage has the name.
+    /// Returns the counts of the stage with this name, or `None` if no stage has the name.
     ///
     /// Example: [`Report`].
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
@@ -138,8 +139,8 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if the graph knows it. A graph does if it has many producers, a contiguous layout, a tap
-    /// directly behind the producer, a chain's monitor, or
+    /// if the graph knows that position. A graph knows it if it has many producers, a contiguous
+    /// layout, a tap directly behind the producer, a chain's monitor, or
     /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Report`].
@@ -162,11 +163,12 @@ impl Report {
         self.halted
     }
 
-    /// Returns the counts of the stage (or the producers) for which the other parties waited
-    /// longest, less the time that it spent waiting itself. A stage that shares threads held others
-    /// up for at most the time that it ran: while it has no event, its thread runs other stages or
-    /// waits for one of them. To speed the graph up, begin with the bottleneck. Returns `None` if
-    /// no party had to wait for another.
+    /// Returns the counts of the bottleneck: the stage (or the producers) with the largest
+    /// difference `time that other parties waited for it - time that it waited itself`. To speed
+    /// the graph up, begin with the bottleneck. Returns `None` if no party had to wait for another.
+    ///
+    /// A stage that shares threads counts as holding up others for at most the time that it ran.
+    /// While such a stage has no event, its thread runs other stages or waits for one of them.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
@@ -255,8 +257,8 @@ pub struct Turns {
     /// Number of turns that have handled events. In a turn, a thread handles a batch of the stage,
     /// or of one of its workers or shards.
     pub count: u64,
-    /// Time of the turns, summed over the stage's workers or shards. On Linux, most short turns
-    /// (less than 4 µs) are timed by a coarse clock with ticks of 1 to 10 ms, whose errors cancel
+    /// Time of the turns, summed over the stage's workers or shards. On Linux, a coarse clock with
+    /// ticks of 1 to 10 ms times most short turns (less than 4 µs). The errors of that clock cancel
     /// over many turns.
     pub ran: Duration,
     /// Number of threads that have run the stage.

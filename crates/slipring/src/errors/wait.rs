@@ -31,15 +31,15 @@ use crate::base::name_lost::NameLost;
 #[non_exhaustive]
 pub enum WaitError {
     /// The producers closed the ring. A reader's handle has returned every event; a producer's
-    /// cannot publish any more.
+    /// handle cannot publish any more.
     Closed,
-    /// A handle halted the graph before the end of the stream. Published events may stay unhandled.
+    /// A call halted the graph before the end of the stream. Published events may stay unhandled.
     Halted,
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
-    /// The call would wait for ever, because only the calling thread itself can make the release
-    /// that it needs. The field names the stage of that release. The call has published and lent no
-    /// event.
+    /// The call would wait for ever, because it needs a release that only the calling thread itself
+    /// can make. The field names the stage that would have to release. The call has published and
+    /// lent no event.
     // A name is one word, which keeps `WaitError` at two words. Every call returns a result with a
     // `WaitError`: with a larger one, a batch of ten events took a fifth more time.
     WaitsForItself(Name),
@@ -52,22 +52,23 @@ pub enum WaitError {
     Left,
     /// The process of the stage or producer for which the call waited has died. The graph
     /// continues: a later call waits again, and succeeds if another process has taken the dead
-    /// one's place. Only rings between processes return it, where the segment's declaration asks
-    /// for it.
+    /// process's place. Only rings between processes return this error, and only if the segment's
+    /// declaration asks for it.
     PeerDead(Box<PeerDead>),
-    /// The words of a segment contradict each other: a foreign program has changed them. Each later
-    /// call on the handle returns an error, too.
+    /// The words of a segment contradict each other, so a foreign program has changed the segment's
+    /// memory. Each later call on the handle returns an error, too.
     Damaged,
-    /// The name of the segment no longer means the file that this process is attached to, and the
-    /// program asked to be told (`require_name` of `slipring-shm`). The ring goes on among the
-    /// attached processes: a later call waits again. Only rings between processes return it.
+    /// The name of the segment no longer means the file that this process is attached to. The
+    /// program asked for this error by `require_name` of `slipring-shm`. The attached processes can
+    /// go on using the ring, and a later call waits again. Only rings between processes return this
+    /// error.
     NameLost(Box<NameLost>),
     /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
 }
 
 impl WaitError {
-    /// Returns the graph's failure; `None`: the wait did not end by a failure of the graph.
+    /// Returns the graph's failure, or `None` if the wait ended for another reason.
     ///
     /// Example: [`Error`](crate::Error).
     pub fn failure(&self) -> Option<&Failure> {
@@ -120,13 +121,13 @@ pub struct PeerDead {
     /// Name of the stage that the process ran; [`PRODUCER`](crate::PRODUCER) if it was the
     /// producer.
     pub stage: Name,
-    /// Number of the shard that the process ran, from 0 on. `None`: the stage has no shards.
+    /// Number of the shard that the process ran, counted from 0; `None` if the stage has no shards.
     pub shard: Option<usize>,
-    /// The dead process's id, as its own pid namespace had it; 0: it is not known. Another process
-    /// may have the id by now.
+    /// The dead process's id in its own pid namespace, or 0 if the id is not known. Another process
+    /// may have the same id by now.
     pub pid: u32,
-    /// The position before which the dead process has released all events. For a producer: the
-    /// position at which the caller waits.
+    /// The position before which the dead process has released all events. If the dead process was
+    /// a producer, the position at which the caller waits.
     pub seq: u64,
 }
 
