@@ -5,7 +5,7 @@ use metrics::{counter, gauge};
 use crate::errors::Report;
 
 impl Report {
-    /// Hands this report to the process's `metrics` recorder, under the ring name `ring`.
+    /// Passes this report to the process's `metrics` recorder, under the ring name `ring`.
     ///
     /// Each series has the labels `ring` and `stage`. Export a fresh
     /// [`Monitor::report`](crate::Monitor::report) before each reading of the `metrics` recorder.

@@ -1,6 +1,6 @@
 //! Handles that change or watch a graph while it runs: taps, pools, monitors.
 //!
-//! Each of them finds its graph by a `StageRef`, and works on the atomic words of the room `ring`.
+//! Each handle finds its graph by a `StageRef`, and works on the atomic words of the module `ring`.
 
 #[cfg(feature = "metrics")]
 mod export;

@@ -1,4 +1,4 @@
-//! A monitor reports the positions of a graph's stages, and its counters, while it runs.
+//! A monitor reports the positions and the counters of a graph's stages while the graph runs.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::ring::slots::{Interleaved, Layout};
 /// A handle by which any thread gets the positions and the counters of a running graph.
 ///
 /// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain, and
-/// [`Ring::monitor`](crate::Ring::monitor) returns that of a ring. Clones report the same graph,
-/// which they do not keep alive.
+/// [`Ring::monitor`](crate::Ring::monitor) returns the monitor of a ring. Clones report the same
+/// graph, and do not keep the graph alive.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
@@ -62,7 +62,7 @@ impl<E, L: Layout> Monitor<E, L> {
         self.stage_ref.bind(core, 0)
     }
 
-    /// Returns a report of the graph. `None`: the graph has not started, or is gone.
+    /// Returns a report of the graph, or `None` if the graph has not started or is gone.
     ///
     /// A stage has handled every event before its reported position, and the caller sees the
     /// effects of the stage's handler on these events. The positions in a report belong to slightly
@@ -84,10 +84,10 @@ impl<E, L: Layout> Monitor<E, L> {
     /// | latencies, turns | at once |
     ///
     /// A thread that waits for long flushes its counts as the wait begins, and a handle's drop
-    /// flushes all of them. A handle that its thread leaves alone flushes nothing.
+    /// flushes all of them. A handle flushes nothing while its thread does not use it.
     ///
-    /// Costs the calling thread one load per position and count, and a few allocations. A report
-    /// costs the graph's own threads only the time to fetch back the cache lines that the report
+    /// A report costs the calling thread one load per position and count, and a few allocations.
+    /// The graph's own threads only spend the time to fetch back the cache lines that the report
     /// loaded.
     ///
     /// Example: [`Monitor`].

@@ -1,4 +1,4 @@
-//! Workers join a running pool through a pool handle; a dropped worker leaves the pool.
+//! Workers join a running pool through a pool handle, and leave the pool when they are dropped.
 //!
 //! The seats and lines of a pool's workers are part of the ring (membership::I1, I2;
 //! positions::I4).
@@ -19,9 +19,10 @@ use crate::ring::spec::Access;
 ///
 /// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool.
 /// [`Ring::pool`](crate::Ring::pool) returns the handle of a graph's pool, and [`Consumer::pool`]
-/// that of a worker's pool. A joined worker shares the events with the others, and the stages
-/// behind the pool see them in sequence order. A worker leaves by its drop, and the others finish
-/// its chunk. If the last worker leaves before the stream's end, the graph fails.
+/// returns the handle of a worker's pool. A joined worker shares the events with the other workers,
+/// and the stages behind the pool see the events in sequence order. A worker leaves when it is
+/// dropped, and the other workers finish its chunk. If the last worker leaves before the stream's
+/// end, the graph fails.
 ///
 /// ```
 /// use slipring::Graph;
@@ -133,8 +134,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
 
     /// Adds a worker to the pool. The worker takes its share of the events from now on.
     ///
-    /// Never waits, and stops no stage. Costs a compare-and-swap, and up to one load per
-    /// seat. The call allocates only for a wait strategy that learns, such as the default
+    /// The call never waits, and stops no stage. It costs a compare-and-swap, and up to one load
+    /// per seat. The call allocates only for a wait strategy that learns, such as the default
     /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
     /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
@@ -150,8 +151,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // The last step of `join` makes the new worker an owner of the ring. A refused one never
-        // owns it, and never drops its events.
+        // The last step of `join` makes the new worker an owner of the ring. A refused worker never
+        // owns the ring, and never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.free_seat(&core.control.plan.stages[stage], worker);

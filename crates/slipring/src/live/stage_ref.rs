@@ -28,7 +28,7 @@ impl<E, L: Layout> Clone for StageRef<E, L> {
 }
 
 impl<E, L: Layout> StageRef<E, L> {
-    /// Creates a reference to no graph yet.
+    /// Creates a reference that refers to no graph yet.
     pub(super) fn unbound() -> Self {
         StageRef(Arc::new(StdMutex::new((Weak::new(), 0))))
     }

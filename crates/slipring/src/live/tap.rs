@@ -7,13 +7,13 @@
 //!
 //! Invariants
 //! - I1: a member's line holds the member's first unreleased position, or `IDLE`. Between joining
-//!   and leaving, only the member's handle stores to it, or, after the death of its process, the
-//!   one that recovers it.
+//!   and leaving, only the member's handle stores to the line. If the member's process dies, the
+//!   process that recovers the member stores to the line instead.
 //! - I2: a joiner *pins* a position by storing it on its line. It then issues a fence, loads the
 //!   announced positions, and keeps its pin, or moves it on to the furthest announced position. For
-//!   each party behind the tap, the joiner sees the party's announcement, or the party sees the pin
-//!   (`edge::joined`). So no party behind the tap passes the joiner's position before the joiner
-//!   releases it.
+//!   each party behind the tap, either the joiner sees the party's announcement, or the party sees
+//!   the pin (`edge::joined`). So no party behind the tap passes the joiner's position before the
+//!   joiner releases it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -43,19 +43,19 @@ use crate::ring::words::{ahead, later};
 pub enum StartAt {
     /// The next event that reaches the tap.
     Now,
-    /// The oldest event that is still held for the tap. Its age depends on how far the producers,
-    /// and the stages behind the tap, have gone on.
+    /// The oldest event that is still held for the tap. How old that event is depends on how far
+    /// the producers, and the stages behind the tap, have gone on.
     Oldest,
-    /// The given position, e.g. the [`next_seq`](Consumer::next_seq) of a subscription that has
-    /// left.
+    /// The given position, for instance the [`next_seq`](Consumer::next_seq) of a subscription that
+    /// has left.
     At(u64),
 }
 
 /// A reader that has joined a tap. It works as a [`Reader`](crate::Reader), but the graph continues
 /// after it leaves. It sees each event exactly once, starting with the event at
-/// [`next_seq`](Consumer::next_seq). Until it releases an event or leaves, it holds back the
-/// producers, and among the stages behind the tap those that may write events. Its drop, on any
-/// thread, makes it leave.
+/// [`next_seq`](Consumer::next_seq). Until the reader releases an event or leaves, it holds back
+/// the producers, and each stage behind the tap that may write events. Dropping the subscription,
+/// on any thread, makes the reader leave.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
@@ -63,12 +63,12 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// A place of a running graph where readers join and leave. [`Chain::tap`](crate::Chain::tap) or
 /// [`Graph::tap`](crate::Graph::tap) declares it, and all clones refer to the same place. Without
 /// readers, a tap costs each stage behind it at most one fence per batch, and each producer one
-/// fence whenever it looks for free slots.
+/// fence whenever the producer checks for free slots.
 ///
-/// A tap stands in one running graph at a time. Once [`run`](crate::Chain::run) has returned, or an
-/// ended pipeline was joined, it can stand in another. A [`Subscription`] keeps the ring alive even
-/// after the graph's run. The drop of the ring's last owner, which may be a subscription, drops the
-/// ring's events.
+/// A tap belongs to one running graph at a time. Once [`run`](crate::Chain::run) has returned, or
+/// an ended pipeline was joined, the tap can be declared in another graph. A [`Subscription`] keeps
+/// the ring alive even after the graph's run. When the last owner of the ring is dropped, which may
+/// be a subscription, the ring's events are dropped, too.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -104,8 +104,8 @@ impl<E, L: Layout> Default for Tap<E, L> {
 }
 
 impl<E, L: Layout> Tap<E, L> {
-    /// Creates a tap named `tap` (the second of a chain is `tap-2`, and so on), with room for 16
-    /// readers at a time.
+    /// Creates a tap named `tap`, with room for 16 readers at a time. The second such tap of a
+    /// chain is named `tap-2`, and so on.
     ///
     /// Example: [`Tap`].
     pub fn new() -> Self {
@@ -123,8 +123,8 @@ impl<E, L: Layout> Tap<E, L> {
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
     /// The ring allocates 256 bytes for each reader that the tap has room for. Each thread that the
-    /// tap can hold back checks it, and while a reader is subscribed, each check loads one cache
-    /// line per reader that there is room for.
+    /// tap can hold back checks the tap. While a reader is subscribed, each check loads one cache
+    /// line for every reader that the tap has room for.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -169,11 +169,11 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// Adds a reader, which sees each event exactly once, starting with the event at its first
     /// position.
     ///
-    /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
-    /// Costs about as much as ten claims: a lock that only joiners take, a compare-and-swap of a
-    /// seat, a fence, and one load for each party behind the tap. The call allocates only for a
-    /// wait strategy that learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive)
-    /// (once, a few hundred bytes).
+    /// The call never waits, and stops no stage. Any thread may subscribe at any time while the
+    /// graph runs. A subscription costs about as much as ten claims: a lock that only joiners take,
+    /// a compare-and-swap of a seat, a fence, and one load for each party behind the tap. The call
+    /// allocates only for a wait strategy that learns, such as the default
+    /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
     /// ```
     /// use slipring::{Graph, StartAt};
@@ -197,7 +197,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// - [`SubscribeError::NotYet`]: the event at the position of [`StartAt::At`] has not reached
     ///   the tap.
     /// - [`SubscribeError::Full`]: the tap has no room for another reader.
-    /// - [`SubscribeError::NotRunning`]: the tap stands in no running graph.
+    /// - [`SubscribeError::NotRunning`]: the tap belongs to no running graph.
     /// - [`SubscribeError::Ended`]: the graph was halted or has failed.
     ///
     /// `?` converts a [`SubscribeError`] into a [`WaitError`](crate::WaitError).
@@ -238,8 +238,8 @@ impl<E, L: Layout> LeaveHandle<E, L> {
     /// Asks the reader to leave: its current wait, or its next call, returns
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
-    /// The reader holds its unreleased events until it is dropped. Returns `false` if it was asked
-    /// to leave before, or is gone.
+    /// The reader holds its unreleased events until it is dropped. The call returns `false` if the
+    /// reader was asked to leave before, or is gone.
     ///
     /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {
@@ -261,7 +261,7 @@ impl<E, L: Layout> fmt::Debug for LeaveHandle<E, L> {
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
-    /// Leaves the tap, as a drop does.
+    /// Leaves the tap, as dropping the reader does.
     ///
     /// ```
     /// use slipring::{StartAt, Tap};
@@ -320,10 +320,10 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may ask for any position. One at distance 2^63 from `newest` lies neither
-        // ahead of it nor behind it. A position is accepted if its distance behind `newest` is at
-        // most the capacity. For a refused one, the comparison with `newest` decides only which
-        // error the caller gets.
+        // The caller may ask for any position. A position at distance 2^63 from `newest` lies
+        // neither ahead of `newest` nor behind it. A position is accepted if its distance behind
+        // `newest` is at most the capacity. If the position is refused, the comparison with
+        // `newest` decides only which error the caller gets.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -343,8 +343,8 @@ pub(crate) fn join<E, L: Layout>(
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => control.positions.add_member(tap, seat));
     // The parties behind the tap may have passed any number of events between the store of the
-    // joiner's position and the load of `oldest`. The joiner keeps its position only if it is not
-    // behind `oldest`, and at most one lap ahead of it.
+    // joiner's position and the load of `oldest`. The joiner keeps its position only if the
+    // position is not behind `oldest`, and is at most one lap ahead of `oldest`.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -363,8 +363,8 @@ pub(crate) fn join<E, L: Layout>(
         ticket: control.positions.line(ticket_line).load(Relaxed),
         damaged: Cell::new(false),
     };
-    // The last step of `join` makes the new member an owner of the ring. A refused one never owns
-    // it, and never drops its events.
+    // The last step of `join` makes the new member an owner of the ring. A refused member never
+    // owns the ring, and never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
@@ -383,8 +383,8 @@ mod tests {
     use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
-    /// The stages behind a tap load a single word while the tap has no member. The word has a bit
-    /// for each of up to 64 seats, and else a count.
+    /// The stages behind a tap load a single word while the tap has no member. If the tap has at
+    /// most 64 seats, the word has a bit for each seat; otherwise it holds a count.
     #[test]
     fn a_tap_knows_its_members() {
         for (room, first, last) in [(1, 1, 1), (64, 1, 1 << 63), (65, 1, 65), (200, 1, 200)] {
