@@ -30,19 +30,20 @@ use crate::run::launch::{Built, Done, feeding};
 use crate::run::runner::{MakePosition, run_by_each, run_by_one};
 use crate::run::threads::{Caller, SharedThreads, shared_thread_name};
 
-/// The handlers of a built graph's stages, which the library runs: on a thread for each stage,
-/// worker and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
+/// The handlers of a built graph's stages. The library runs them on a thread for each stage, worker
+/// and shard, or on shared threads ([`Graph::threads`](crate::Graph::threads)).
 ///
 /// Handlers are closures that may borrow locals: [`run`](Handlers::run) and
 /// [`feed`](Handlers::feed) return only when all stages with a handler here have ended. A handler
 /// returns nothing, or a `Result` with any error; [`Key::on_error`] and [`Key::on_panic`] decide
 /// what follows a failure.
 ///
-/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may run
-/// on beyond that: its counts in [`Done::report`](crate::Done::report) are those of that moment,
-/// and its later failure comes back from its handle's calls alone.
+/// A stage whose handle was taken from the [`Ring`] before runs on a thread of yours, and may still
+/// run when [`run`](Handlers::run) or [`feed`](Handlers::feed) returns.
+/// [`Done::report`](crate::Done::report) then shows the stage's counts of that moment, and only the
+/// calls of its handle return its later failure.
 ///
-/// Dropping the handlers without a run ends the graph: it fails with
+/// Dropping the handlers without a run ends the graph: the graph fails with
 /// [`Cause::Dropped`](crate::Cause::Dropped).
 ///
 /// ```
@@ -77,8 +78,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Gives each remaining stage a handler. The library then runs these stages, on threads of
     /// their own or on shared threads ([`Graph::threads`](crate::Graph::threads)).
     ///
-    /// Take taps, pools, monitors, and the handles of stages that run on threads of your own,
-    /// before.
+    /// Before this call, take the taps, pools and monitors, and the handles of the stages that run
+    /// on threads of your own.
     ///
     /// Example: [`Handlers`].
     pub fn handlers<'env>(self) -> Handlers<'env, E, L, S> {
@@ -113,7 +114,8 @@ impl<'env, E: Send + 'env, L: Layout, S> Handlers<'env, E, L, S> {
         key: Key<A, C>,
         handler: impl Handler<E, L> + Send + 'env,
     ) -> &mut Self {
-        // A panic for a key of another graph drops the handler, whose drop may panic, too.
+        // If the key belongs to another graph, the call panics and drops the handler, whose drop
+        // may panic, too.
         let handler = Contained::new(handler);
         let (core, (stage, _)) = (&self.ring.core, key.of_graph(&self.ring.stages));
         let runner = run_by_one(core, stage, handler.into_inner());
@@ -329,9 +331,9 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     /// Returns when all stages with a handler have ended.
     ///
     /// In a [`shared`](crate::Graph::shared) graph the ring closes when `produce` has returned and
-    /// the last producer handle is dropped. A handle that was taken from the ring before counts:
-    /// while a local variable or a handler of this graph owns one, `run` waits until the graph's
-    /// [`deadline`](crate::Graph::deadline), or for ever.
+    /// the last producer handle is dropped. A producer handle that was taken from the ring before
+    /// counts, too: while a local variable or a handler of this graph owns such a handle, `run`
+    /// waits until the graph's [`deadline`](crate::Graph::deadline), or for ever.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -349,10 +351,10 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
     ///
     /// # Errors
     /// Returns the first failure: an error or panic of a handler or of `produce`, or a passed
-    /// deadline. A [`BuildError`] names a stage without a handler, a panic of a `make`, or the
-    /// producer if it was taken from the ring before, or if all producers were dropped. A graph
-    /// that has failed before, for instance because a key was dropped, returns that failure. Where
-    /// the stages cannot start, the graph is halted.
+    /// deadline. A [`BuildError`] names a stage without a handler, or a panic of a `make`. It names
+    /// the producer if the producer was taken from the ring before, or if all producers were
+    /// dropped. If the graph has failed before, for instance because a key was dropped, the call
+    /// returns that failure. If the stages cannot start, the call halts the graph.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L, S>) -> Result<T, Fault>,
@@ -387,13 +389,13 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         let core = ring.core.clone();
         let ready = match (problem, core.control.status.failure()) {
             (Some(problem), _) => Err(problem.into()),
-            // A key was dropped, or a handle of the user's own before the end.
+            // A key was dropped, or the user dropped a handle before the end.
             (None, Some(failure)) => Err(Error::failed(failure, core.report())),
             (None, None) => ring.take_for_run().map_err(Error::from),
         };
         if let Err(error) = ready {
-            // The handles of other stages and of producers, which were taken before, come to know
-            // that the graph has ended.
+            // Handles of other stages and of producers may have been taken before. The halt makes
+            // their calls return.
             core.control.halt();
             drop((groups, ring));
             hooks.drop_contained(&core.control);
@@ -410,8 +412,8 @@ impl<'env, E: Send + 'env, L: Layout, S: Sharing> Handlers<'env, E, L, S> {
         let has_handles = ring.has_lent_handles();
         drop(ring); // A sole producer claims without a compare-and-swap from now on.
         let mut built = Built::new(core, groups, shared, hooks);
-        // The graph was placed with the calling thread as the last of the shared threads. The
-        // thread that stands in for it has its place.
+        // The placement counted the calling thread as the last of the shared threads. The thread
+        // that runs instead of the calling thread has its place.
         if shared.started > planned.started {
             let name = shared_thread_name(planned.started);
             let mut threads = built.threads.iter_mut();
@@ -431,7 +433,8 @@ impl<E: Send + 'static, L: Layout, S: Sharing> Handlers<'static, E, L, S> {
     /// producer, then join the pipeline.
     ///
     /// In a graph with a placement and shared threads, the last of these threads has the producer's
-    /// place: the graph was placed before it was known that the calling thread leaves.
+    /// place. The placement is computed before the library knows that the calling thread does not
+    /// run stages.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64).threads(2);

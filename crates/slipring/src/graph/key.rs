@@ -26,7 +26,7 @@ pub struct Key<A, C> {
     stages: Arc<SharedStages>,
     /// Index of the stage.
     stage: usize,
-    /// Number of handles that the key is exchanged for.
+    /// Number of handles for which the key is exchanged.
     handles: usize,
     exchanged: bool,
     /// The option of the key that only applies to a handler, if one was set.
@@ -133,7 +133,7 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Notes a mistake if the stage has both a loop of the user's own and an option of handlers.
+    /// Records a mistake if the stage has both a user's own loop and an option for handlers.
     fn without_contradiction(self) -> Self {
         let Some(option) = self.handler_option else { return self };
         self.edit("changed", |stages, own| {
@@ -161,7 +161,7 @@ impl<A, C> Key<A, C> {
         (self.stage, self.handles)
     }
 
-    /// Asserts that the stage may run by handles of the user's own.
+    /// Asserts that the user may run the stage by its handles.
     pub(super) fn assert_lends_handles(&self, thread: &ThreadChoice) {
         let name = || self.stages.name(self.stage);
         if let Some(option) = self.handler_option {
@@ -186,7 +186,7 @@ impl<A, C> Key<A, C> {
     }
 }
 
-/// A delivery whose stages may have handlers.
+/// Marks a delivery whose stages may have handlers.
 trait Handled {}
 impl Handled for Every {}
 impl Handled for Pooled {}
@@ -223,7 +223,7 @@ impl<A, C: Handled> Key<A, C> {
             .without_contradiction()
     }
 
-    /// Changes the policy of a stage, which only a handler has.
+    /// Changes the policy of a stage. A policy applies only to a stage with a handler.
     fn edit_policy(mut self, option: &'static str, change: impl FnOnce(&mut Policy)) -> Self {
         self.handler_option = Some(option);
         self.edit("changed", |stages, own| change(&mut stages.list.spec_mut(own).policy))
@@ -289,7 +289,7 @@ impl<A, C: Handled> Key<A, C> {
 
 impl<A> Key<A, Every> {
     /// Puts the stage's handler on the thread of this name. Stages that name the same thread take
-    /// turns on that thread, as those of [`Chain::on`](crate::Chain::on) do.
+    /// turns on that thread, as stages declared with [`Chain::on`](crate::Chain::on) do.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64);

@@ -1,5 +1,5 @@
-//! A [`Graph`] declares its stages at run time. The user exchanges keys for handles and starts the
-//! threads, or gives each key a handler, and the library starts the threads.
+//! A [`Graph`] declares its stages at run time. Either the user exchanges keys for handles and
+//! starts the threads, or the user gives each key a handler and the library starts the threads.
 //!
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph, or for runners
@@ -241,8 +241,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// share, instead of a thread for each stage, worker and shard.
     ///
     /// [`Chain::threads`](crate::Chain::threads) describes these threads. A key of such a stage is
-    /// not exchanged for handles, because the stage waits and notifies together with the others.
-    /// [`Key::own_loop`] takes a stage whose handle you want off the shared threads, and
+    /// not exchanged for handles, because the stage waits and notifies together with the others. If
+    /// you want the handle of a stage, [`Key::own_loop`] keeps the stage off the shared threads.
     /// [`Key::on`] gives a stage a thread of its own.
     ///
     /// ```
@@ -258,7 +258,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     ///
-    /// Zero threads are an error of the build.
+    /// The build fails if `threads` is zero.
     pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
         self.threads = Some(threads.into());
         self
@@ -471,8 +471,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// # Errors
     /// [`BuildError`] names the mistake and its remedy. A ring that takes more memory than is
-    /// available is one ([`BuildError::MemoryShortage`]), unless [`Graph::allow_overcommit`] says
-    /// otherwise.
+    /// available is such a mistake ([`BuildError::MemoryShortage`]), unless
+    /// [`Graph::allow_overcommit`] allows the ring.
     pub fn build(self) -> Result<Ring<E, L, S>, Error>
     where
         E: Send + 'static,

@@ -27,13 +27,13 @@ use crate::run::placement::{Assigned, Bound, bind};
 use crate::run::threads::SharedThreads;
 use crate::wait::HandleLearner;
 
-/// A built graph, which exchanges keys for handles, takes handlers for the others
+/// A built graph. It exchanges keys for handles, takes handlers for the remaining keys
 /// ([`Ring::handlers`]), and shows its stages by `Display`.
 ///
 /// Drop the ring after taking every handle. Once the ring of a [`shared`](crate::Graph::shared)
-/// graph is dropped, a sole producer handle claims without a compare-and-swap. An earlier drop ends
-/// the graph: if a key was not exchanged, it fails with [`Cause::Dropped`]; if no producer was
-/// taken, it closes.
+/// graph is dropped, a sole producer handle claims without a compare-and-swap. Dropping the ring
+/// earlier ends the graph. If a key was not exchanged, the graph fails with [`Cause::Dropped`]; if
+/// no producer was taken, the ring closes.
 ///
 /// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
@@ -150,12 +150,12 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// is dropped: [`PRODUCER`](crate::PRODUCER), a stage, or a worker or shard (`store-0`). In a
     /// graph without a placement, the call does nothing.
     ///
-    /// For threads of your own, which run handles. The library binds its own threads.
+    /// Call it on the threads of your own that run handles. The library binds its own threads.
     ///
     /// Example: [`Graph::placement`](crate::Graph::placement).
     ///
     /// # Errors
-    /// A name that the graph does not have, or the system's refusal.
+    /// Fails if the graph has no thread of this name, or if the system refuses the binding.
     pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
         bind(self.threads.places.as_ref(), thread)
     }
@@ -205,7 +205,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned)
     }
 
-    /// Returns whether stages of this ring run by handles of the user's own.
+    /// Returns whether the user runs stages of this ring by handles.
     pub(super) fn has_lent_handles(&self) -> bool {
         self.taken().lent_handles
     }
@@ -362,8 +362,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// Returns a monitor of this ring, which observes the ring and does not own it.
     ///
-    /// With a single producer the monitor knows its position only if the graph was declared with
-    /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
+    /// If the graph has a single producer, the monitor knows the producer's position only if the
+    /// graph was declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     pub fn monitor(&self) -> Monitor<E, L> {
@@ -371,7 +371,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Returns the counts so far, and the position of each stage. The call stops no thread, so
-    /// positions may move meanwhile. The counts lag, because handles flush them only now and then.
+    /// positions may change during the call. The counts lag behind the positions, because handles
+    /// flush their counts only now and then.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);

@@ -1,4 +1,4 @@
-//! The stages of one graph. Until it is built, the user can change a stage through its key.
+//! The stages of one graph. Until the graph is built, the user can change a stage through its key.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
