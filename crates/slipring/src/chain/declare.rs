@@ -167,7 +167,7 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P> {
-    /// Calls a closure that declares stages. Each of them comes after the stages in `after`.
+    /// Calls a closure that declares stages. Each declared stage comes after the stages in `after`.
     pub(super) fn nested(
         declared: Box<Declared<'env, E, L>>,
         after: &[usize],
@@ -181,7 +181,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
             scope: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The closure has returned a chain that it was not given.
+            // The closure has returned another chain than the chain that it was given.
             nested
                 .declared
                 .stages

@@ -11,8 +11,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Adds stages that run in parallel: each of the stages sees every event, and none waits for
     /// the others.
     ///
-    /// Stages inside a fan-out may only read; one that writes does not compile. The stage declared
-    /// after the fan-out comes after all stages inside. Fan-outs nest.
+    /// Stages inside a fan-out may only read; a stage that writes does not compile there. The stage
+    /// declared after the fan-out comes after all stages inside. Fan-outs nest.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);

@@ -23,8 +23,8 @@ use crate::run::thread::StageThread;
 use crate::run::threads::Caller;
 
 /// The producer that [`Chain::run_inline`] lends to its closure. While the ring is full, a
-/// publication first gives each stage a turn. So does each wait of the closure for the ring: for an
-/// answer to a request, or for an event of a handle.
+/// publication first gives each stage a turn. The stages also get turns while the closure waits for
+/// the answer to a request, or for an event of a handle.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
@@ -32,7 +32,7 @@ pub struct Inline<'env, E, L: Layout = Interleaved> {
 }
 
 /// The stages of a chain that runs on one thread, grouped as [`Chain::run`] groups them on threads.
-/// A handler that runs has the turn, so the stages do not run again inside of it.
+/// A running handler holds the turn, so the stages do not run again inside that handler.
 struct Stages<'env>(InTurns<Vec<StageThread<'env>>>);
 
 impl<'env> Stages<'env> {
@@ -44,14 +44,14 @@ impl<'env> Stages<'env> {
     }
 }
 
-/// The calling thread, which runs the stages where it waits for their ring.
+/// The calling thread, which runs the stages while it waits for their ring.
 struct Helping<'a, 'env> {
     stages: &'a Stages<'env>,
     control: &'a Control,
 }
 
 impl Help for Helping<'_, '_> {
-    // No other thread runs the stages, so a deadline keeps none of them from running.
+    // No other thread runs the stages, so each stage runs even if its turn may pass a deadline.
     fn step(&self, until: Option<Instant>) -> bool {
         self.is_ready(until) && self.stages.work(self.control) != 0
     }
@@ -84,8 +84,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Chain::run`]. A stage with a loop of its own ([`Chain::read_by`]) is refused before the
-    /// start.
+    /// As [`Chain::run`]. Before the start, the call refuses a chain that has a stage with a loop
+    /// of its own ([`Chain::read_by`]).
     pub fn run_inline<T>(
         mut self,
         produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
@@ -100,7 +100,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             stages.reject(problem);
         }
         let produce = Contained::new(produce);
-        // The calling thread runs all stages, whatever threads and places the chain asks for.
+        // The calling thread runs all stages, even if the chain asks for other threads or places.
         self.declared.threads = None;
         self.declared.placement = None;
         let Built { core, threads, hooks, .. } = self.build(false, Caller::Helps)?;
@@ -137,7 +137,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
             // All stages may have to wait for another thread that runs a tap's reader or a joined
-            // worker. A turn of all stages without progress checks the graph's deadline.
+            // worker. If all stages had a turn and none made progress, the loop checks the graph's
+            // deadline.
             while let Some(handled) = threads
                 .iter_mut()
                 .filter_map(|thread| thread.turn(&driven.control))
@@ -174,8 +175,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         self.producer.publish(fill)
     }
 
-    /// Publishes a request, as [`Producer::ask`] does. While the ring is full, gives each stage a
-    /// turn, and so does a wait for the answer on this thread.
+    /// Publishes a request, as [`Producer::ask`] does. While the ring is full, the call gives each
+    /// stage a turn. A wait for the answer on this thread gives each stage turns, too.
     ///
     /// ```
     /// use slipring::Promise;
@@ -244,8 +245,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     }
 
     /// Gives every stage one turn. Returns the number of events handled by all stages. If a handler
-    /// fails, the result is at least 1, and may leave out some handled events. A loop `while
-    /// p.work() > 0 {}` does not end at a failure that the stage retries.
+    /// fails, the result is at least 1, and may not count some handled events. So a loop `while
+    /// p.work() > 0 {}` goes on after a failure that the stage retries.
     ///
     /// ```
     /// slipring::ring(4, || 0)

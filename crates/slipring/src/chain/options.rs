@@ -121,34 +121,42 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// stage, worker and shard.
     ///
     /// Any of these threads takes the next batch of any stage that has events. A thread prefers the
-    /// stages that it ran last, and of these the ones behind the stage that it has just run;
-    /// another thread's stages come next, those furthest downstream first. A batch takes about 32
-    /// µs, and less where a thread waits for the stage's release. A stage runs on one thread at a
-    /// time, so its handler keeps its state and needs only be `Send`. A pool or a sharded stage
-    /// runs on as many threads at once as it has workers or shards. Order, draining, failures,
-    /// policies and deadlines are those of stages with threads of their own. Reports say how long
-    /// each stage ran, and on how many threads ([`StageReport::turns`](crate::StageReport::turns)).
+    /// stages that it ran last, and among these the stages behind the stage that it has just run.
+    /// After these it takes stages that another thread ran last, beginning with the stage that is
+    /// furthest downstream. A batch takes about 32 µs, and less if a thread waits for the stage's
+    /// release.
     ///
-    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of them: where it
-    /// would wait for room, and when it has closed the ring, it runs stages. With `threads(1)`, a
-    /// thread is started for the stages, and the calling thread only produces, because its closure
-    /// may wait for a stage. [`spawn`](Chain::spawn) starts all `threads`. More threads than there
-    /// are stages, workers and shards are not started. [`run_inline`](Chain::run_inline) runs all
-    /// stages on its own thread, whatever is stated here.
+    /// A stage runs on one thread at a time, so its handler keeps its state and needs only be
+    /// `Send`. A pool or a sharded stage runs on as many threads at once as it has workers or
+    /// shards. Order, draining, failures, policies and deadlines work as they do for stages with
+    /// threads of their own. Reports say how long each stage ran, and on how many threads
+    /// ([`StageReport::turns`](crate::StageReport::turns)).
     ///
-    /// Suits graphs with more stages than cores. A stage whose handler blocks, such as a journal
-    /// that waits for a disk, keeps one of the threads busy; [`on`](Chain::on) gives it a thread of
-    /// its own, and so does [`read_by`](Chain::read_by). A handler needs that, too, if it waits
-    /// outside of the ring for another handler or for the producer's closure: all shared threads
-    /// may come to wait, and the producer's thread may be the one that runs the handler. A handler
-    /// that waits for the ring itself, for room or for an event of a handle, runs other stages
-    /// meanwhile. Their handlers run inside of it, so if they wait for a release that it owes, they
-    /// get [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
+    /// The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is one of the shared
+    /// threads: it runs stages whenever it would wait for room, and after it has closed the ring.
+    /// With `threads(1)`, a thread is started for the stages, and the calling thread only produces,
+    /// because its closure may wait for a stage. [`spawn`](Chain::spawn) starts all `threads`. The
+    /// library never starts more threads than there are stages, workers and shards.
+    /// [`run_inline`](Chain::run_inline) ignores `threads`, and runs all stages on the calling
+    /// thread.
     ///
-    /// A call with a deadline, such as [`publish_by`](crate::Producer::publish_by), runs no stage
-    /// in the producer's closure whose usual turn would pass the deadline: one of the started
-    /// threads does. Inside a handler it runs any stage, because no other thread may be free, and
-    /// so may return late by that stage's turn.
+    /// Shared threads suit graphs with more stages than cores. A stage whose handler blocks, such
+    /// as a journal that waits for a disk, keeps one of the threads busy; [`on`](Chain::on) and
+    /// [`read_by`](Chain::read_by) give such a stage a thread of its own. A handler also needs its
+    /// own thread if it waits, outside of the ring, for another handler or for the producer's
+    /// closure. Otherwise all shared threads may end up waiting, and the producer's thread may be
+    /// the thread that runs the handler.
+    ///
+    /// While a handler waits for the ring itself, for room or for an event of a handle, its thread
+    /// runs other stages. The handlers of these stages run inside the waiting handler. If such an
+    /// inner handler waits for a release that the waiting handler still has to make, its call
+    /// returns [`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself).
+    ///
+    /// In the producer's closure, a call with a deadline, such as
+    /// [`publish_by`](crate::Producer::publish_by), runs no stage whose usual turn would pass the
+    /// deadline; one of the started threads runs that stage. Inside a handler, a call with a
+    /// deadline runs any stage, because no other thread may be free. So the call may return late by
+    /// the length of that stage's turn.
     ///
     /// ```
     /// let mut sum = 0;
@@ -163,8 +171,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// ```
     ///
     /// All stages on these threads wait together, so all strategies that
-    /// [`stage_wait`](Chain::stage_wait) sets for them must be the same. Zero threads are an error
-    /// of the start.
+    /// [`stage_wait`](Chain::stage_wait) sets for them must be the same. The start fails if
+    /// `threads` is zero.
     pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
         self.declared.threads = Some(threads.into());
         self
@@ -174,11 +182,12 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     ///
     /// The build asks `placement` for a place for each thread, the producer's among them. Each
     /// thread of the library is bound to its place before its first stage starts, and before the
-    /// hook of [`on_thread_start`](Chain::on_thread_start), which so has the last word. The thread
-    /// that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the producer's place
-    /// until the call returns. A chain of several producers ([`run_shared`](Chain::run_shared))
-    /// binds none of them. A thread that produces for a [`spawn`](Chain::spawn)ed chain binds
-    /// itself ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
+    /// hook of [`on_thread_start`](Chain::on_thread_start), so the hook can still change the
+    /// binding. The thread that calls [`run`](Chain::run) or [`feed`](Chain::feed) is bound to the
+    /// producer's place until the call returns. A chain of several producers
+    /// ([`run_shared`](Chain::run_shared)) binds no producer's thread. A thread that produces for a
+    /// [`spawn`](Chain::spawn)ed chain binds itself
+    /// ([`Pipeline::bind_thread`](crate::Pipeline::bind_thread)).
     ///
     /// A thread begins with the binding of the thread that starts it. So start thread pools of your
     /// program, and child processes, before the chain, and not from a handler or from the closure
@@ -202,9 +211,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A placement of your own: [`Placement`]. A placement that the machine does not allow is an
-    /// error of the start ([`BuildError::Placement`](crate::BuildError::Placement)).
-    /// [`run_inline`](Chain::run_inline) uses its own thread as it is.
+    /// To write a placement of your own, implement [`Placement`]. The start fails with
+    /// [`BuildError::Placement`](crate::BuildError::Placement) if the machine does not allow the
+    /// placement. [`run_inline`](Chain::run_inline) binds no thread.
     pub fn placement(mut self, placement: impl Placement + 'env) -> Self {
         self.declared.placement = Some(Contained::new(Box::new(placement)));
         self
@@ -272,8 +281,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// Example: [`OnFault`].
     ///
     /// The policy also applies to an error of `batch_end` or `idle`, which belongs to no event.
-    /// After such an error, a stage with [`OnFault::skip`] skips no event, and releases those that
-    /// its handler has handled.
+    /// After such an error, a stage with [`OnFault::skip`] skips no event, and releases the events
+    /// that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
@@ -380,9 +389,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
         })
     }
 
-    /// Puts the last declared stage on the thread of this name, on which all stages that name it
-    /// take turns. A chain with more stages than the machine has cores is often faster when some of
-    /// them share a thread.
+    /// Puts the last declared stage on the thread of this name. All stages that name the same
+    /// thread take turns on that thread. A chain with more stages than the machine has cores is
+    /// often faster when some of them share a thread.
     ///
     /// Pools, shards, taps, and stages that run a user's loop ([`Chain::read_by`]) cannot share a
     /// thread with other stages.

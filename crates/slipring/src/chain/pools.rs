@@ -114,12 +114,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// positions.
     ///
     /// `key` is called once for each event, so it should be short. The last writing stage before
-    /// the shards calls it, after that stage has handled the event; without one, the producer does.
-    /// A panic of `key` ends the graph.
+    /// the shards calls `key`, after that stage has handled the event. If no writing stage comes
+    /// before the shards, the producer calls it. A panic of `key` ends the graph.
     ///
-    /// The library hashes each key, to the same hash in every run of an executable. The hashes
-    /// spread keys evenly over the shards, and the events with them if no key has a large part of
-    /// these. The stage takes four bytes of memory for each slot.
+    /// The library hashes each key. Every run of an executable gives a key the same hash. The
+    /// hashes spread keys evenly over the shards, so events are spread evenly, too, if no single
+    /// key has a large part of the events. The stage takes four bytes of memory for each slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -184,8 +184,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::ChainScope> Chain<'env, E, L, P
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Later stages and the producer wait for this stage as for any other. It spends one copy on
-    /// each event, and another one if it handles the event again
+    /// Later stages and the producer wait for this stage as for any other. The stage copies a value
+    /// of each event once, and again if it handles the event again
     /// ([`OnFault::retry`](crate::OnFault::retry)). The mirror closes when the stage ends.
     pub fn observe<T: Plain>(
         self,

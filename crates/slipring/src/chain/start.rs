@@ -14,7 +14,8 @@ use crate::run::placement::{assign, build_in_place};
 use crate::run::threads::Caller;
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Builds the ring and makes all handlers. `caller`: the calling thread's part meanwhile.
+    /// Builds the ring and makes all handlers. `caller` says what the calling thread does while the
+    /// stages run.
     pub(super) fn build(
         self,
         many_producers: bool,
@@ -97,7 +98,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Chain::feed`], and the error that `produce` returns.
+    /// Returns the errors of [`Chain::feed`], and the error that `produce` returns.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
@@ -112,7 +113,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// The ring closes when `produce` has returned and the last clone of the producer is dropped. A
     /// clone may outlive `produce`, for instance inside the value that it returns: `run_shared`
-    /// waits until all of them are dropped, or until the chain's [`deadline`](Chain::deadline)
+    /// waits until all clones are dropped, or until the chain's [`deadline`](Chain::deadline)
     /// passes.
     ///
     /// ```
