@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! - I1: a raw consumer lends only events that its last call of `available` found, until `done`
-//!   releases them. The field `left` is their number. No other handle moves its position.
+//!   releases them. The field `left` is the number of lent events. No other handle moves the
+//!   consumer's position.
 //! - I2: a raw producer lends only the slots of its open claim, which contains no published slot
 //!   and no given-up slot.
 //! - I3: in a ring with many producers, the field `open` of a raw producer always equals the open
@@ -55,7 +56,7 @@ pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single
     producer: Producer<E, L, S>,
     /// Claimed positions that `done` has not published.
     open: SeqRange,
-    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
+    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is `Sync`.
     lent: PhantomData<E>,
 }
 
@@ -112,7 +113,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         Ok(self.hold_claim(seq, len))
     }
 
-    /// Holds the claim of `len` positions from `seq` on, or of those before the ring's end.
+    /// Holds the claim of `len` positions from `seq` on. If the claim must stop at the ring's end,
+    /// holds only its positions before that end.
     fn hold_claim(&mut self, seq: u64, len: usize) -> u64 {
         let len = S::within_end(&self.producer, seq, len as u64);
         self.hold(SeqRange::new(seq, len as usize));
@@ -120,7 +122,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         seq
     }
 
-    /// From now on, claims of one of several processes end at the ring's end at the latest.
+    /// Makes each later claim stop at the ring's end. The producer of one of several processes
+    /// needs this.
     pub(crate) fn stop_at_end(&mut self) {
         self.producer.stops_at_end = true;
     }
@@ -144,7 +147,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         Ok(self.hold_claim(seq, len))
     }
 
-    /// Returns the position of the next claim: exactly, if the ring has a single producer.
+    /// Returns the position of the next claim. The position is exact only if the ring has a single
+    /// producer.
     pub(crate) fn claim_seq(&self) -> u64 {
         self.producer.next_seq()
     }
@@ -167,7 +171,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.producer.free_slots(self.open.len())
     }
 
-    /// Returns the event at a claimed position. `None`: `seq` is outside the open claim.
+    /// Returns the event at a claimed position, or `None` if `seq` is outside the open claim.
     ///
     /// Example: [`RawProducer::at_mut`].
     pub fn at(&self, seq: u64) -> Option<&E> {
@@ -176,8 +180,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &*self.producer.cell(seq) })
     }
 
-    /// Returns a mutable reference to the event at a claimed position. `None`: `seq` is outside the
-    /// open claim.
+    /// Returns a mutable reference to the event at a claimed position, or `None` if `seq` is
+    /// outside the open claim.
     ///
     /// ```
     /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
@@ -224,8 +228,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::new(0, 0);
-        // With a single producer, it later claims the given-up positions again. With many
-        // producers, `give_up_open_claim` gives up the slots of the recorded open claim (I3).
+        // A single producer later claims the given-up positions again. With many producers,
+        // `give_up_open_claim` gives up the slots of the recorded open claim (I3).
         self.producer.give_up_open_claim();
     }
 
@@ -251,7 +255,7 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Inte
     consumer: Consumer<E, A, C, L>,
     /// Number of events that `available` found and `done` has not released.
     left: usize,
-    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
+    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is `Sync`.
     lent: PhantomData<E>,
 }
 
@@ -283,10 +287,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released it.
-    ///   If the gating stage has no dependencies, `next` may return `Unavailable` instead in a ring
-    ///   that does not know which events are published. A ring knows it if it is
-    ///   [contiguous](crate::Graph::contiguous) or [shared](crate::Graph::shared), or [publishes
-    ///   its cursor](crate::Graph::publish_cursor).
+    ///   If the gating stage has no dependencies, and the ring does not know which events are
+    ///   published, `next` may return `Unavailable` instead. A ring knows which events are
+    ///   published if it is [contiguous](crate::Graph::contiguous) or
+    ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
@@ -334,8 +338,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         SeqRange::new(self.consumer.next_seq(), self.left)
     }
 
-    /// Returns the event at position `seq`. `None`: [`RawConsumer::available`] has not returned the
-    /// position, or [`RawConsumer::done`] has released its event.
+    /// Returns the event at position `seq`. Returns `None` if [`RawConsumer::available`] has not
+    /// returned the position, or if [`RawConsumer::done`] has released its event.
     ///
     /// Example: [`RawConsumer::next`].
     pub fn at(&self, seq: u64) -> Option<&E> {
@@ -373,8 +377,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer, which lends an event again that was not released by
-    /// [`RawConsumer::done`].
+    /// Returns the inner consumer. It lends again each event that [`RawConsumer::done`] has not
+    /// released.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;
@@ -394,8 +398,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
 
 impl<E, A: lease::Access, C: Succeeds, L: Layout> RawConsumer<E, A, C, L> {
     /// Returns the positions of events that were lent before and come again, as
-    /// [`Consumer::redelivered`] does. Of a pool's worker: those of the chunk in which
-    /// [`RawConsumer::available`] found events last.
+    /// [`Consumer::redelivered`] does. For a pool's worker, returns only the positions in the chunk
+    /// in which [`RawConsumer::available`] found events last.
     ///
     /// Example: [`Consumer::redelivered`].
     pub fn redelivered(&self) -> SeqRange {
@@ -413,8 +417,8 @@ impl<E, C: BeginsAgain, L: Layout> RawConsumer<E, Writing, C, L> {
 }
 
 impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
-    /// Returns a mutable reference to the event at position `seq`. `None`:
-    /// [`RawConsumer::available`] has not returned the position, or [`RawConsumer::done`] has
+    /// Returns a mutable reference to the event at position `seq`. Returns `None` if
+    /// [`RawConsumer::available`] has not returned the position, or if [`RawConsumer::done`] has
     /// released its event.
     ///
     /// ```

@@ -48,21 +48,24 @@ mod sealed {
 /// ```
 pub trait Waitable: sealed::Sealed {
     /// Registers `waker` to be woken once, when a call on the handle may succeed or the graph has
-    /// ended. If that is so already, returns `true`, and registers no waker.
+    /// ended. If a call may succeed already, or the graph has ended, returns `true` and registers
+    /// no waker.
     ///
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first one.
     ///
-    /// `arm` says whether a call may succeed now, however often it is asked. A future of your own
-    /// that never returns *pending* while `arm` returns `true` starves the other tasks of its
-    /// thread; the library's futures [do not](Consumer::batch_async).
+    /// Each call of `arm` says whether a call may succeed now, however often the program calls
+    /// `arm`. A future of your own that never returns *pending* while `arm` returns `true` starves
+    /// the other tasks of its thread; the library's futures [do not](Consumer::batch_async).
     ///
-    /// The waker runs on a thread that publishes events, releases slots or ends the graph; at a
-    /// ring between processes, on a thread of the library that sleeps for the wakers of its queue.
-    /// There `arm` also checks for deaths, as a call does that finds nothing, and returns `true`
-    /// where the next call tells of one. A waker should be quick: for instance an executor's waker,
-    /// or one that writes to an eventfd. If the graph's wait strategy does not park, no thread
-    /// notifies, and `arm` itself wakes the waker at once. Costs a short lock of the wait queue.
+    /// The waker runs on a thread that publishes events, releases slots or ends the graph. So a
+    /// waker should be quick, as an executor's waker is, or a waker that writes to an eventfd. If
+    /// the graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the
+    /// waker at once. The call costs a short lock of the wait queue.
+    ///
+    /// At a ring between processes, the waker runs on a thread of the library that sleeps for the
+    /// wakers of its queue. There `arm` also checks for dead processes, as a call does that finds
+    /// nothing. It returns `true` if the next call would return the error of a dead process.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;
@@ -70,8 +73,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether a publication or a release wakes an armed waker, as it does if the graph's
-    /// wait strategy parks.
+    /// Returns whether a publication or a release wakes an armed waker. It does if the graph's wait
+    /// strategy parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;
@@ -164,12 +167,14 @@ impl Selector {
 
     /// Waits until a call on one of the handles may succeed. Returns the index of the ready handle.
     ///
-    /// If several handles are ready, successive calls of `wait` return them in turn. `None`: no
-    /// handle was ready before the deadline, or the caller gave neither a handle nor a deadline.
+    /// If several handles are ready, successive calls of `wait` return them in turn. The call
+    /// returns `None` if no handle was ready before the deadline, or if the caller gave neither a
+    /// handle nor a deadline.
     ///
     /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
-    /// it; else it polls every 50 µs. If a graph's own [deadline](crate::Graph::deadline) passes
-    /// during the wait, that graph fails, and its handle counts as ready.
+    /// it; otherwise the thread polls every 50 µs. If a graph's own
+    /// [deadline](crate::Graph::deadline) passes during the wait, that graph fails, and its handle
+    /// counts as ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(

@@ -4,9 +4,9 @@
 //!
 //! Invariants
 //! - I1: a pending future has registered its waker in the wait queue, by the same steps as a thread
-//!   that goes to sleep there (queue::I1, reactor::I1); its drop removes the waker. Where its
-//!   handle's budget was spent, it has woken its task instead, and the handle's next poll finds a
-//!   new budget: the task goes on, whatever becomes of this future.
+//!   that goes to sleep there (queue::I1, reactor::I1); its drop removes the waker. If the handle
+//!   had spent its budget, the future has woken its task instead, and the handle's next poll finds
+//!   a new budget. So the task goes on even if this future is dropped.
 //! - I2: a future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
@@ -34,24 +34,27 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     ///
     /// Dropping the future before it is done loses no event. Progress, a close or a failure wakes
     /// the task if the graph's wait strategy parks, as [`Wait::Blocking`](crate::Wait::Blocking)
-    /// and the default [`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE) do. Without that, the task asks to
-    /// be polled again at once, and so keeps its executor busy.
+    /// and the default [`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE) do. If the strategy does not park,
+    /// the task asks to be polled again at once, and so keeps its executor busy.
     ///
     /// At a ring between processes, the first task that waits starts a thread (`slipring-tasks`),
-    /// one per ring and wait queue. It sleeps in the kernel on behalf of all tasks that wait there,
-    /// and runs their wakers, so a waker that blocks holds up the other tasks of its queue. It
-    /// checks for deaths of other processes once a notice, and ends with the ring's last handle. If
-    /// the system refuses the thread, the task asks to be polled again at once.
+    /// one per ring and wait queue. This thread sleeps in the kernel on behalf of all tasks that
+    /// wait in its queue, and runs their wakers, so a waker that blocks holds up the other tasks of
+    /// the queue. The thread checks for dead processes once in each notice interval, and ends with
+    /// the ring's last handle. If the system refuses the thread, the task asks to be polled again
+    /// at once.
     ///
-    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices at its
-    /// next poll that it has passed, so use the runtime's timeouts.
+    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices only at
+    /// its next poll that the deadline has passed, so use the runtime's timeouts.
     ///
-    /// A task whose ring always has events lets the other tasks of its thread run: after 511
-    /// results in a row of this handle's futures, or from the 16th on after about 100 µs, a future
-    /// wakes its task and is pending once. It has taken nothing then, and the next poll succeeds. A
-    /// wait begins a new row. So a poll by hand, with a waker that does nothing, finds an available
-    /// event 15 times in a row; later it may be pending once. Counting costs a result about a
-    /// nanosecond.
+    /// A task whose ring always has events lets the other tasks of its thread run. After 511
+    /// results in a row of this handle's futures, a future wakes its task and is pending once; from
+    /// the 16th result on, it also does so after about 100 µs. Such a future has taken nothing, and
+    /// its next poll succeeds. A wait begins a new row of results.
+    ///
+    /// So a program that polls by hand, with a waker that does nothing, finds an available event 15
+    /// times in a row; a later poll may be pending once. The count adds about a nanosecond to each
+    /// result.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
@@ -281,8 +284,8 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
 /// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained; after
 /// a halt or a failure, its last item is an `Err`. It releases events in batches of up to an eighth
 /// of the ring (at most 64 events), and always before it is pending. If it is no longer polled, it
-/// may hold up to one batch. While it always has items, it lets other tasks run as
-/// [`Consumer::batch_async`] does, where each item counts.
+/// may hold up to one batch. While the stream always has items, it lets other tasks run as
+/// [`Consumer::batch_async`] does, and each item counts as a result.
 ///
 /// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]

@@ -15,7 +15,7 @@ use crate::ring::events::At;
 /// `put` in its loop. Dropping a mirror closes it: each observer reads the remaining values, and
 /// then the end. A mirror that is forgotten (`std::mem::forget`) never closes.
 ///
-/// A slot takes 16 bytes more than its value, whose size is rounded up to a multiple of 8 bytes.
+/// A slot takes 16 bytes plus the size of its value, rounded up to a multiple of 8 bytes.
 ///
 /// ```
 /// use slipring::{Graph, Mirror};
@@ -50,8 +50,8 @@ impl<T: Plain> Mirror<T> {
 
     /// Creates a mirror that holds the newest `capacity` values. `capacity` must be a power of two.
     ///
-    /// An observer that falls behind by more than `capacity` values misses some. With a capacity of
-    /// 1 it can read a value only while the writer stores none.
+    /// An observer that falls behind by more than `capacity` values misses some values. With a
+    /// capacity of 1, an observer can read a value only while the writer is not storing a value.
     ///
     /// Example: [`Mirror`].
     ///
@@ -63,8 +63,8 @@ impl<T: Plain> Mirror<T> {
         Mirror::starting_at(capacity, 0, false)
     }
 
-    /// Works as [`Mirror::new`], also if the values take more memory than is available: see
-    /// [`Graph::allow_overcommit`](crate::Graph::allow_overcommit).
+    /// Works as [`Mirror::new`], but creates the mirror even if the values take more memory than is
+    /// available: see [`Graph::allow_overcommit`](crate::Graph::allow_overcommit).
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::allow_overcommit(4)?;
@@ -75,7 +75,7 @@ impl<T: Plain> Mirror<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Mirror::new`], but for [`BuildError::MemoryShortage`].
+    /// The errors of [`Mirror::new`], except [`BuildError::MemoryShortage`].
     pub fn allow_overcommit(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0, true)
     }
@@ -96,8 +96,9 @@ impl<T: Plain> Mirror<T> {
     /// `seq` is usually the position of the value's event; the mirror only stores `seq` for the
     /// observers.
     ///
-    /// Never waits, allocates or fails. Costs one store per 8 bytes of the value, and four further
-    /// stores. While observers poll the mirror, the writer must fetch the polled cache lines back.
+    /// The call never waits, allocates or fails. It costs one store per 8 bytes of the value, and
+    /// four further stores. While observers poll the mirror, the writer must fetch the polled cache
+    /// lines back.
     ///
     /// Example: [`Mirror`].
     #[inline]

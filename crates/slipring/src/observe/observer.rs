@@ -2,9 +2,10 @@
 //! missed.
 //!
 //! Invariants
-//! - I1: an observer's position passes a put when it returns the put's value, or counts the put as
-//!   missed: each one between two returned values. If any put follows the observer's start, it
-//!   returns the last one's value before it reports [`ObserveError::Closed`].
+//! - I1: an observer's position passes a put when the observer returns the put's value, or counts
+//!   the put as missed. The observer counts each put between two returned values. If any put
+//!   follows the observer's start, the observer returns the last put's value before it reports
+//!   [`ObserveError::Closed`].
 //! - I2: an observer skips puts only if the put that it reads next was overwritten (words::I2), or
 //!   if the caller asks for the newest value. Its position never goes beyond the last put.
 
@@ -66,14 +67,14 @@ impl std::error::Error for ObserveError {}
 /// Reads the values of a [`Mirror`](crate::Mirror), as far as the observer keeps up with the
 /// writer.
 ///
-/// A [`MirrorHandle`] creates observers. A clone of an observer continues from the same position,
-/// independently.
+/// A [`MirrorHandle`] creates observers. A clone of an observer starts at the same position, and
+/// then advances independently.
 ///
-/// An observer holds up neither the writer nor the ring, and costs the writer only the time to
-/// fetch back the cache lines that it loaded. If it is overtaken, it skips the oldest quarter of
-/// the slots, because the next puts overwrite those, and counts the values that it missed. The
-/// returned values, the missed values and the values still [`behind`](Observer::behind) add up to
-/// the puts since its start.
+/// An observer holds up neither the writer nor the ring. It costs the writer only the time to fetch
+/// back the cache lines that the observer loaded. An observer that the writer overtakes skips the
+/// oldest quarter of the slots, because the next puts overwrite these slots, and counts the values
+/// that it missed. At any time, `returned values + missed values + values still`
+/// [`behind`](Observer::behind) `= puts since the observer's start`.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and
 /// drained:
@@ -124,8 +125,8 @@ impl<T: Plain> MirrorHandle<T> {
 
     /// Creates an observer that begins at the oldest value that the mirror holds.
     ///
-    /// The mirror holds at most the `capacity` newest values. One that the writer overwrites before
-    /// the observer reads it counts as missed.
+    /// The mirror holds at most the `capacity` newest values. If the writer overwrites a value
+    /// before the observer reads it, the value counts as missed.
     ///
     /// Example: [`MirrorHandle`].
     pub fn observe_from_oldest(&self) -> Observer<T> {
@@ -154,8 +155,8 @@ impl<T: Plain> Observer<T> {
     /// Sets how [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
     /// [`Wait::SLEEPING`].
     ///
-    /// The writer notifies no observer, because a notification would cost every put. Where a wait
-    /// strategy would sleep until woken, the observer sleeps for 50 µs and polls again.
+    /// The writer notifies no observer, because a notification would cost every put. If the wait
+    /// strategy would sleep until it is woken, the observer sleeps for 50 µs and polls again.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -200,8 +201,8 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the newest value, unless this observer has returned it already. Never waits.
     ///
-    /// The call skips older values, and counts them as missed. The writer may put newer ones
-    /// meanwhile.
+    /// The call skips older values, and counts them as missed. The writer may put newer values
+    /// during the call.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -242,8 +243,8 @@ impl<T: Plain> Observer<T> {
         self.wait_for(Some(deadline))
     }
 
-    /// Returns the number of values that this observer has neither returned nor counted as missed,
-    /// with those that the writer has overwritten. Each put raises it by one.
+    /// Returns the number of values that this observer has neither returned nor counted as missed.
+    /// Values that the writer has overwritten are included. Each put raises the number by one.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -263,8 +264,8 @@ impl<T: Plain> Observer<T> {
         &self.mirror
     }
 
-    /// Reads the next put; if it is overwritten, continues with the newest ones. `kept` is twice
-    /// the number of newest puts that the observer does not skip (see `words::PUT`).
+    /// Reads the next put. If that put is overwritten, continues with the newest puts. `kept` is
+    /// twice the number of newest puts that the observer does not skip (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {
@@ -323,7 +324,7 @@ impl<T: Plain> Observer<T> {
 impl<T: Plain> Iterator for Observer<T> {
     type Item = Observed<T>;
 
-    /// Waits for the next value. `None`: the mirror is closed and drained.
+    /// Waits for the next value. Returns `None` if the mirror is closed and drained.
     fn next(&mut self) -> Option<Observed<T>> {
         loop {
             match self.wait_for(None) {

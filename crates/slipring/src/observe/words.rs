@@ -1,20 +1,20 @@
 //! A mirror's shared words form a ring of slots; each slot is a sequence lock around one value.
 //!
-//! A slot of the event ring is plain memory, so a stage that reads it must hold up the producer.
-//! Observers hold up no thread. They read a *mirror* instead, a ring of atomic words, into which
-//! one writer copies one value per event, over the oldest value.
+//! A slot of the event ring is plain memory, so a stage that reads the slot must hold up the
+//! producer. Observers hold up no thread. They read a *mirror* instead, a ring of atomic words,
+//! into which one writer copies one value per event, over the oldest value.
 //!
 //! Each slot has a sequence lock, whose version word is the slot's *mark*. The writer changes the
-//! mark before it stores the words of a value, and again after the last word. An observer loads it
-//! before and after it copies the value. The two marks show whether the copy is whole, and which of
-//! the writer's values it is (Hans Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012). The module needs no `unsafe`: every word that two threads share is atomic,
-//! and any copied bytes form a valid value.
+//! mark before it stores the words of a value, and again after the last word. An observer loads the
+//! mark before and after it copies the value. The two loaded marks show whether the copy is whole,
+//! and which of the writer's values was copied (Hans Boehm, "Can seqlocks get along with
+//! programming language memory models?", MSPC 2012). The module needs no `unsafe`: every word that
+//! two threads share is atomic, and any copied bytes form a valid value.
 //!
-//! A *put* is one copy of a value by the writer. Puts have consecutive indices, whatever the
-//! positions of their events. *Put `n`* is the put with the index `n`. The word `completed` and the
-//! handles store indices of puts times two. A slot's mark shows the index of the slot's put, and
-//! whether the put is finished. The mark's lowest bit is [`WRITING`].
+//! A *put* is one copy of a value by the writer. Puts have consecutive indices, even if the
+//! positions of their events have gaps. *Put `n`* is the put with the index `n`. The word
+//! `completed` and the handles store indices of puts times two. A slot's mark shows the index of
+//! the slot's put, and whether the put is finished. The mark's lowest bit is [`WRITING`].
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -27,13 +27,13 @@
 //! - I2: [`Words::read`] copies a value between two loads of the slot's mark, and returns a copy of
 //!   put `n` only if both loads find `2n + 2`. The first load acquires the words of put `n` (edge
 //!   `SYNC[mirrored]`). A fence stands between the copy and the second load. If the copy contains a
-//!   word of a later put, that load finds a changed mark (edge `SYNC[overwritten]`).
+//!   word of a later put, the second load finds a changed mark (edge `SYNC[overwritten]`).
 //! - I3: the word `completed` is the number of finished puts, times two. An observer that has
-//!   acquired it finds each put that it counts, or a later one, in that put's slot
+//!   acquired `completed` finds each put that the word counts, or a later put, in that put's slot
 //!   (`SYNC[completed]`).
-//! - I4: the store to `closed` is the writer's last one. An observer that has acquired it sees all
-//!   puts (`SYNC[mirror-closed]`).
-//! - I5: Observers store to none of the words, so the writer never waits for an observer.
+//! - I4: the store to `closed` is the writer's last store. An observer that has acquired it sees
+//!   all puts (`SYNC[mirror-closed]`).
+//! - I5: observers never store to a shared word, so the writer never waits for an observer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -70,8 +70,8 @@ pub(super) enum SlotRead<T> {
     Value(u64, T),
     /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or the writer is storing one there. The field is a count of
-    /// finished puts, times two (see [`PUT`]).
+    /// The slot holds a later put, or the writer is storing a later put in the slot. The field is a
+    /// count of finished puts, times two (see [`PUT`]).
     Overwritten(u64),
 }
 
@@ -176,9 +176,10 @@ impl Words {
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns the number of all puts, times two (see [`PUT`]). `None`: the writer is not gone.
-    /// After `Some`, all puts are visible to the observer (I4). If it found no value before the
-    /// call, it must read once more, because the writer may have put one meanwhile.
+    /// Returns the number of all puts, times two (see [`PUT`]), or `None` if the writer is not
+    /// gone. Once the call has returned `Some`, all puts are visible to the observer (I4). An
+    /// observer that found no value before the call must read once more, because the writer may
+    /// have put a value meanwhile.
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
