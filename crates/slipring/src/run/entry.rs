@@ -1,10 +1,11 @@
-//! A runner under supervision: its start and its stop, its failures, and its policy's answer to
-//! them.
+//! A supervised runner. This module starts and stops the runner, and applies the stage's policy to
+//! its failures.
 //!
 //! Invariants
 //! - I1: no panic of user code leaves this module. A caught panic fails the graph, unless the
 //!   stage's policy lets the stage go on. The failure names the stage, and also the event if the
-//!   handler panicked at one. A panic in the drop of a caught panic's payload is contained, too.
+//!   handler panicked at an event. A panic in the drop of a caught panic's payload is contained,
+//!   too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,8 +37,8 @@ pub(crate) struct Entry<'env> {
     started: bool,
     /// Whether the runner has not ended yet.
     running: bool,
-    /// Whether the runner has survived a failure since its last step. The next step, which may find
-    /// no event, releases the events that it skipped.
+    /// Whether the runner has survived a failure since its last step. The next step releases the
+    /// events that the runner skipped, even if the step finds no event.
     is_due: bool,
     /// [`Runner::released`](super::runner::Runner::released) at the last failure.
     released: u64,
@@ -73,7 +74,8 @@ impl<'env> Entry<'env> {
         self.started
     }
 
-    /// Returns whether a step would find an event, an end, or the rest of a failure.
+    /// Returns whether a step would find an event or the stream's end, or would finish the recovery
+    /// from a failure.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_due || !self.running || self.runner.is_ready()
     }
@@ -88,7 +90,7 @@ impl<'env> Entry<'env> {
         self.clock.ended()
     }
 
-    /// Starts the handler. Returns `false` if the start fails, and then the graph has failed.
+    /// Starts the handler. If the start fails, fails the graph and returns `false`.
     pub(crate) fn start(&mut self, control: &Control) -> bool {
         let runner = &mut self.runner;
         self.started = call_user(control, runner.stage(), None, || runner.start()).is_some();
@@ -103,8 +105,8 @@ impl<'env> Entry<'env> {
         }
     }
 
-    /// Lets the runner handle its available events once. Returns their number; after a failure at
-    /// least 1, because the stage may have events left.
+    /// Lets the runner handle its available events once, and returns their number. After a failure,
+    /// the number is at least 1, because the stage may have events left.
     pub(crate) fn step(&mut self, supervisor: Supervisor<'_, 'env>) -> u64 {
         let (control, stage) = (supervisor.control, self.runner.stage());
         (self.idled, self.is_due) = (None, false);
@@ -120,16 +122,16 @@ impl<'env> Entry<'env> {
         handled
     }
 
-    /// Calls `idle` of the handler. Returns the time at which it is due again, or an error if the
-    /// handler has failed.
+    /// Calls `idle` of the handler. Returns the time at which `idle` is due again, or an error if
+    /// the handler has failed.
     pub(crate) fn idle(&mut self, supervisor: Supervisor<'_, 'env>) -> Result<Option<Instant>, ()> {
         catch_end(|| self.runner.idle()).unwrap_or_else(Err).map_err(|end| {
             self.survive_or_end(supervisor, end);
         })
     }
 
-    /// Works as [`Entry::idle`], but calls `idle` once until the next event, or when it is due
-    /// again. `again`: calls it in any case.
+    /// Works as [`Entry::idle`], but calls `idle` only if no call was made since the last event, or
+    /// if `idle` is due again. With `again`, calls `idle` in any case.
     pub(crate) fn idle_once(
         &mut self,
         supervisor: Supervisor<'_, 'env>,
@@ -160,8 +162,8 @@ impl<'env> Entry<'env> {
         supervisor.control.fail(self.runner.stage(), self.runner.failed_at(), cause);
     }
 
-    /// Lets a stage go on after a failure, if its policy allows that. `Some(end)`: the stage ends,
-    /// with a failure or without one.
+    /// Lets a stage go on after a failure, if its policy allows that. Otherwise the stage ends,
+    /// with a failure or without one, and the call returns `Some(end)`.
     fn survive(&mut self, supervisor: Supervisor<'_, 'env>, end: End) -> Option<End> {
         let Supervisor { control, on_faults, .. } = supervisor;
         let Entry { runner, released, failures, .. } = self;

@@ -1,27 +1,27 @@
 //! An executor runs the stages of a chain or graph on threads that all stages share.
 //!
 //! Each runner (a stage, a worker or a shard) is an entry. A thread takes the turn at an entry that
-//! has events, handles one batch of them, and gives the turn back. So a runner runs on one thread
-//! at a time, and any thread runs any runner.
+//! has events, handles one batch of these events, and gives the turn back. So a runner runs on one
+//! thread at a time, and any thread runs any runner.
 //!
 //! [`history`](super::history) says which entry comes next.
 //!
 //! # How no wake-up is lost
 //!
-//! - A step of a party outside of the executor notifies the queue in which its threads sleep, as it
-//!   notifies every other stage.
-//! - A release notifies that queue only for the producers. A thread that has handled a batch may
-//!   leave events in its entry, and has made the followers' entries ready. It chooses its own next
-//!   entry first. If it leaves another of these entries, then it notifies the queue
-//!   ([`Executor::hand_on`]).
-//! - A thread that is about to sleep looks at every entry. It cannot look at one that another
-//!   thread runs, but leaves a mark there, for which the other thread looks at the entry once more
-//!   when it gives the turn back (`turn::I2`).
+//! - When a party outside of the executor publishes or releases events, it notifies the queue in
+//!   which the executor's threads sleep, as it notifies the queue of any other stage.
+//! - A release notifies that queue only for the sake of the producers. A thread that has handled a
+//!   batch may leave events in its entry, and may have made the followers' entries ready. The
+//!   thread first chooses its own next entry. If another of these entries is left over, the thread
+//!   notifies the queue ([`Executor::hand_on`]).
+//! - A thread that is about to sleep checks every entry. It cannot check an entry that another
+//!   thread runs, so it leaves a mark at that entry. The mark makes the other thread check the
+//!   entry once more when it gives the turn back (`turn::I2`).
 //!
 //! Invariants
 //! - I1: a runner is used by the thread that has the turn at its entry.
-//! - I2: an entry is taken out, stopped and dropped once: by the thread in whose turn it ended, or
-//!   by the last thread to go.
+//! - I2: an entry is taken out, stopped and dropped once: by the thread in whose turn the entry
+//!   ended, or by the last thread that leaves the executor.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -59,25 +59,26 @@ pub(crate) struct Executor<'env> {
     levels: Box<[Box<[usize]>]>,
     /// Index of the first entry's stage, whose queue and strategy all entries share.
     stage: usize,
-    /// Whether a thread hands entries on: there are several threads, and they sleep in the queue.
+    /// Whether a thread hands entries on to another thread. True if there are several threads, and
+    /// they sleep in the queue.
     hands_on: bool,
     /// Number of entries that have not ended.
     left: AtomicUsize,
     /// Number of threads that wait for an entry.
     waiting: AtomicUsize,
-    /// Number of turns of producers that waited for room. Behind such a turn, the handler's `idle`
-    /// is for another thread to call.
+    /// Number of turns that producers ran while they waited for room. After such a turn, another
+    /// thread has to call the handler's `idle`.
     helped: AtomicUsize,
-    /// Number of threads that have not gone.
+    /// Number of threads that have not left the executor.
     threads: Mutex<usize>,
 }
 
 /// An entry, with the marks of the threads that run it.
 struct ScheduledEntry<'env> {
-    /// The entry; `None`: it has ended.
+    /// The entry; `None` once it has ended.
     entry: InTurns<Option<Entry<'env>>>,
-    /// 1 while the thread that has the turn calls the handler; 0 while it only looks whether the
-    /// entry is ready.
+    /// 1 while the thread that has the turn calls the handler; 0 while that thread only checks
+    /// whether the entry is ready.
     calls: AtomicU32,
     /// Number of the thread that ran the entry last. Only a hint.
     home: Statistic,
@@ -90,14 +91,14 @@ struct Taken<'a, 'env> {
 }
 
 impl Taken<'_, '_> {
-    /// Returns whether there is something to do: a start, an event, or an end.
+    /// Returns whether the entry has work: a start, an event, or an end.
     fn is_ready(&self) -> bool {
         let ready = |entry: &Entry<'_>| !entry.is_started() || entry.is_ready();
         self.turn.as_ref().is_some_and(ready)
     }
 }
 
-/// The result of a thread's look at all entries before a wait.
+/// The result of the check of all entries that a thread makes before it waits.
 enum Lull<'a, 'env> {
     /// An entry is ready.
     Over(Taken<'a, 'env>),
@@ -107,7 +108,8 @@ enum Lull<'a, 'env> {
 }
 
 impl<'env> Executor<'env> {
-    /// Makes the executor of these runners, for `threads` threads. `None`: there is no runner.
+    /// Makes the executor of these runners, for `threads` threads. Returns `None` if there is no
+    /// runner.
     pub(crate) fn new(
         plan: &Plan,
         runners: Vec<BoxedRunner<'env>>,
@@ -175,8 +177,8 @@ impl<'env> Executor<'env> {
         });
     }
 
-    /// Calls `run`. Where the current thread waits for the ring meanwhile, for room or for an
-    /// event, it runs entries.
+    /// Calls `run`. Whenever the current thread waits for the ring during that call, for room or
+    /// for an event, it runs entries.
     pub(crate) fn helping<T>(
         &self,
         supervisor: Supervisor<'_, 'env>,
@@ -187,8 +189,8 @@ impl<'env> Executor<'env> {
         helper::during(supervisor.control, &helping, run)
     }
 
-    /// Called once for each thread, when it has gone or could not be started. The last one ends the
-    /// entries that have not ended.
+    /// Called once for each thread, when the thread has finished or could not be started. The last
+    /// call ends the entries that have not ended.
     pub(crate) fn leave(&self, control: &Control) {
         let left = {
             let mut threads = lock(&self.threads);
@@ -227,7 +229,7 @@ impl<'env> Executor<'env> {
     }
 
     /// Takes the turn at an entry, unless another thread calls its handler. A thread that only
-    /// looks at the entry gives the turn back soon.
+    /// checks the entry gives the turn back soon.
     fn take_idle(&self, entry: usize) -> Option<Taken<'_, 'env>> {
         loop {
             let taken = self.take(entry);
@@ -239,8 +241,8 @@ impl<'env> Executor<'env> {
     }
 
     /// Gives a turn back. Returns whether the entry is ready. If another thread wanted the turn,
-    /// this thread looks once more, because that thread may sleep now, and may have been woken for
-    /// an event that came since the first look.
+    /// this thread checks the entry once more. The other thread may have been woken for an event
+    /// that came since the first check, and may sleep again now.
     fn give_back<'a>(&'a self, mut taken: Taken<'a, 'env>) -> bool {
         let entry = taken.entry;
         loop {
@@ -256,8 +258,8 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Takes the turn at the entry that comes next for a thread, of those that are ready and that
-    /// the thread `may` run.
+    /// Takes the turn at the entry that comes next for a thread, among the entries that are ready
+    /// and that the thread `may` run.
     fn find(
         &self,
         history: &History,
@@ -293,7 +295,7 @@ impl<'env> Executor<'env> {
         let control = supervisor.control;
         let Some(entry) = &mut *taken.turn else { return };
         let within = enter(control, entry.runner().line());
-        // The handlers of a graph that has failed before their start are not started.
+        // If the graph has failed before a handler's start, the handler is not started.
         let is_started =
             entry.is_started() || control.status.stopped().is_none() && entry.start(control);
         if is_started && entry.is_running() {
@@ -306,7 +308,7 @@ impl<'env> Executor<'env> {
         }
     }
 
-    /// Ends an entry (I2). The threads end with the last one.
+    /// Ends an entry (I2). When the last entry ends, the threads end, too.
     fn end(&self, control: &Control, taken: &mut Taken<'_, 'env>) {
         if let Some(entry) = taken.turn.take() {
             entry.stop(control);
@@ -368,7 +370,7 @@ impl<'env> Executor<'env> {
         *timed_out = false;
         if let Some((ended, stats)) = waited {
             *timed_out = until.is_none() && matches!(ended, Err(Unmet::TimedOut));
-            // Of several threads that wait for the same event, one counts its wait.
+            // If several threads wait for the same event, only the first thread counts its wait.
             if let (Some(waiter), true) = (waiter, is_first) {
                 let mut counts = LocalCounts::default();
                 counts.wait(waiter.waits_for, stats);
@@ -378,8 +380,9 @@ impl<'env> Executor<'env> {
         found
     }
 
-    /// Looks at all entries that no other thread runs, the most upstream first, and calls `idle` of
-    /// their handlers. `again`: also of those whose `idle` was called since their last event.
+    /// Checks all entries that no other thread runs, the most upstream first, and calls `idle` of
+    /// their handlers. With `again`, also calls `idle` of handlers whose `idle` was called since
+    /// their last event.
     fn lull(&self, supervisor: Supervisor<'_, 'env>, again: bool) -> Lull<'_, 'env> {
         let mut waiter = None;
         let mut earliest: Option<Instant> = None;
@@ -397,7 +400,7 @@ impl<'env> Executor<'env> {
                 drop(within);
                 match idled {
                     Ok(until) => earliest = earliest.into_iter().chain(until).min(),
-                    // The failed handler may have events left, or has ended.
+                    // The failed handler may have events left, or its entry has ended.
                     Err(()) => return Lull::Over(taken),
                 }
                 let runner = entry.runner();
@@ -424,7 +427,7 @@ impl<'env> Executor<'env> {
     }
 }
 
-/// A thread that runs entries where it waits for room in the ring.
+/// A thread that runs entries while it waits for room in the ring.
 struct Helping<'a, 'env> {
     executor: &'a Executor<'env>,
     supervisor: Supervisor<'a, 'env>,
@@ -432,13 +435,14 @@ struct Helping<'a, 'env> {
 }
 
 impl<'a, 'env> Helping<'a, 'env> {
-    /// Finds an entry as [`Executor::find`] does, whose usual turn ends by `until`. An entry that
-    /// has had no turn yet may take any time.
+    /// Finds an entry as [`Executor::find`] does, but only an entry whose usual turn ends by
+    /// `until`. With `until`, an entry that has had no turn yet is not found, because its turn may
+    /// take any time.
     ///
-    /// Inside a handler any entry will do, because no other thread may be free to run it: the
-    /// calling thread may be in the program's own code, and a handler that repeated a call with a
-    /// short deadline would never succeed. Outside of handlers, one of the started threads is
-    /// always there.
+    /// Inside a handler, any entry will do, because no other thread may be free to run it: the
+    /// thread that calls `run` may be in the program's own code. If the deadline counted there, a
+    /// handler that repeats a call with a short deadline would never succeed. Outside of handlers,
+    /// there is always a started thread that can run the entry.
     fn find(&self, history: &History, until: Option<Instant>) -> Option<Taken<'a, 'env>> {
         let Helping { executor, supervisor, .. } = self;
         let until = until.filter(|_| self_wait::innermost(supervisor.control).is_none());
@@ -449,7 +453,7 @@ impl<'a, 'env> Helping<'a, 'env> {
         })
     }
 
-    /// Wakes another thread, because this one goes back to the user's code.
+    /// Wakes another thread, because this thread goes back to the user's code.
     fn wake_another(&self) {
         if self.executor.hands_on {
             self.supervisor.control.waits.notify(&[PRODUCER_QUEUE]);
@@ -466,7 +470,7 @@ impl Help for Helping<'_, '_> {
         self.history.set(history);
         self.executor.hand_on(self.supervisor.control, done, None);
         // The handler's `idle` is left to a thread that waits for events. In a model, this wake-up
-        // would hide the need for the others.
+        // would hide the need for the other wake-ups.
         if !cfg!(slipring_loom) {
             self.executor.helped.fetch_add(1, Relaxed);
             self.wake_another();
@@ -493,7 +497,7 @@ impl Help for Helping<'_, '_> {
 pub(crate) struct SharedThread<'env> {
     executor: Arc<Executor<'env>>,
     on_faults: Option<OnFaults<'env>>,
-    /// Number of this thread, from 0.
+    /// Number of this thread, counted from 0.
     number: usize,
 }
 
@@ -516,7 +520,7 @@ impl<'env> SharedThread<'env> {
         self.stop(control);
     }
 
-    /// Ends a thread that has run, or that could not be started.
+    /// Ends a thread that has run its entries, or that could not be started.
     pub(crate) fn stop(self, control: &Control) {
         self.executor.leave(control);
         // In a spawned chain, `on_faults` may be the last reference to the user's function, and the

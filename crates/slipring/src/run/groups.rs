@@ -1,4 +1,4 @@
-//! Which runners share a thread, and the threads until they start.
+//! Groups the runners that share a thread, and holds the planned threads until they start.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
@@ -96,9 +96,10 @@ impl Drop for Groups<'_> {
 /// A thread that is not yet started.
 pub(crate) struct PlannedThread<'env> {
     pub(crate) name: String,
-    /// Name of the thread whose place it has.
+    /// Name of the thread whose place this thread has.
     pub(crate) place: String,
-    /// Indices of the stages that it may run, at least one, in the order of their declaration.
+    /// Indices of the stages that the thread may run, at least one, in the order of their
+    /// declaration.
     pub(crate) stages: Vec<usize>,
     pub(crate) work: Work<'env>,
 }
@@ -107,7 +108,7 @@ pub(crate) struct PlannedThread<'env> {
 pub(crate) enum Work<'env> {
     /// Stages of this thread alone.
     Own(StageThread<'env>),
-    /// Stages that threads share.
+    /// Stages that several threads share.
     Shared(SharedThread<'env>),
 }
 
@@ -130,23 +131,24 @@ impl<'env> Work<'env> {
 /// The call that begins a thread, before its first stage starts.
 pub(crate) struct ThreadBegin<'a, 'env> {
     pub(crate) name: &'a str,
-    /// Name of the thread whose place it has.
+    /// Name of the thread whose place this thread has.
     pub(crate) place: &'a str,
     pub(crate) places: Option<Assigned>,
     pub(crate) on_start: Option<OnStart<'env>>,
 }
 
-/// Drops a thread's reference to a hook of the user. In a spawned graph it may be the last one, so
-/// its drop may panic; the panic goes on, and fails the graph.
+/// Drops a thread's reference to a hook of the user. In a spawned graph, it may be the last
+/// reference, so its drop may panic. The panic goes on, and fails the graph.
 fn fail_if_dropped_badly<T>(hook: Contained<T>) {
     if let Some(panic) = hook.drop_contained() {
         resume_unwind(Box::new(panic));
     }
 }
 
-/// The work of a new thread, until the thread takes it. If the system cannot start the thread, its
-/// closure is dropped, and a clone of the handoff keeps the work. The stages would else be dropped
-/// here, and the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
+/// The work of a new thread, until the thread takes it. If the system cannot start the thread, it
+/// drops the thread's closure, and a clone of the handoff keeps the work. Without the clone, the
+/// stages would be dropped here, and the graph would fail with [`Cause::Dropped`] instead of
+/// [`Cause::Thread`].
 #[derive(Clone)]
 pub(crate) struct Handoff<'env>(Arc<Mutex<Option<Work<'env>>>>);
 
@@ -155,7 +157,7 @@ impl<'env> Handoff<'env> {
         Handoff(Arc::new(Mutex::new(Some(work))))
     }
 
-    /// Runs the work on the current thread, in its place.
+    /// Runs the work on the current thread, bound to the thread's place.
     pub(crate) fn run(self, begin: ThreadBegin<'_, 'env>, control: &Control) {
         let work = whole(self.0.lock()).take();
         if let Some(work) = work {
@@ -166,14 +168,15 @@ impl<'env> Handoff<'env> {
                     bound = Some(places.bind(place)?);
                     fail_if_dropped_badly(places);
                 }
-                // The hook comes after the placement, so that it has the last word.
+                // The hook runs after the placement, so that the hook can still change the binding.
                 if let Some(hook) = on_start {
                     hook(name);
                     fail_if_dropped_badly(hook);
                 }
                 Ok(())
             });
-            // The thread ends with its stages, so a panic of the undoing has nothing to fail.
+            // The thread ends with its stages, so if undoing the binding panics, there is nothing
+            // left to fail.
             drop_contained(bound);
         }
     }

@@ -57,7 +57,7 @@ pub trait ReadHandler<E> {
         let _ = next_seq;
         Ok(())
     }
-    /// Called before each wait, when no event is available: a good place to flush a buffer.
+    /// Called before each wait, when no event is available. It is a good place to flush a buffer.
     ///
     /// With [`Chain::idle_every`](crate::Chain::idle_every), a waiting stage calls `idle`
     /// repeatedly. [`Chain::run_inline`](crate::Chain::run_inline) never waits, and never calls

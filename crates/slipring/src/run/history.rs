@@ -5,30 +5,31 @@
 //! 1. The entry of the last turn, if that turn left events because its batch was long, up to
 //!    [`STAYS`] turns in a row. The handler's code and state are in the nearest caches.
 //! 2. The entries that this thread ran last. The states of their handlers are in the cache of the
-//!    thread's core, and the events of a pipeline cross to another core once, where its stages
-//!    change threads.
-//! 3. The entries of the stages that follow the one whose batch the thread has just handled. The
+//!    thread's core. The events of a pipeline then cross to another core only where one thread's
+//!    stages end and the next thread's begin.
+//! 3. The entries of the stages that follow the stage whose batch the thread has just handled. The
 //!    batch is in the cache of the thread's core.
 //! 4. The entries furthest downstream, so that the backlog in the ring stays short. Entries of the
 //!    same depth come in turn.
 //!
-//! Among the entries of rule 2, rules 3 and 4 choose.
+//! If rule 2 allows several entries, rules 3 and 4 choose among them.
 //!
-//! Once in [`FAIR_AFTER`], a thread takes any entry instead, one after the other. So an entry whose
-//! thread is busy with a long event, or one beside an entry that always has events, waits for at
-//! most as many of these times as there are entries, and for the turns that are longer.
+//! Once in each interval of [`FAIR_AFTER`], a thread makes a fair choice instead: it takes the
+//! entries one after the other. So an entry does not starve if its thread is busy with a long
+//! event, or if another entry always has events. Such an entry waits for at most one interval per
+//! entry, plus the time by which turns are longer than an interval.
 //!
 //! Invariants
-//! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2 looks
-//!   at all others before it waits.
+//! - I1: the choice is a matter of speed alone. A thread that finds no entry by rules 1 and 2
+//!   checks all other entries before it waits.
 
-/// Number of turns in a row that a thread has at one entry, if others are ready, too. In the main
-/// job on one core, 1 to 8 turns in a row cost two percent of the rows.
+/// Number of turns in a row that a thread has at one entry, if other entries are ready, too. In the
+/// main job on one core, a limit of 1 to 8 turns in a row cost two percent of the rows.
 const STAYS: usize = 16;
 
-/// Time after which a thread takes any entry, in nanoseconds. That entry often comes from another
-/// core, and its handler's state takes some microseconds to follow. With 2 ms, that costs the main
-/// job a percent of its rows.
+/// Time after which a thread makes a fair choice, in nanoseconds. The chosen entry often ran on
+/// another core before, and its handler's state takes some microseconds to follow. An interval of 2
+/// ms costs the main job one percent of its rows.
 const FAIR_AFTER: u64 = 5_000_000;
 
 /// The turns of a thread so far.
@@ -36,16 +37,17 @@ const FAIR_AFTER: u64 = 5_000_000;
 pub(super) struct History {
     /// Number of the thread.
     pub(super) thread: u64,
-    /// The entry of the last turn; `None`: the thread has waited since.
+    /// The entry of the last turn; `None` if the thread has waited since that turn.
     last: Option<usize>,
     /// Number of turns.
     count: usize,
     /// Number of turns in a row at the entry `last`, each of which left events.
     stays: usize,
-    /// The coarse clock at the end of the last turn, and when the last fair choice was due.
+    /// Reading of the coarse clock at the end of the last turn, and at the time when the last fair
+    /// choice was due.
     ended: u64,
     last_fair: u64,
-    /// The entry that the next fair choice looks at first.
+    /// The entry that the next fair choice checks first.
     next_fair: usize,
 }
 
@@ -61,7 +63,7 @@ pub(super) struct Done {
 }
 
 impl History {
-    /// Makes the history of a thread without turns.
+    /// Makes the history of a thread that has had no turn.
     pub(super) fn of(thread: usize) -> History {
         let (last, count, stays) = (None, 0, 0);
         let (ended, last_fair, next_fair) = (0, 0, 0);
@@ -95,14 +97,14 @@ impl History {
         self.ended.saturating_sub(self.last_fair) >= FAIR_AFTER
     }
 
-    /// Returns all of `count` entries, beginning behind the one of the last fair choice.
+    /// Returns all of `count` entries, beginning with the entry after the last fair choice.
     pub(super) fn fair_order(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let first = self.next_fair;
         (0..count).map(move |entry| (first + entry) % count)
     }
 
-    /// Returns the entries in the order of rules 3 and 4. `followers`: for each entry, the entries
-    /// that follow it. `levels`: the entries by depth, the deepest first.
+    /// Returns the entries in the order of rules 3 and 4. `followers` holds, for each entry, the
+    /// entries that follow it; `levels` holds the entries by depth, the deepest first.
     pub(super) fn order<'a>(
         &self,
         followers: &'a [Box<[usize]>],

@@ -39,7 +39,7 @@ pub(crate) struct Built<'env, E, L: Layout> {
     /// The executor, if the calling thread is one of its threads.
     pub(crate) executor: Option<Arc<Executor<'env>>>,
     pub(crate) hooks: Hooks<'env>,
-    /// Whether stages run by handles of the user's own, possibly beyond the end of the run.
+    /// Whether the user runs stages by handles, which may go on after the end of the run.
     pub(crate) has_handles: bool,
 }
 
@@ -85,8 +85,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                     work.refuse(&core.control);
                 }
             }
-            // Bound after the other threads were started, because a thread begins with the binding
-            // of the thread that starts it.
+            // The calling thread is bound after the other threads were started, because a thread
+            // begins with the binding of the thread that starts it.
             let bound = bind_producer(&core.control, hooks.places.as_ref());
             let produce = || produce_contained(&core.control, &mut producer, produce.into_inner());
             let produced = match (&executor, &bound) {
@@ -120,11 +120,12 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// Binds the calling thread to the producer's place, if the graph has a placement. `None`: that
-/// failed, and so has the graph.
+/// Binds the calling thread to the producer's place, if the graph has a placement. If the binding
+/// fails, fails the graph and returns `None`.
 ///
-/// Several producers are threads that the calling thread starts, which begin with its binding. One
-/// place would hold them all, so a graph of several producers binds none of them.
+/// A graph of several producers binds none of them. The calling thread starts the producers'
+/// threads, and each of these threads would begin with the binding of the calling thread. So one
+/// place would hold all producers.
 fn bind_producer(control: &Control, places: Option<&Assigned>) -> Option<Option<Bound>> {
     let places = places.filter(|_| !control.plan.many_producers);
     call_user(control, control.plan.producer_party(), None, || {
@@ -173,8 +174,8 @@ pub(crate) fn produce_contained<T, P>(
     }
 }
 
-/// Returns the result of a run whose stages and producer have ended. `has_handles`: other stages
-/// run by handles of the user's own.
+/// Returns the result of a run whose stages and producer have ended. `has_handles` says whether the
+/// user runs other stages by handles.
 pub(crate) fn finish<E, L: Layout, T>(
     core: Owner<E, L>,
     produced: Result<T, Option<String>>,
@@ -210,8 +211,8 @@ pub(crate) fn finish<E, L: Layout, T>(
     }
 }
 
-/// Puts the message of the caught panic into the failure, which was noted without it while the
-/// producer's closure was still unwinding.
+/// Puts the message of the caught panic into the failure. The failure was recorded without the
+/// message, while the producer's closure was still unwinding.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {

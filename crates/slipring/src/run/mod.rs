@@ -1,5 +1,5 @@
-//! The stages of a front at work: handlers under supervision, on threads of their own, on threads
-//! that all stages share, or in turn on one thread.
+//! Runs the stages of a front. Each handler is supervised, and runs on a thread of its own, on
+//! threads that all stages share, or in turn with others on one thread.
 //!
 //! Invariants
 //! - I1: a stage's runner is on one thread at a time, and is dropped once.

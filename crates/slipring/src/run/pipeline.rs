@@ -24,25 +24,26 @@ use crate::ring::snapshot;
 ///
 /// Dropping a pipeline stops no stage and waits for none: the stages run until the ring is closed
 /// and drained. If the program ends before that, the events that they have not handled are lost,
-/// and no handler's `stop` is called. So a program joins its pipeline ([`join`](Pipeline::join)),
-/// or has its drop join it ([`join_on_drop`](Pipeline::join_on_drop)).
+/// and no handler's `stop` is called. So a program should join its pipeline
+/// ([`join`](Pipeline::join)), or let the pipeline's drop do so
+/// ([`join_on_drop`](Pipeline::join_on_drop)).
 #[must_use = "if the program ends before the stages do, the events that they have not handled are \
               lost: join the pipeline, or let `join_on_drop` do it"]
 pub struct Pipeline {
-    /// `None`: the pipeline was joined.
+    /// `None` once the pipeline was joined.
     ring: Option<Box<dyn AnyRing>>,
-    /// How the drop joins the pipeline; `None`: it does not.
+    /// How the drop joins the pipeline; `None` if the drop does not join it.
     on_drop: Option<OnDrop>,
     /// The threads, each with the indices of the stages that it may run.
     threads: Vec<(Vec<usize>, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
-    /// Whether other stages run by handles of the user's own.
+    /// Whether the user runs other stages by handles.
     has_handles: bool,
     /// Where the threads run, if the graph has a placement.
     places: Option<Assigned>,
 }
 
-/// The user's function that a drop tells of the end.
+/// The user's function that the pipeline's drop calls with the result of the run.
 type Tell = Box<dyn FnOnce(Result<Report, JoinError>) + Send + Sync>;
 
 /// How a pipeline's drop joins it.
@@ -52,8 +53,8 @@ struct OnDrop {
     tell: Contained<Tell>,
 }
 
-/// Time after which a drop that waits looks again whether the stages have handled all events. While
-/// a producer is open, nothing else tells it.
+/// Time after which a waiting drop checks again whether the stages have handled all events. While a
+/// producer is open, no notification tells the drop that they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A ring without its type parameters.
@@ -64,7 +65,7 @@ trait AnyRing: Send + Sync {
     /// Returns whether [`AnyRing::left`] would return a number above zero.
     fn has_left(&self, stage: usize) -> bool;
     /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
-    /// stage end; a graph without stages has not ended while producers may still publish.
+    /// stage end. A graph without stages has not ended as long as producers may still publish.
     fn end_run(&self);
     /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
     /// panics.
@@ -112,8 +113,8 @@ impl Drop for CountOut {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// This stage has not ended yet: a producer is open, events are left, or its handler has not
-    /// returned.
+    /// A stage has not ended yet: a producer is open, events are left, or the stage's handler has
+    /// not returned.
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
@@ -200,8 +201,8 @@ impl Pipeline {
     /// [`placement`](crate::Chain::placement) chose for the thread of this name, until the result
     /// is dropped. In a chain or graph without a placement, the call does nothing.
     ///
-    /// For the thread that produces, and its name [`PRODUCER`](crate::PRODUCER). The library binds
-    /// its own threads.
+    /// Call it on the thread that produces, with the name [`PRODUCER`](crate::PRODUCER). The
+    /// library binds its own threads.
     ///
     /// ```
     /// use slipring_machine::{Machine, Placement};
@@ -221,7 +222,7 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// A name that the graph does not have, or the system's refusal.
+    /// Fails if the graph has no thread of this name, or if the system refuses the binding.
     pub fn bind_thread(&self, thread: &str) -> Result<Option<Bound>, BindError> {
         bind(self.places.as_ref(), thread)
     }
@@ -232,8 +233,8 @@ impl Pipeline {
     /// Example: [`Chain::spawn`](crate::Chain::spawn).
     ///
     /// # Errors
-    /// The first failure. A stage that joins its own pipeline would wait for itself, so the call
-    /// returns an error at once.
+    /// Returns the first failure. A stage that joins its own pipeline would wait for itself, so in
+    /// that case the call returns an error at once.
     pub fn join(mut self) -> Result<Report, Error> {
         self.on_drop = None;
         if let Some(stage) = self.own_stage() {
@@ -292,15 +293,16 @@ impl Pipeline {
         self.outcome().map_err(JoinError::Failed)
     }
 
-    /// Has the drop of the pipeline wait until the stages have ended, but no longer than `limit`.
-    /// Then the drop calls `tell` with the result, which is that of
-    /// [`join_within`](Pipeline::join_within).
+    /// Makes the drop of the pipeline wait until the stages have ended, but no longer than `limit`.
+    /// Then the drop calls `tell` with the result that [`join_within`](Pipeline::join_within) would
+    /// return.
     ///
-    /// So a program can return from `main` early, by `?` or by a panic, and its log is written. A
-    /// producer that is still open could publish for ever. While one is, the drop waits only until
-    /// the stages have handled all that is published, and the handlers' `stop` is not called. So
-    /// let the producers go first: variables are dropped in the reverse order of their
-    /// declaration, which here drops `log` before `_pipeline`.
+    /// So a program can leave `main` early, by `?` or by a panic, and its log is still written.
+    ///
+    /// A producer that is still open could publish for ever. While a producer is open, the drop
+    /// waits only until the stages have handled all published events, and the handlers' `stop` is
+    /// not called. So drop the producers first. Variables are dropped in the reverse order of their
+    /// declaration, so here `log` is dropped before `_pipeline`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -330,8 +332,9 @@ impl Pipeline {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// The drop waits for nothing on a thread of the pipeline's own. After [`join`](Pipeline::join)
-    /// there is nothing to wait for, and `tell` is not called. A panic of `tell` is contained.
+    /// On one of the pipeline's own threads, the drop waits for nothing. After
+    /// [`join`](Pipeline::join), the drop has nothing to wait for, and does not call `tell`. A
+    /// panic of `tell` is contained.
     pub fn join_on_drop(
         mut self,
         limit: Duration,
@@ -369,8 +372,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the stage that the calling thread runs, or the first of several, if the thread
-    /// belongs to the pipeline.
+    /// If the calling thread belongs to the pipeline, returns the stage that it runs. If it runs
+    /// several stages, returns the first of them.
     fn own_stage(&self) -> Option<usize> {
         let own = thread::current().id();
         let (stages, _) = self.threads.iter().find(|(_, handle)| handle.thread().id() == own)?;
@@ -411,8 +414,8 @@ impl Pipeline {
         true
     }
 
-    /// Returns whether a drop that waits has something to wait for: stages that end, or events that
-    /// they have not released.
+    /// Returns whether a waiting drop has anything left to wait for: stages that are ending, or
+    /// events that the stages have not released.
     fn goes_on(&self) -> bool {
         let has_left = |stages: &[usize]| stages.iter().any(|&stage| self.ring().has_left(stage));
         let mut own = self.threads.iter().map(|(stages, _)| stages);

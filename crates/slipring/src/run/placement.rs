@@ -1,14 +1,15 @@
-//! Where the threads of a graph run.
+//! Decides where the threads of a graph run.
 //!
-//! The library binds no thread to a core itself. It tells a [`Placement`] the names of a graph's
-//! threads when the graph is built, and calls the [`Places`] that the placement chose: on each
-//! thread before its first stage starts, and on the building thread around the making of the slots.
+//! The library binds no thread to a core itself. When a graph is built, the library tells a
+//! [`Placement`] the names of the graph's threads. It then calls the [`Places`] that the placement
+//! chose: on each thread, before the thread's first stage starts, and on the building thread,
+//! before and after it makes the slots.
 //!
 //! Invariants
 //! - I1: a [`Bound`] is not `Send`, so it undoes a binding on the thread that was bound.
 //! - I2: every call that the library makes to the user's placement is contained: a panic in it is
-//!   an error of the build or a failure of the graph. A panic of a drop, and of the undoing on a
-//!   thread of the library, is only contained where the graph has ended.
+//!   an error of the build or a failure of the graph. If the graph has ended, a panic of a drop is
+//!   only contained, and so is a panic while a thread of the library undoes its binding.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -73,15 +74,15 @@ pub trait Placement {
     /// Chooses the places of a graph's threads. The build calls it once, before it makes the slots.
     ///
     /// `threads` are the threads' names: [`PRODUCER`] first, then those of the stages in the order
-    /// of declaration. A stage's thread has the stage's name, or the one that
-    /// [`Chain::on`](crate::Chain::on) gave it. Workers and shards are numbered from 0 (`store-0`),
-    /// and so are threads that all stages share (`stages-0`). No two names are the same. The
-    /// readers of a tap, and workers that join a pool later, are not among them.
+    /// of declaration. A stage's thread has the stage's name, or the name that
+    /// [`Chain::on`](crate::Chain::on) gave the thread. Workers and shards are numbered from 0
+    /// (`store-0`), and so are threads that all stages share (`stages-0`). No two names are the
+    /// same. The list does not contain the readers of a tap, nor workers that join a pool later.
     ///
     /// Example: [`Placement`].
     ///
     /// # Errors
-    /// A placement that the machine does not allow. The graph is then not built
+    /// Fails if the machine does not allow the placement. The graph is then not built
     /// ([`BuildError::Placement`]).
     fn assign(&self, threads: &[String]) -> Result<Arc<dyn Places>, Fault>;
 }
@@ -90,9 +91,10 @@ pub trait Placement {
 ///
 /// Example: [`Placement`].
 pub trait Places: Send + Sync {
-    /// Returns the number of different cores that the threads have together. Where it is less than
-    /// the number of threads, waits that adapt do not spin, and strategies that spin are warned of;
-    /// otherwise the cores of the process count for that. The build calls it once.
+    /// Returns the number of different cores that the threads have together. If this number is less
+    /// than the number of threads, adaptive waits do not spin, and the library warns of strategies
+    /// that spin. Otherwise the number of the process's cores decides about this. The build calls
+    /// `cores` once.
     ///
     /// Example: [`Placement`].
     fn cores(&self) -> usize;
@@ -103,8 +105,8 @@ pub trait Places: Send + Sync {
     /// Example: [`Placement`].
     ///
     /// # Errors
-    /// The system's refusal, or a name that the graph does not have. The graph then fails with an
-    /// error of the thread's first stage.
+    /// Fails if the system refuses the binding, or if the graph has no thread of this name. The
+    /// graph then fails with an error of the thread's first stage.
     fn bind(&self, thread: &str) -> Result<Bound, Fault>;
 
     /// Binds the calling thread to the place where the ring's memory should lie, until the result
@@ -114,14 +116,15 @@ pub trait Places: Send + Sync {
     /// Example: [`Placement`].
     ///
     /// # Errors
-    /// The system's refusal. The graph is then not built ([`BuildError::Placement`]).
+    /// Fails if the system refuses the binding. The graph is then not built
+    /// ([`BuildError::Placement`]).
     fn bind_to_memory(&self) -> Result<Bound, Fault>;
 }
 
-/// A thread that is bound to a place. The drop undoes it.
+/// The binding of a thread to a place. Dropping the value undoes the binding.
 ///
-/// Drop several bindings of one thread in the opposite order of their making: each restores the
-/// place that it found.
+/// If one thread has several bindings, drop them in the reverse order of their creation: each
+/// binding restores the place at which it found the thread.
 ///
 /// ```
 /// use slipring::Bound;
@@ -158,11 +161,12 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// The places of a graph that has a placement. The last reference's drop is user code.
+/// The places of a graph that has a placement. Dropping the last reference runs user code.
 pub(crate) type Assigned = Contained<Arc<dyn Places>>;
 
 /// Checks the graph, and lets a placement choose the places of its threads. Tells the ring how many
-/// cores there are: those of the process, unless the placement has fewer cores than threads.
+/// cores there are: the number of the process's cores, unless the placement has fewer cores than
+/// threads.
 ///
 /// The process's cores are counted here, because the build itself may run bound to a memory node.
 pub(crate) fn assign(
@@ -171,7 +175,8 @@ pub(crate) fn assign(
     shared: SharedThreads,
     settings: &mut Settings,
 ) -> Result<Assigned, BuildError> {
-    // Before the names are made: a pool of too many workers has as many names.
+    // The check comes before the names are made, because a pool with too many workers would have as
+    // many names.
     check::all(specs, settings.capacity)?;
     let names = thread_names(specs, shared)?;
     let cores = cores();

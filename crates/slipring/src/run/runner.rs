@@ -38,16 +38,17 @@ pub(crate) trait Runner {
     fn stop(&mut self) -> Result<(), Fault>;
     /// Handles events until the stream ends.
     fn run(&mut self) -> End;
-    /// Handles the available events and returns their number. 0: no event is available, and more
-    /// may come. `began`: the time, if the caller has read the clock.
+    /// Handles the available events and returns their number. The result 0 means that no event is
+    /// available, and that more may come. `began` is the current time, if the caller has read the
+    /// clock.
     fn step(&mut self, began: Option<Instant>) -> Result<u64, End>;
     /// Returns whether the last step ended although events were left, because its batch was long.
     fn is_behind(&self) -> bool;
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the index of the shared line on which this runner releases events. `None`: the
-    /// runner runs a user's loop, and the loop may give the stage's handle to another thread.
+    /// Returns the index of the shared line on which this runner releases events. Returns `None`
+    /// for a user's loop, which may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
@@ -64,8 +65,8 @@ pub(crate) trait Runner {
 
 pub(crate) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
 
-/// A function that makes one position of a stage, from the ring, the stage's number, the number of
-/// the worker or shard, and a learner.
+/// A function that makes one position of a stage. Its arguments are the ring, the stage's number,
+/// the number of the worker or shard, and a learner.
 pub(crate) type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
 /// Makes the runner of a stage with one handler.
@@ -158,8 +159,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         drive(&mut self.position, &mut self.handler)
     }
     fn step(&mut self, began: Option<Instant>) -> Result<u64, End> {
-        // The thread may have run other stages since the last step, and their time is not this
-        // stage's.
+        // The thread may have run other stages since the last step, and the time of these stages
+        // must not count for this stage.
         self.pace.resume(began);
         self.position.resume();
         match step(&mut self.position, &mut self.handler, &mut self.pace) {

@@ -84,7 +84,7 @@ impl<'env> StageThread<'env> {
 
     /// Lets each running stage handle its available events once. Returns the number of handled
     /// events. After a failure, the result is at least 1, so that the thread takes its next turn
-    /// without waiting. `None`: all stages have ended.
+    /// without waiting. Returns `None` if all stages have ended.
     pub(crate) fn turn(&mut self, control: &Control) -> Option<u64> {
         let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let running = self.entries.iter_mut().filter(|entry| entry.is_running());
@@ -92,8 +92,8 @@ impl<'env> StageThread<'env> {
         self.entries.iter().any(Entry::is_running).then_some(handled)
     }
 
-    /// Calls `idle` of each running handler. Returns the earliest time at which one is due again,
-    /// or an error if a handler has failed.
+    /// Calls `idle` of each running handler. Returns the earliest time at which a call of `idle` is
+    /// due again, or an error if a handler has failed.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
         let supervisor = Supervisor { control, on_faults: self.on_faults.as_ref(), thread: 0 };
         let mut earliest: Option<Instant> = None;

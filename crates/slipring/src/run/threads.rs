@@ -21,9 +21,10 @@ use crate::wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Threads {
-    /// As many threads as this process may use cores: its affinity mask and, on Linux, the quota of
-    /// its control group count ([`std::thread::available_parallelism`]). A placement does not
-    /// count: it is asked for the places of these threads afterwards.
+    /// As many threads as there are cores that this process may use
+    /// ([`std::thread::available_parallelism`]). The process's affinity mask limits this number
+    /// and, on Linux, so does the quota of its control group. A placement does not change the
+    /// number: the build asks it for the places of these threads afterwards.
     Auto,
     /// This number of threads, at least 1.
     Count(usize),
@@ -40,12 +41,12 @@ pub(crate) fn shared_thread_name(number: usize) -> String {
     format!("stages-{number}")
 }
 
-/// The calling thread's part while the stages run.
+/// What the calling thread does while the stages run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// It produces, and runs stages while it waits for room or for the end.
+    /// The calling thread produces, and runs stages while it waits for room or for the end.
     Helps,
-    /// The call returns, and the stages run on.
+    /// The call returns, and the stages continue to run.
     Leaves,
 }
 
@@ -54,7 +55,7 @@ pub(crate) enum Caller {
 pub(crate) struct SharedThreads {
     /// Number of threads to start.
     pub(crate) started: usize,
-    /// Whether the calling thread is one more of them.
+    /// Whether the calling thread also runs the stages.
     pub(crate) caller: bool,
 }
 
@@ -66,7 +67,7 @@ impl SharedThreads {
 }
 
 impl Threads {
-    /// Chooses the threads, and puts on them the stages that have no thread of their own.
+    /// Chooses the shared threads, and assigns to them the stages that have no thread of their own.
     pub(crate) fn share(
         self,
         specs: &mut [StageSpec],
@@ -89,7 +90,8 @@ impl Threads {
         let runners = specs.iter_mut().filter(shares).map(|spec| spec.delivery.len());
         let runners = runners.fold(0, usize::saturating_add);
         let count = count.min(runners);
-        // One thread always runs stages, whatever the calling thread is busy with.
+        // At least one started thread always runs stages, even if the calling thread is busy
+        // otherwise.
         let shared = match caller {
             Caller::Helps if count > 1 => SharedThreads { started: count - 1, caller: true },
             _ => SharedThreads { started: count, caller: false },

@@ -1,20 +1,21 @@
 //! Counts and times the turns of an entry.
 //!
-//! Turns that take long are timed exactly. The exact clock costs a short turn more than its events,
-//! so of short turns one in [`TIMED_ONE_IN`] is timed so. The others are timed by the system's
-//! coarse clock, which goes forward in ticks of 1 to 10 ms: most of them take no time, some a tick.
-//! The errors cancel over many turns. A turn in which the clock has ticked may have been long, so
-//! the next turn is timed exactly.
+//! Long turns are timed exactly. The exact clock would cost a short turn more than the turn's
+//! events, so only one of [`TIMED_ONE_IN`] short turns is timed exactly. The system's coarse clock
+//! times the other short turns. It advances in ticks of 1 to 10 ms, so most of these turns seem to
+//! take no time, and some seem to take a tick. These errors cancel over many turns. A turn in which
+//! the coarse clock has ticked may have been long, so the next turn is timed exactly.
 
 use std::time::{Duration, Instant};
 
 use crate::base::system;
 use crate::ring::control::Control;
 
-/// Duration of a turn, below which the turn is short.
+/// Duration below which a turn counts as short.
 const SHORT: Duration = Duration::from_micros(4);
-/// Of short turns, one in so many is timed exactly. With each of them, the median latency of a
-/// pipeline of three handlers of 100 ns at half load is 2.1 µs, and 1.4 µs with one in 16.
+/// One of this number of short turns is timed exactly. In a pipeline of three handlers of 100 ns at
+/// half load, the median latency is 1.4 µs with one in 16, and would be 2.1 µs if each short turn
+/// were timed exactly.
 const TIMED_ONE_IN: u32 = 16;
 
 /// The clock of an entry.
@@ -22,7 +23,7 @@ const TIMED_ONE_IN: u32 = 16;
 pub(super) struct TurnClock {
     /// Number and time, in nanoseconds, of the turns that are not yet counted.
     pending: (u64, u64),
-    /// Number of turns until one is timed exactly.
+    /// Number of turns until the next turn that is timed exactly.
     until_exact: u32,
     /// The coarse clock at the end of the last turn, in nanoseconds.
     ended: u64,
@@ -87,8 +88,8 @@ impl TurnClock {
         }
     }
 
-    /// Returns the coarse clock at the end of the last turn, in nanoseconds. 0: the graph is not
-    /// timed.
+    /// Returns the coarse clock at the end of the last turn, in nanoseconds, or 0 if the graph is
+    /// not timed.
     pub(super) fn ended(&self) -> u64 {
         self.ended
     }
@@ -121,7 +122,8 @@ mod tests {
         let ring = ring();
         let (control, mut clock) = (&ring.control, TurnClock::default());
         assert!(turn(&mut clock, control, || ()), "the first turn is timed exactly");
-        // On a busy machine a turn without work may be long, and the next one is timed.
+        // On a busy machine, a turn without work may be long, and then the next turn is timed
+        // exactly.
         let timed = (0..1000).filter(|_| turn(&mut clock, control, || ())).count();
         assert!((1000 / TIMED_ONE_IN as usize..1000).contains(&timed), "{timed}");
         while clock.until_exact == 0 {
