@@ -1,12 +1,14 @@
 //! The half of a promise that waits for the value.
 //!
 //! Invariants
-//! - I1: a shared reference to an [`Awaited`] only loads the word of the handover, and asks the
-//!   graph for its end. All that registers a sleeper, or takes the value, has a mutable reference.
-//! - I2: a sleeper that is registered between two calls is a task's. A thread that waits takes its
-//!   registration back before its call returns.
-//! - I3: the value wins over the graph's end. A call looks at the promise, at the graph, and at the
-//!   promise again, and returns the graph's end only if neither look found the promise settled.
+//! - I1: a call through a shared reference to an [`Awaited`] only loads the word of the handover,
+//!   and asks the graph whether it has ended. Each call that registers a sleeper, or takes the
+//!   value, has a mutable reference.
+//! - I2: a sleeper that stays registered between two calls belongs to a task. A waiting thread
+//!   takes its registration back before its call returns.
+//! - I3: the value wins over the graph's end. A call checks the promise, then the graph, and then
+//!   the promise again. It returns the graph's end only if neither check found the promise
+//!   *settled*, that is, fulfilled or broken.
 
 use std::fmt;
 use std::future::Future;
@@ -28,14 +30,15 @@ use crate::wait::{
 /// The half of a promise that waits for the value. [`Producer::ask`](crate::Producer::ask) and
 /// [`promise`](crate::promise()) make it.
 ///
-/// The answer to a request that was asked through a producer knows its graph: a wait also ends if
-/// the graph fails, is halted, or has no stage left that could answer
-/// ([`AwaitError::Wait`], [`AwaitError::Skipped`]). The value wins: such an error says that the
-/// promise was not settled when the call looked last. The handle does not keep the ring.
+/// The handle of an answer to a request knows the request's graph. So a wait also ends if the graph
+/// fails, is halted, or has no stage left that could answer ([`AwaitError::Wait`],
+/// [`AwaitError::Skipped`]). The value takes precedence: such an error says that the promise was
+/// neither fulfilled nor broken when the call checked it last. The handle does not keep the ring
+/// alive.
 ///
 /// Threads wait by [`wait`](Awaited::wait) and the calls beside it. Tasks of any runtime await the
-/// handle, which is a future: `(&mut answer).await` leaves the handle usable. One program may mix
-/// both. The value is returned once; each later call returns [`AwaitError::Taken`].
+/// handle, which is a future: `(&mut answer).await` leaves the handle usable. One program may use
+/// both ways. The value is returned once; each later call returns [`AwaitError::Taken`].
 ///
 /// Dropping the handle abandons the promise: the other half gets its value back, or the value is
 /// dropped with the handle if it was handed over already.
@@ -43,11 +46,11 @@ use crate::wait::{
 /// Example: [`Awaited::wait`].
 #[must_use = "the promise is abandoned if this half is dropped"]
 pub struct Awaited<T> {
-    /// `None`: the value was taken.
+    /// `None` once the value was taken.
     half: Option<WaiterHalf<T>>,
-    /// `None`: [`Wait::Blocking`].
+    /// How threads wait; `None` stands for [`Wait::Blocking`].
     wait: Option<Contained<Wait>>,
-    /// The request; `None`: the promise knows no graph, or the value was taken.
+    /// The request; `None` if the promise knows no graph, or if the value was taken.
     asked: Option<Asked>,
 }
 
@@ -64,13 +67,13 @@ impl<T> Awaited<T> {
         Awaited { half: Some(half), wait: None, asked: None }
     }
 
-    /// Makes the graph of the request `asked` end the waits, too.
+    /// Lets the end of the graph of the request `asked` end the waits, too.
     pub(crate) fn of_request(self, asked: Asked) -> Awaited<T> {
         Awaited { asked: Some(asked), ..self }
     }
 
-    /// Chooses how threads wait for the value; [`Wait::Blocking`] unless stated. A promise has one
-    /// wait, from which a strategy could learn nothing: no learner is made, and
+    /// Chooses how threads wait for the value. Default: [`Wait::Blocking`]. A promise has only one
+    /// wait, from which a strategy could learn nothing. So the promise makes no learner, and
     /// [`Wait::Adaptive`] acts as [`Wait::Blocking`].
     ///
     /// ```
@@ -93,13 +96,14 @@ impl<T> Awaited<T> {
     /// assert_eq!(answer.wait(), Ok(42));
     /// ```
     ///
-    /// A thread that owns the promise's other half, too, waits for ever, unless the strategy has a
-    /// timeout: the library does not know which thread owns a half. So does the waiter of a promise
-    /// that was forgotten (`std::mem::forget`), as long as its graph runs.
+    /// A thread that also owns the promise's other half waits for ever, unless the strategy has a
+    /// timeout, because the library does not know which thread owns a half. If the other half was
+    /// forgotten (`std::mem::forget`), the waiter waits for ever, too, or until the promise's graph
+    /// ends.
     ///
-    /// If the calling thread runs stages of the request's graph where it waits
+    /// If the calling thread is one of the threads that run the stages of the request's graph
     /// ([`Chain::threads`](crate::Chain::threads),
-    /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs them meanwhile.
+    /// [`Chain::run_inline`](crate::Chain::run_inline)), it runs these stages while it waits.
     ///
     /// # Errors
     /// [`AwaitError::Broken`], if the promise was dropped; [`AwaitError::Taken`];
@@ -107,9 +111,9 @@ impl<T> Awaited<T> {
     /// also [`AwaitError::Wait`] and [`AwaitError::Skipped`].
     ///
     /// # Cost
-    /// A load and a move if the value is there. A waiter that sleeps costs the promise's owner one
-    /// wake-up. A thread that sleeps for an answer to a request also allocates a waker, and takes a
-    /// lock that all sleeping askers of the ring share.
+    /// A load and a move if the value is already there. A sleeping waiter costs the promise's owner
+    /// one wake-up. A thread that sleeps until the answer to a request comes also allocates a
+    /// waker, and takes a lock that all sleeping askers of the ring share.
     #[inline]
     pub fn wait(&mut self) -> Result<T, AwaitError> {
         match self.try_take()? {
@@ -131,12 +135,13 @@ impl<T> Awaited<T> {
     /// ```
     ///
     /// # Errors
-    /// As for [`wait`](Awaited::wait). [`AwaitError::TimedOut`] at the end of the time, which
-    /// replaces the strategy's timeout; the call may be repeated. A time beyond the clock's range
-    /// never ends.
+    /// As for [`wait`](Awaited::wait). When the given time is over, the call returns
+    /// [`AwaitError::TimedOut`], and may be repeated. The given time replaces the strategy's
+    /// timeout. A time beyond the clock's range never ends.
     ///
     /// # Cost
-    /// As for [`wait`](Awaited::wait); the clock is read if the value is not there.
+    /// As for [`wait`](Awaited::wait). If the value is not there yet, the call also reads the
+    /// clock.
     #[inline]
     pub fn wait_for(&mut self, time: Duration) -> Result<T, AwaitError> {
         match self.try_take()? {
@@ -165,8 +170,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Returns the value of a fulfilled promise; `None`: the promise is not settled yet. Never
-    /// waits.
+    /// Returns the value of a fulfilled promise, or `None` if the promise is neither fulfilled nor
+    /// broken yet. Never waits.
     ///
     /// ```
     /// let (promise, mut answer) = slipring::promise();
@@ -182,8 +187,9 @@ impl<T> Awaited<T> {
     /// [`AwaitError::Wait`] and [`AwaitError::Skipped`].
     ///
     /// # Cost
-    /// A load, and a move if the value is there. For the answer to a request a second load if it is
-    /// not; a lock, and a look at each stage's position, if the graph has ended or is about to.
+    /// A load, and a move if the value is there. If the answer to a request is not there, a second
+    /// load. If the graph has ended or is about to end, also a lock, and a load of each stage's
+    /// position.
     #[inline]
     pub fn try_take(&mut self) -> Result<Option<T>, AwaitError> {
         match self.take_settled() {
@@ -192,7 +198,8 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Returns the end of the graph, if the promise is not settled (I3).
+    /// Takes the value. If the promise is not settled, and its graph has ended, returns the graph's
+    /// end (I3).
     fn take_or_end(&mut self) -> Result<Option<T>, AwaitError> {
         match self.asked.as_ref().and_then(Asked::over) {
             None => Ok(None),
@@ -200,7 +207,7 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Takes the value of a fulfilled promise, whatever the graph does.
+    /// Takes the value of a fulfilled promise, even if the graph has ended.
     #[inline]
     fn take_settled(&mut self) -> Result<Option<T>, AwaitError> {
         let half = self.half.as_ref().ok_or(AwaitError::Taken)?;
@@ -215,7 +222,7 @@ impl<T> Awaited<T> {
     }
 
     /// Returns whether a call would return at once: the value is there or was taken, the promise is
-    /// broken, or the graph of the request has ended. `true` is final.
+    /// broken, or the graph of the request has ended. Once it has returned `true`, it always does.
     ///
     /// ```
     /// let (promise, answer) = slipring::promise::<u64>();
@@ -255,7 +262,7 @@ impl<T> Awaited<T> {
         loop {
             let Some(asked) = &self.asked else { return Err(AwaitError::Taken) };
             let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            // A stage that this thread runs may bring the answer.
+            // A stage that this thread runs may give the answer.
             let stepped = !is_late && asked.step(deadline);
             if !stepped {
                 let look = || Instant::now().checked_add(Asked::LOOK_AGAIN);
@@ -282,8 +289,9 @@ impl<T> Awaited<T> {
         }
     }
 
-    /// Waits until a poll is due, or until `until`. `deadline` is the call's own. Returns the error
-    /// of a wait that would never end, for which it looks once a `notice`.
+    /// Waits until a poll is due, or until `until`. `deadline` is the deadline of the user's call.
+    /// If the wait would never end, returns the error that says so; the wait checks for this once
+    /// in each `notice`.
     fn wait_once(
         &mut self,
         (deadline, until): (Option<Instant>, Option<Instant>),
@@ -342,13 +350,14 @@ impl<T> Awaited<T> {
     }
 }
 
-/// The subject of a thread's wait for a promise: its end, or the graph's, or a stage to run.
+/// The condition for which a thread waits: the promise is settled, its graph has ended, or there is
+/// a stage to run.
 struct Answer<'a, T> {
     sleep: &'a Sleep<'a, T>,
     asked: Option<&'a Asked>,
     /// Deadline of the call.
     deadline: Option<Instant>,
-    /// Longest time between two questions whether the wait would never end.
+    /// Longest time between two checks whether the wait would never end.
     notice: Option<Duration>,
     /// The error of a wait that would never end.
     stuck: Option<WaitError>,
@@ -370,14 +379,14 @@ impl<T> Condition for Answer<'_, T> {
 }
 
 /// The task is woken when the promise is fulfilled or broken, or its graph ends. A later poll may
-/// bring another waker, which replaces the previous one; only the last one is woken.
+/// bring another waker, which replaces the previous waker; only the last waker is woken.
 ///
-/// No thread wakes a task when the graph's deadline passes: the next poll fails the graph then. A
-/// poll on a thread that runs the graph's stages ([`Chain::threads`](crate::Chain::threads),
-/// [`Chain::run_inline`](crate::Chain::run_inline)) runs one of them for a batch, and asks to be
-/// polled again at once.
+/// No thread wakes a task when the graph's deadline passes; the task's next poll then fails the
+/// graph. A poll on a thread that runs the graph's stages
+/// ([`Chain::threads`](crate::Chain::threads), [`Chain::run_inline`](crate::Chain::run_inline))
+/// runs one of the stages for a batch, and asks to be polled again at once.
 ///
-/// The value is ready once, so unlike a ring's futures this one needs no budget.
+/// The value is ready only once, so this future needs no budget, unlike a ring's futures.
 ///
 /// ```
 /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};

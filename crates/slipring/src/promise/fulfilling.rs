@@ -1,7 +1,7 @@
 //! The half of a promise that fulfils it.
 //!
 //! Invariants
-//! - I1: a shared reference to a [`Promise`] only loads the word of the handover.
+//! - I1: a call through a shared reference to a [`Promise`] only loads the word of the handover.
 
 use std::fmt;
 
@@ -9,16 +9,17 @@ use super::awaited::Awaited;
 use super::handover::{self, PromiseHalf};
 use crate::errors::Abandoned;
 
-/// Makes a promise: one value, which one thread hands to another, once.
+/// Makes a promise, by which one thread hands a single value to another thread, once.
 ///
-/// The first half fulfils the promise, and the second half waits for the value. Both can go to
-/// other threads if the value can. Dropping the first half breaks the promise, and wakes the waiter
-/// with [`AwaitError::Broken`](crate::AwaitError::Broken); also if a panic drops it.
+/// The first half fulfils the promise, and the second half waits for the value. Both halves can
+/// move to other threads if the value can. Dropping the first half breaks the promise, and wakes
+/// the waiter with [`AwaitError::Broken`](crate::AwaitError::Broken). A panic that drops the half
+/// does so, too.
 ///
-/// The promise knows no graph. If it lies in an event of a ring whose stage fails before it takes
-/// the promise out, the waiter waits until the ring's events are dropped, which may be never if the
-/// waiter itself keeps the ring. So ask through a producer
-/// ([`Producer::ask`](crate::Producer::ask)) where an answer comes from a stage.
+/// The promise knows no graph. Suppose that the promise lies in an event of a ring, and that the
+/// stage fails before it takes the promise out. Then the waiter waits until the ring's events are
+/// dropped, which may be never if the waiter itself keeps the ring alive. So if an answer comes
+/// from a stage, ask through a producer ([`Producer::ask`](crate::Producer::ask)).
 ///
 /// ```
 /// use std::thread;
@@ -32,8 +33,8 @@ use crate::errors::Abandoned;
 ///
 /// # Cost
 /// One allocation, for the value and three words. Fulfilling is wait-free: it moves the value, and
-/// executes one atomic addition. Only if the waiter sleeps, there are a second addition and one
-/// wake-up by the system. Taking the value costs a load, a move, and freeing the allocation.
+/// executes one atomic addition. If the waiter sleeps, fulfilling also costs a second addition and
+/// one wake-up by the system. Taking the value costs a load, a move, and freeing the allocation.
 #[must_use = "a promise that is dropped is broken"]
 pub fn promise<T>() -> (Promise<T>, Awaited<T>) {
     let (promise, waiter) = handover::halves();
@@ -43,8 +44,9 @@ pub fn promise<T>() -> (Promise<T>, Awaited<T>) {
 /// The half of a promise that fulfils it. [`Producer::ask`](crate::Producer::ask) and [`promise`]
 /// make it.
 ///
-/// The drop of a promise that is not fulfilled breaks it. A promise that is forgotten
-/// (`std::mem::forget`) is never settled: its waiter waits until its deadline, or for ever.
+/// Dropping a promise that is not fulfilled breaks the promise. A promise that is forgotten
+/// (`std::mem::forget`) is never fulfilled or broken, so its waiter waits until the waiter's
+/// deadline, or for ever.
 ///
 /// Example: [`promise`].
 #[must_use = "a promise that is dropped is broken"]
@@ -77,7 +79,7 @@ impl<T> Promise<T> {
     }
 
     /// Returns whether the other half was dropped, so that the value need not be computed. The
-    /// answer `false` may be outdated at once; `true` is final.
+    /// answer `false` may be outdated at once. The answer `true` never changes.
     ///
     /// ```
     /// let (promise, answer) = slipring::promise::<u64>();

@@ -10,43 +10,44 @@
 //!    wait-free.
 //! 2. If the word before was 0, the half is done, and the allocation belongs to the waiter's half.
 //! 3. If the word before was [`ASLEEP`], the half takes the sleeper out of the allocation, and
-//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], it frees
-//!    the allocation. Then it wakes the sleeper.
+//!    subtracts [`ASLEEP`]. If the word before that subtraction contains [`ABANDONED`], the half
+//!    frees the allocation. Then it wakes the sleeper.
 //! 4. If the word before was [`ABANDONED`], the half takes the value back, and frees the
 //!    allocation.
 //!
 //! The waiter's half sleeps:
 //!
 //! 1. If the word is 0, it stores the sleeper, and swaps the word from 0 to [`ASLEEP`]. If the word
-//!    is not 0 or the swap fails, the promise is settled, and there is no sleep.
-//! 2. After the sleep it swaps the word from [`ASLEEP`] to 0. If that succeeds, it takes its
-//!    sleeper back. If that fails, the promise is settled, and the sleeper belongs to the promise's
-//!    half.
+//!    is not 0 or the swap fails, the promise is settled, and the waiter does not sleep.
+//! 2. After the sleep it swaps the word from [`ASLEEP`] to 0. If the swap succeeds, it takes its
+//!    sleeper back. If the swap fails, the promise is settled, and the sleeper belongs to the
+//!    promise's half.
 //!
 //! The waiter's half leaves:
 //!
 //! 1. It takes back a sleeper that is registered.
-//! 2. If the promise is settled, it takes the value. Without [`ASLEEP`] in the word, it frees the
-//!    allocation. Else it adds [`ABANDONED`], and frees the allocation if [`ASLEEP`] was gone by
-//!    then.
+//! 2. If the promise is settled, it takes the value. If the word lacks [`ASLEEP`], it frees the
+//!    allocation. Otherwise it adds [`ABANDONED`], and frees the allocation if the word before that
+//!    addition lacked [`ASLEEP`].
 //! 3. If the promise is not settled, it adds [`ABANDONED`]. If the word before was 0, the
-//!    allocation belongs to the promise's half. Else the promise is settled by now; the half takes
-//!    the value and frees the allocation.
+//!    allocation belongs to the promise's half. Otherwise the promise has been settled meanwhile;
+//!    the waiter's half takes the value and frees the allocation.
 //!
 //! # Invariants
 //!
-//! - I1: there are one [`PromiseHalf`] and one [`WaiterHalf`] of each allocation. Only the waiter's
-//!   half swaps [`ASLEEP`] into the word, and only a word that is 0.
-//! - I2: the value is written before the promise is settled, by the promise's half. After that it
-//!   is read once: by the waiter's half, which leaves by it; or by the promise's half, if the word
-//!   before was [`ABANDONED`].
+//! - I1: each allocation has one [`PromiseHalf`] and one [`WaiterHalf`]. Only the waiter's half
+//!   swaps [`ASLEEP`] into the word, and only if the word is 0.
+//! - I2: the promise's half writes the value before it settles the promise. After that the value is
+//!   read once: by the waiter's half, when it leaves; or by the promise's half, if the word before
+//!   was [`ABANDONED`].
 //! - I3: the sleeper belongs to the waiter's half while the word lacks [`ASLEEP`] and is not
-//!   settled. It belongs to the promise's half from the settling of a word with [`ASLEEP`] on,
-//!   until that half subtracts [`ASLEEP`].
-//! - I4: the half that frees the allocation is the last one that uses it, and there is one such
-//!   half. A half uses it no more after it has settled a word of 0, after it has subtracted
-//!   [`ASLEEP`] from a word without [`ABANDONED`], and after it has added [`ABANDONED`] to a word
-//!   that is 0 or has [`ASLEEP`].
+//!   settled. If the word has [`ASLEEP`] when the promise is settled, the sleeper belongs to the
+//!   promise's half from then on, until that half subtracts [`ASLEEP`].
+//! - I4: exactly one half frees the allocation, and it is the last half that uses the allocation. A
+//!   half no longer uses the allocation
+//!   - after it has settled a word of 0,
+//!   - after it has subtracted [`ASLEEP`] from a word without [`ABANDONED`], or
+//!   - after it has added [`ABANDONED`] to a word that is 0 or has [`ASLEEP`].
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
@@ -96,21 +97,22 @@ pub(super) fn halves<T>() -> (PromiseHalf<T>, WaiterHalf<T>) {
     (PromiseHalf(at), WaiterHalf(at))
 }
 
-/// Frees the allocation, without the value. The sleeper's place is empty or was read out.
+/// Frees the allocation without dropping the value. The sleeper's place is empty, or its sleeper
+/// was taken out.
 ///
 /// # Safety
-/// The caller is the last one that uses the allocation (I4).
+/// The caller is the last user of the allocation (I4).
 unsafe fn free<T>(at: NonNull<Handover<T>>) {
     // SAFETY: the allocation is still there, and this is its last use (I4).
     unsafe { at.as_ref().memory.freed() };
-    // In a model the memory stays, so that the checker catches a twin that uses it later.
+    // In a model, the memory is not freed, so that the checker catches a twin that uses it later.
     if !cfg!(slipring_loom) {
         // SAFETY: `halves` made the allocation as a `Box`, and this call frees it once (I4).
         drop(unsafe { Box::from_raw(at.as_ptr()) });
     }
 }
 
-/// The half of a promise's owner.
+/// The half that belongs to the promise's owner.
 pub(super) struct PromiseHalf<T>(NonNull<Handover<T>>);
 
 impl<T> PromiseHalf<T> {
@@ -159,7 +161,8 @@ impl<T> PromiseHalf<T> {
     }
 }
 
-/// Takes the sleeper out of a promise that was settled while it slept, and wakes it.
+/// Takes the sleeper out of a promise that was settled while the sleeper slept, and wakes the
+/// sleeper.
 ///
 /// # Safety
 /// The caller is the promise's half, and has settled a word that was `ASLEEP`.
@@ -187,7 +190,7 @@ impl<T> Drop for PromiseHalf<T> {
     }
 }
 
-/// The half of the waiter.
+/// The half that belongs to the waiter.
 pub(super) struct WaiterHalf<T>(NonNull<Handover<T>>);
 
 impl<T> WaiterHalf<T> {
@@ -198,7 +201,7 @@ impl<T> WaiterHalf<T> {
         handover
     }
 
-    /// Returns how the promise was settled; `None`: it is not settled yet.
+    /// Returns how the promise was settled, or `None` if it is not settled yet.
     #[inline]
     pub(super) fn settlement(&self) -> Option<Settlement> {
         let word = settled::see(&self.handover().word);
@@ -234,7 +237,8 @@ impl<T> WaiterHalf<T> {
         registered
     }
 
-    /// Takes back the registered sleeper. `None`: none is registered, or the promise is settled.
+    /// Takes back the registered sleeper. Returns `None` if no sleeper is registered, or if the
+    /// promise is settled.
     ///
     /// # Safety
     /// No other thread uses this half meanwhile.
@@ -277,7 +281,8 @@ unsafe fn leave<T>(at: NonNull<Handover<T>>) -> Option<T> {
             word => ((word & FULFILLED != 0).then(take), true),
         },
         word => {
-            // The value is read before ABANDONED, after which the promise's half may free it.
+            // The value is read before ABANDONED is added, because the promise's half may free the
+            // allocation after that.
             let value = (word & FULFILLED != 0).then(take);
             let asked = twin!("freed-unasked": word & ASLEEP != 0 => false);
             let kept = asked && last_used::abandon(&handover.word, ABANDONED) & ASLEEP != 0;

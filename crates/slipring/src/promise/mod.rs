@@ -1,4 +1,4 @@
-//! A promise: one value, handed once from one thread to another.
+//! A promise hands one value once from one thread to another.
 //!
 //! A promise is no ring. A [`Promise`] and its [`Awaited`] share one allocation with room for the
 //! value, for one sleeper, and a word that both change. [`handover`] holds the protocol and its

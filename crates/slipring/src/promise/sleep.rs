@@ -1,6 +1,7 @@
-//! Where a thread sleeps that waits for a promise.
+//! Puts a thread to sleep while it waits for a promise.
 //!
-//! Each sleep is one registration: a thread that wakes for another reason takes it back.
+//! Each sleep registers the thread once. A thread that wakes for another reason takes its
+//! registration back.
 
 use std::cell::OnceCell;
 use std::task::Waker;
@@ -17,7 +18,7 @@ use crate::wait::SleepPlace;
 /// notifies its askers.
 pub(super) struct Sleep<'a, T> {
     half: &'a mut WaiterHalf<T>,
-    /// The request; `None`: the promise knows no graph.
+    /// The request; `None` if the promise knows no graph.
     asked: Option<&'a Asked>,
     /// The waker that the graph keeps during a sleep. Made by the first sleep.
     waker: OnceCell<Waker>,
@@ -33,7 +34,8 @@ impl<'a, T> Sleep<'a, T> {
         self.half.settlement().is_some() || self.asked.is_some_and(Asked::is_over)
     }
 
-    /// Parks the thread, unless `ready` returns `true`. The promise's half has the thread.
+    /// Parks the thread, unless `ready` returns `true`. The thread is registered, so the promise's
+    /// half wakes it.
     fn park(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         let Some(asked) = self.asked else { return park_for(limit) };
         let waker = self.waker.get_or_init(Sleeper::waker_of_this_thread);
